@@ -1,0 +1,43 @@
+//! The borrower's side, live: serves the faults of a borrowing process tree and evicts its pages.
+
+mod config;
+pub mod summary;
+
+pub use config::{Durability, RunConfig};
+use std::path::PathBuf;
+
+/// Why a run could not be started or had to be ended. Each prints as one line: what, where, what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum AgentError {
+    /// Anything that the user can mend before starting again.
+    #[error("{0}")]
+    Setup(String),
+    /// The run was ended to keep wrong data from the program.
+    #[error("{0}")]
+    Ended(String),
+}
+
+/// How the program ended.
+#[derive(Clone, Debug)]
+pub struct RunOutcome {
+    /// Its exit code, if it exited.
+    pub code: Option<i32>,
+    /// The signal that ended it, else.
+    pub signal: Option<i32>,
+    /// The figures of the run.
+    pub summary: summary::Summary,
+}
+
+/// Folder of the control sockets of this user's runs (`run-PID.sock`): a connection is answered with one line
+/// of JSON, a [`summary::Summary`], and closed.
+pub fn control_dir() -> PathBuf {
+    std::env::temp_dir().join(format!("loam-{}", rustix::process::getuid().as_raw()))
+}
+
+/// Runs the program on borrowed memory until it ends.
+///
+/// # Errors
+/// [`AgentError::Setup`] before the program has started, [`AgentError::Ended`] if it had to be ended.
+pub fn run(_config: &RunConfig) -> Result<RunOutcome, AgentError> {
+    Err(AgentError::Setup("the agent is not built yet".into()))
+}

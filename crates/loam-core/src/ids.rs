@@ -1,0 +1,23 @@
+//! Names of things that more than one part of Loam speaks of.
+
+/// A space: the copies of one borrowing process tree (in later issues also one file). Random, chosen by its
+/// owner, unique over the cluster for as long as it lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SpaceId(pub u64);
+
+/// One base page of contents in global memory: 128 bits, `(space, index)`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PageId {
+    /// Whose page.
+    pub space: SpaceId,
+    /// Which page of the space.
+    pub index: u64,
+}
+
+/// Which contents of a [`PageId`]: grows by one each time that the index is used for new contents.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Version(pub u32);
+
+/// 128-bit XXH3 hash of a base page's contents: tells clean from dirty and proves a page on its way back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ContentHash(pub u128);

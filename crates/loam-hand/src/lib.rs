@@ -1,0 +1,206 @@
+//! The memory that the agent and a borrowing process's hand share: its layout, and the gate between them.
+//!
+//! One memfd per borrowing process: a [`Control`] page group, then the transfer area of
+//! [`RING_COMMANDS`] × [`TRANSFER_BYTES`]. The agent posts commands, the hand carries them out in order.
+//!
+//! **The gate** makes the order of two things known that the kernel does not order for us: the hand taking
+//! pages away (`UFFDIO_MOVE`), and the agent reading userfaultfd events. While an event that changes mappings is unread the kernel
+//! refuses MOVE (EAGAIN); once it is read, every command that was posted before is void (its epoch is
+//! old). The agent reads events, and the hand calls MOVE, only while holding the gate, so no MOVE ever acts on a
+//! mapping other than the one that the agent knew when it posted the command.
+#![no_std]
+
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+/// Changes with every change of the layout; the agent refuses a shim that was built with another.
+pub const LAYOUT_VERSION: u32 = 1;
+/// Bytes of a base page.
+pub const BASE_PAGE_BYTES: usize = 4096;
+/// Commands that may be posted and not yet taken back by the agent.
+pub const RING_COMMANDS: usize = 4;
+/// Base pages that one command may take away.
+pub const COMMAND_PAGES: usize = 256;
+/// Spans of one command.
+pub const COMMAND_SPANS: usize = 256;
+/// Bytes of the transfer area of one command.
+pub const TRANSFER_BYTES: usize = COMMAND_PAGES * BASE_PAGE_BYTES;
+/// Bytes from the start of the memfd to the transfer area.
+pub const CONTROL_BYTES: usize = 64 * 1024;
+/// Bytes of the whole memfd.
+pub const SHARED_BYTES: usize = CONTROL_BYTES + RING_COMMANDS * TRANSFER_BYTES;
+/// Pages that the hand moves while it holds the gate once.
+pub const GATE_PAGES: usize = 64;
+
+/// What a command asks for ([`Command::kind`]).
+pub mod kind {
+    /// Take the pages of the spans away: contents to the transfer area, one [`super::result`] a page.
+    pub const EVICT: u32 = 1;
+    /// `madvise(addr, bytes, advice)` for each span; `Span::extra` is the advice, `Span::pages` the length.
+    /// Failures are ignored (advice only), so use it for nothing that correctness needs.
+    pub const ADVISE: u32 = 2;
+    /// As `ADVISE`, with `Command::outcome` the first errno (0: all well).
+    pub const ADVISE_CHECKED: u32 = 3;
+    /// End the hand's thread: the program's last own thread has gone.
+    pub const EXIT: u32 = 4;
+}
+
+/// What became of one page of an EVICT command.
+pub mod result {
+    /// Not yet known.
+    pub const NONE: u8 = 0;
+    /// Its contents are in the transfer area, its frame is gone from the program.
+    pub const MOVED: u8 = 1;
+    /// There was no page.
+    pub const HOLE: u8 = 2;
+    /// Pinned, or shared with a forked child (EBUSY): untouched.
+    pub const BUSY: u8 = 3;
+    /// The mapping does not allow it now (EINVAL: protection, locked): untouched.
+    pub const DENIED: u8 = 4;
+    /// The command was void by the time: untouched.
+    pub const CANCELLED: u8 = 5;
+}
+
+/// Where a command is on its way ([`Command::state`]).
+pub mod state {
+    /// The agent's to fill.
+    pub const FREE: u32 = 0;
+    /// Waits for the hand.
+    pub const POSTED: u32 = 1;
+    /// The hand is at it.
+    pub const RUNNING: u32 = 2;
+    /// Results and contents may be read.
+    pub const DONE: u32 = 3;
+    /// Taken back by the agent before the hand began.
+    pub const CANCELLED: u32 = 4;
+}
+
+/// A run of base pages of the program.
+#[repr(C)]
+#[derive(Debug, Default)]
+pub struct Span {
+    /// First address, a multiple of 4,096.
+    pub address: AtomicU64,
+    /// Base pages.
+    pub pages: AtomicU32,
+    /// The advice, for `ADVISE`.
+    pub extra: AtomicU32,
+}
+
+/// One command. The agent owns it in states FREE and DONE, the hand in RUNNING.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Command {
+    /// A value of [`state`].
+    pub state: AtomicU32,
+    /// A value of [`kind`].
+    pub kind: AtomicU32,
+    /// [`Control::epoch`] when it was posted.
+    pub epoch: AtomicU32,
+    /// Spans in use.
+    pub spans_count: AtomicU32,
+    /// errno of `ADVISE_CHECKED`.
+    pub outcome: AtomicU32,
+    reserved: AtomicU32,
+    /// The pages, in order; page `i` over all spans has its contents at `i * 4096` of the transfer area.
+    pub spans: [Span; COMMAND_SPANS],
+    /// A value of [`result`] for each page.
+    pub results: [AtomicU8; COMMAND_PAGES],
+}
+
+/// The first bytes of the shared memory. All zeros is its valid first state.
+#[repr(C, align(4096))]
+#[derive(Debug)]
+pub struct Control {
+    /// [`LAYOUT_VERSION`] of the agent.
+    pub layout_version: AtomicU32,
+    /// See the crate's documentation.
+    pub gate: Gate,
+    /// Grows when the agent has read an event that changes mappings; written by the agent with the gate held.
+    pub epoch: AtomicU32,
+    /// Commands posted so far; command `n` is in `commands[n % RING_COMMANDS]`.
+    pub posted: AtomicU32,
+    /// 1: the hand sleeps or is about to: ring the doorbell (one byte on its socket) after posting.
+    pub hand_sleeps: AtomicU32,
+    /// 1: the agent sleeps or is about to: the hand writes one byte to the socket when a command is done.
+    pub agent_sleeps: AtomicU32,
+    /// Thread id of the hand.
+    pub hand_tid: AtomicU32,
+    reserved: AtomicU32,
+    /// The ring.
+    pub commands: [Command; RING_COMMANDS],
+}
+
+const _: () = assert!(size_of::<Control>() <= CONTROL_BYTES);
+
+/// A lock between two processes, held for microseconds. See the crate's documentation.
+#[repr(transparent)]
+#[derive(Debug, Default)]
+pub struct Gate(AtomicU32);
+
+impl Gate {
+    /// Takes the gate if it is free.
+    pub fn try_lock(&self) -> bool {
+        self.0.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+    /// Gives the gate back.
+    ///
+    /// # Panics
+    /// If it was not taken.
+    pub fn unlock(&self) {
+        assert_eq!(self.0.swap(0, Ordering::Release), 1, "the gate was not locked");
+    }
+}
+
+/// First bytes that a shim sends on its socket, with its userfaultfd as ancillary data where it could open one.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Hello {
+    /// [`LAYOUT_VERSION`] of the shim.
+    pub layout_version: u32,
+    /// A value of [`role`].
+    pub role: u32,
+    /// The staging window's address and size in the program, mapped and not yet registered.
+    pub window_address: u64,
+    /// See `window_address`.
+    pub window_bytes: u64,
+    /// For [`role::FORKED`]: address of the probe page, else 0.
+    pub probe_address: u64,
+    /// errno of the shim's attempt to make a userfaultfd; 0: it is attached.
+    pub userfaultfd_errno: u32,
+    /// Its process id as it sees it.
+    pub pid: u32,
+}
+
+/// Why a shim connects.
+pub mod role {
+    /// A program starts: after exec.
+    pub const STARTED: u32 = 1;
+    /// A forked child gets its hand.
+    pub const FORKED: u32 = 2;
+    /// A short call from any thread: one request ([`super::Call`]), one answer, then closed.
+    pub const CALL: u32 = 3;
+}
+
+/// What a [`role::CALL`] connection asks; follows the hello.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Call {
+    /// A value of [`call`].
+    pub what: u32,
+    /// 0.
+    pub reserved: u32,
+    /// First address.
+    pub address: u64,
+    /// Bytes.
+    pub bytes: u64,
+}
+
+/// Values of [`Call::what`].
+pub mod call {
+    /// The program registers the range with a userfaultfd of its own, or asks for wipe-on-fork: bring it home and let it go for good.
+    pub const RELEASE: u32 = 1;
+    /// A fork is about to happen where fork events are not to be had: bring everything home, stop evicting.
+    pub const FORK_PREPARE: u32 = 2;
+    /// That fork is over.
+    pub const FORK_DONE: u32 = 3;
+}
