@@ -5,6 +5,10 @@
 #![no_std]
 #![forbid(unsafe_code)]
 extern crate alloc;
+#[cfg(test)]
+extern crate std;
 
+pub mod borrower;
 pub mod ids;
+pub mod lender;
 pub mod units;

@@ -1,0 +1,246 @@
+//! Changes of address spaces: adoption, and every event that userfaultfd reports.
+
+use super::table::{BaseRange, BaseState, Entry, SpaceKey, Table};
+use super::{Borrower, Effect, Space};
+use crate::units::{BasePages, Instant};
+use alloc::vec::Vec;
+
+impl Borrower {
+    /// A process has come, nothing of it is adopted yet. `has_hand`: pages can be taken from it.
+    ///
+    /// # Panics
+    /// If the key was used before.
+    pub fn handle_space_added(&mut self, key: SpaceKey, has_hand: bool) {
+        let space = Space {
+            table: Table::default(),
+            has_hand,
+            relatives: Vec::new(),
+            forked: false,
+            frames: 0,
+            shared: 0,
+            parked: Vec::new(),
+        };
+        assert!(self.spaces.insert(key, space).is_none(), "a space's key is used once");
+    }
+
+    /// A forked child's hand has come.
+    pub fn handle_hand(&mut self, key: SpaceKey) {
+        if let Some(space) = self.spaces.get_mut(&key) {
+            space.has_hand = true;
+        }
+        self.unpark(key);
+    }
+
+    /// `range` is registered from now on, and of it exactly `present` has pages.
+    pub fn handle_adopted(&mut self, now: Instant, key: SpaceKey, range: BaseRange, present: &[BaseRange]) {
+        if !self.spaces.contains_key(&key) {
+            return;
+        }
+        self.adopt_range(key, range.start, range.end);
+        for run in present {
+            let run = run.intersect(range);
+            for base in run.start..run.end {
+                if self.entry(key, base).state == BaseState::Empty {
+                    self.set_entry(key, base, Entry { state: BaseState::Local, copy: None, shared: false });
+                    self.enqueue(key, base);
+                }
+            }
+        }
+        self.advance(now);
+    }
+
+    pub(super) fn adopt_range(&mut self, key: SpaceKey, start: u64, end: u64) {
+        let space = self.spaces.get_mut(&key).expect("the space lives");
+        space.table.add_range(BaseRange::new(start, end));
+    }
+
+    /// The program discards the contents of `range` (MADV_DONTNEED, MADV_FREE, MADV_REMOVE); its next touch
+    /// reads zeros. The event comes *before* the kernel has dropped the pages, so nothing of the range may be called local
+    /// until a fault asks for it again.
+    pub fn handle_removed(&mut self, now: Instant, key: SpaceKey, range: BaseRange) {
+        let waiting = self.clear(now, key, range);
+        for base in waiting {
+            self.wait_from(now, key, base);
+            self.serve(key, base);
+        }
+        self.advance(now);
+    }
+
+    /// `range` is unmapped; who waits there is woken, to meet what the kernel has for it.
+    pub fn handle_unmapped(&mut self, now: Instant, key: SpaceKey, range: BaseRange) {
+        for base in self.clear(now, key, range) {
+            self.effects.push_back(Effect::Wake { space: key, base, pages: 1 });
+        }
+        if let Some(space) = self.spaces.get_mut(&key) {
+            space.table.remove_range(range);
+            space.parked.retain(|first| !range.contains(*first));
+        }
+        self.advance(now);
+    }
+
+    /// `from` has moved to `to` (mremap), contents and registration with it.
+    pub fn handle_remapped(&mut self, now: Instant, key: SpaceKey, from: BaseRange, to: u64) {
+        if !self.spaces.contains_key(&key) {
+            return;
+        }
+        let mut moved: Vec<(u64, Entry)> = Vec::new();
+        for base in self.used(key, from) {
+            let mut entry = self.entry(key, base);
+            assert_ne!(entry.state, BaseState::Leaving, "the hand is at rest when mappings change");
+            if let Some(copy) = entry.copy {
+                self.copies.get_mut(copy).refs += 1; // carried over while the old entry is cleared
+            }
+            if entry.state == BaseState::Fetching {
+                entry.state = BaseState::Away;
+            }
+            moved.push((to + (base - from.start), entry));
+        }
+        let waiting = self.clear(now, key, from);
+        let into = BaseRange::new(to, to + from.len());
+        let covered = self.clear(now, key, into);
+        for base in waiting.into_iter().chain(covered) {
+            self.effects.push_back(Effect::Wake { space: key, base, pages: 1 });
+        }
+        let space = self.spaces.get_mut(&key).expect("checked above");
+        space.table.remove_range(from);
+        space.table.add_range(into);
+        for (base, entry) in moved {
+            self.set_entry(key, base, entry);
+            if entry.state == BaseState::Local {
+                self.enqueue(key, base);
+            }
+        }
+        self.advance(now);
+    }
+
+    /// `parent` has forked `child`: it sees the parent's memory as it is now. Local pages share their frames until one side
+    /// writes; copies are shared until nobody refers to them.
+    ///
+    /// # Panics
+    /// If `child` was used before, or a page of the parent is just leaving.
+    pub fn handle_forked(&mut self, now: Instant, parent: SpaceKey, child: SpaceKey) {
+        self.handle_space_added(child, false);
+        let Some(space) = self.spaces.get(&parent) else { return };
+        let mut table = space.table.clone();
+        table.clear_queued();
+        let ranges: Vec<BaseRange> = table.ranges().collect();
+        let family: Vec<SpaceKey> = space.relatives.iter().copied().chain([parent]).collect();
+        for range in ranges {
+            let mut used = Vec::new();
+            table.used_in(range, &mut used);
+            for base in used {
+                let mut entry = table.get(base);
+                assert_ne!(entry.state, BaseState::Leaving, "the hand is at rest when a process forks");
+                if let Some(copy) = entry.copy {
+                    self.copies.get_mut(copy).refs += 1;
+                }
+                match entry.state {
+                    BaseState::Fetching => entry.state = BaseState::Away,
+                    BaseState::Local => entry.shared = true,
+                    _ => {}
+                }
+                table.set(base, entry);
+            }
+        }
+        let shared = {
+            let mut used = Vec::new();
+            table.used_in(BaseRange::new(0, u64::MAX), &mut used);
+            used.into_iter().filter(|&b| table.get(b).shared).collect::<Vec<_>>()
+        };
+        for key in &family {
+            let member = self.spaces.get_mut(key).expect("relatives live");
+            member.relatives.push(child);
+            member.forked = true;
+        }
+        let space = self.spaces.get_mut(&child).expect("just added");
+        space.table = table;
+        space.shared = shared.len() as u64;
+        space.forked = true;
+        space.relatives = family;
+        for base in shared {
+            self.enqueue(child, base);
+        }
+        self.advance(now);
+    }
+
+    /// A process has ended, or left its address space by exec.
+    pub fn handle_space_gone(&mut self, now: Instant, key: SpaceKey) {
+        let Some(space) = self.spaces.get(&key) else { return };
+        let relatives = space.relatives.clone();
+        self.clear(now, key, BaseRange::new(0, u64::MAX));
+        let space = self.spaces.remove(&key).expect("looked at above");
+        assert!(space.frames == 0 && space.shared == 0, "a space that is gone has no pages");
+        for other in relatives {
+            if let Some(member) = self.spaces.get_mut(&other) {
+                member.relatives.retain(|k| *k != key);
+                if member.relatives.is_empty() {
+                    self.unpark(other);
+                }
+            }
+        }
+        self.advance(now);
+    }
+
+    /// Every base page of a space that has contents away: to be brought home before something that must not fault.
+    pub fn away_in(&self, key: SpaceKey, range: BaseRange) -> Vec<u64> {
+        let away = |b: &u64| {
+            matches!(self.entry(key, *b).state, BaseState::Away | BaseState::Fetching | BaseState::Leaving)
+        };
+        self.used(key, range).into_iter().filter(away).collect()
+    }
+
+    /// Brings `base` home as a fault would, though nobody waits, budget or not.
+    pub fn handle_wanted(&mut self, now: Instant, key: SpaceKey, base: u64) {
+        self.waits_clock(now);
+        if self.entry(key, base).state == BaseState::Away {
+            self.bring(key, base, false);
+        }
+    }
+
+    /// Pages may no longer be taken from a space, or may again.
+    pub fn handle_evictable(&mut self, now: Instant, key: SpaceKey, evictable: bool) {
+        if let Some(space) = self.spaces.get_mut(&key) {
+            space.has_hand = evictable;
+        }
+        if evictable {
+            self.unpark(key);
+        }
+        self.advance(now);
+    }
+
+    /// Base pages of `range` that have contents.
+    pub(super) fn used(&self, key: SpaceKey, range: BaseRange) -> Vec<u64> {
+        let mut used = Vec::new();
+        if let Some(space) = self.spaces.get(&key) {
+            space.table.used_in(range, &mut used);
+        }
+        used
+    }
+
+    /// Empties every entry of `range`; returns the base pages at which threads wait.
+    fn clear(&mut self, now: Instant, key: SpaceKey, range: BaseRange) -> Vec<u64> {
+        for base in self.used(key, range) {
+            let entry = self.entry(key, base);
+            // Only a process's death finds the hand at work: its fates then count for nothing.
+            assert!(entry.state != BaseState::Leaving || range.end == u64::MAX, "the hand is at rest");
+            self.set_entry(key, base, Entry::default());
+            if let Some(copy) = entry.copy {
+                self.release_ref(copy);
+            }
+        }
+        if let Some(space) = self.spaces.get_mut(&key) {
+            space.table.tidy(range);
+        }
+        let waiting: Vec<u64> =
+            self.waits.range((key, range.start)..(key, range.end)).map(|(&(_, base), _)| base).collect();
+        for &base in &waiting {
+            self.drop_wait(now, key, base);
+        }
+        waiting
+    }
+
+    /// Base pages that are adopted in `key`.
+    pub fn adopted_in(&self, key: SpaceKey) -> BasePages {
+        self.spaces.get(&key).map_or(BasePages(0), |s| BasePages(s.table.adopted()))
+    }
+}

@@ -1,0 +1,265 @@
+//! The owner's record: for each base page of contents that left the program, where its copies are, which
+//! version they have and what they hash to (DESIGN.md, section 2, rule 1).
+//!
+//! A copy is immutable. New contents of a page get a copy of their own, so a forked child keeps the old one
+//! for as long as it refers to it, and a late answer about old contents cannot be taken for the new. A copy's index
+//! names it everywhere: it is its slot in the slot file and its index in [`crate::ids::PageId`] at lenders.
+
+use crate::ids::{ContentHash, Version};
+use alloc::boxed::Box;
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// Index of a copy; its slot in the slot file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CopyIndex(pub u32);
+
+/// A page buffer of the driver's pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BufferIndex(pub u32);
+
+/// A lender of this run, in the order in which the driver named them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LenderIndex(pub u8);
+
+/// How far one place has got with a copy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Stored {
+    /// It does not have it.
+    #[default]
+    No,
+    /// On its way there.
+    Sending,
+    /// It has it.
+    Yes,
+}
+
+const NO_BUFFER: u32 = u32::MAX;
+
+/// One base page of contents. 40 bytes for each base page that ever left, within the 64 of the bar.
+#[derive(Clone, Debug)]
+pub(super) struct Copy {
+    pub hash: ContentHash,
+    /// Table entries that refer to it: pages that are away, and local pages that may still equal it.
+    pub refs: u32,
+    pub version: Version,
+    buffer: u32,
+    pub disk: Stored,
+    pub at_lender: Stored,
+    pub lender: LenderIndex,
+    /// A getpage or a disk read is under way: the index may not be used for other contents.
+    pub fetching: bool,
+    /// Its buffer holds what the prefetcher brought, and no fault has asked for it yet.
+    pub prefetched: bool,
+    /// Its buffer counts as reusable.
+    pub reusable: bool,
+    /// The index is in use.
+    pub live: bool,
+}
+
+impl Copy {
+    const EMPTY: Copy = Copy {
+        hash: ContentHash(0),
+        refs: 0,
+        version: Version(0),
+        buffer: NO_BUFFER,
+        disk: Stored::No,
+        at_lender: Stored::No,
+        lender: LenderIndex(0),
+        fetching: false,
+        prefetched: false,
+        reusable: false,
+        live: false,
+    };
+
+    pub(super) fn buffer(&self) -> Option<BufferIndex> {
+        (self.buffer != NO_BUFFER).then_some(BufferIndex(self.buffer))
+    }
+
+    pub(super) fn set_buffer(&mut self, buffer: Option<BufferIndex>) {
+        self.buffer = buffer.map_or(NO_BUFFER, |b| b.0);
+    }
+
+    /// Something outside still works on it.
+    pub(super) fn busy(&self) -> bool {
+        self.disk == Stored::Sending || self.at_lender == Stored::Sending || self.fetching
+    }
+}
+
+const CHUNK: usize = 4096;
+
+/// All copies of a borrower, and which indices are free.
+#[derive(Debug)]
+pub(super) struct Copies {
+    chunks: Vec<Box<[Copy]>>,
+    /// One bit an index; 1: free.
+    free_bits: Vec<u64>,
+    free_count: u32,
+    cursor: u32,
+    limit: u32,
+}
+
+impl Copies {
+    /// At most `limit` copies at a time.
+    pub(super) fn new(limit: u32) -> Self {
+        Self { chunks: Vec::new(), free_bits: Vec::new(), free_count: 0, cursor: 0, limit }
+    }
+
+    pub(super) fn in_use(&self) -> u32 {
+        self.len() - self.free_count
+    }
+
+    /// Indices ever used are below this.
+    pub(super) fn len(&self) -> u32 {
+        (self.chunks.len() * CHUNK) as u32
+    }
+
+    pub(super) fn get(&self, i: CopyIndex) -> &Copy {
+        let copy = &self.chunks[i.0 as usize / CHUNK][i.0 as usize % CHUNK];
+        assert!(copy.live, "copy {} is not in use", i.0);
+        copy
+    }
+
+    pub(super) fn get_mut(&mut self, i: CopyIndex) -> &mut Copy {
+        let copy = &mut self.chunks[i.0 as usize / CHUNK][i.0 as usize % CHUNK];
+        assert!(copy.live, "copy {} is not in use", i.0);
+        copy
+    }
+
+    /// A copy that may have been freed since.
+    pub(super) fn find_mut(&mut self, i: CopyIndex) -> Option<&mut Copy> {
+        let copy = self.chunks.get_mut(i.0 as usize / CHUNK)?.get_mut(i.0 as usize % CHUNK)?;
+        copy.live.then_some(copy)
+    }
+
+    /// An index for new contents with one reference; consecutive calls give consecutive indices where they can,
+    /// so that pages that leave together lie together on disk and travel together. `None`: the limit is reached.
+    pub(super) fn allocate(&mut self, hash: ContentHash) -> Option<CopyIndex> {
+        // Growing while an eighth is free keeps runs long; reusing then keeps the file small.
+        if self.free_count == 0 || (self.free_count < self.len() / 8 && !self.is_free(self.cursor)) {
+            self.grow();
+        }
+        if self.free_count == 0 {
+            return None;
+        }
+        let index = self.next_free();
+        self.free_bits[index as usize / 64] &= !(1 << (index % 64));
+        self.free_count -= 1;
+        self.cursor = if index + 1 < self.len() { index + 1 } else { 0 };
+        let slot = &mut self.chunks[index as usize / CHUNK][index as usize % CHUNK];
+        assert!(!slot.live && slot.refs == 0, "a free index is in use");
+        let version = Version(slot.version.0.wrapping_add(1));
+        *slot = Copy { hash, refs: 1, version, live: true, ..Copy::EMPTY };
+        Some(CopyIndex(index))
+    }
+
+    /// Gives the index back.
+    ///
+    /// # Panics
+    /// If it is referred to, busy, or still has a buffer.
+    pub(super) fn release(&mut self, i: CopyIndex) {
+        let copy = self.get_mut(i);
+        assert!(copy.refs == 0 && !copy.busy() && copy.buffer().is_none(), "copy {} is not done", i.0);
+        copy.live = false;
+        self.free_bits[i.0 as usize / 64] |= 1 << (i.0 % 64);
+        self.free_count += 1;
+    }
+
+    pub(super) fn iter_live(&self) -> impl Iterator<Item = (CopyIndex, &Copy)> {
+        self.chunks
+            .iter()
+            .flat_map(|c| c.iter())
+            .enumerate()
+            .filter(|(_, c)| c.live)
+            .map(|(i, c)| (CopyIndex(i as u32), c))
+    }
+
+    fn is_free(&self, index: u32) -> bool {
+        self.free_bits.get(index as usize / 64).is_some_and(|w| w >> (index % 64) & 1 == 1)
+    }
+
+    fn grow(&mut self) {
+        if self.len().saturating_add(CHUNK as u32) > self.limit {
+            return;
+        }
+        if !self.is_free(self.cursor) {
+            self.cursor = self.len();
+        }
+        self.chunks.push(vec![Copy::EMPTY; CHUNK].into_boxed_slice());
+        self.free_bits.extend(core::iter::repeat_n(u64::MAX, CHUNK / 64));
+        self.free_count += CHUNK as u32;
+    }
+
+    fn next_free(&self) -> u32 {
+        let words = self.free_bits.len();
+        let start = self.cursor as usize / 64;
+        let first = self.free_bits[start] & (u64::MAX << (self.cursor % 64));
+        if first != 0 {
+            return start as u32 * 64 + first.trailing_zeros();
+        }
+        // Whole free words first: a long run is worth more than a near hole.
+        let order = || (start + 1..words).chain(0..=start);
+        let pick = order().take(words).find(|&w| self.free_bits[w] == u64::MAX);
+        let word = pick.or_else(|| order().find(|&w| self.free_bits[w] != 0)).expect("free_count > 0");
+        word as u32 * 64 + self.free_bits[word].trailing_zeros()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn neighbours_get_consecutive_indices() {
+        let mut copies = Copies::new(1 << 20);
+        let got: Vec<u32> = (0..300).map(|i| copies.allocate(ContentHash(i)).unwrap().0).collect();
+        assert_eq!(got, (0..300).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn the_limit_holds() {
+        let mut copies = Copies::new(CHUNK as u32);
+        for i in 0..CHUNK {
+            assert!(copies.allocate(ContentHash(i as u128)).is_some());
+        }
+        assert_eq!(copies.allocate(ContentHash(1)), None);
+    }
+
+    #[test]
+    fn a_record_stays_small() {
+        assert!(size_of::<Copy>() <= 48);
+    }
+
+    proptest! {
+        /// No index is handed out twice, and versions of an index only grow.
+        #[test]
+        fn indices_are_unique(ops in proptest::collection::vec((any::<bool>(), 0usize..10_000), 1..6_000)) {
+            let mut copies = Copies::new(2 * CHUNK as u32);
+            let mut live: Vec<CopyIndex> = Vec::new();
+            let mut set = BTreeSet::new();
+            let mut versions = std::collections::BTreeMap::new();
+            for (add, pick) in ops {
+                if add || live.is_empty() {
+                    if let Some(i) = copies.allocate(ContentHash(7)) {
+                        prop_assert!(set.insert(i));
+                        let version = copies.get(i).version;
+                        if let Some(old) = versions.insert(i, version) {
+                            prop_assert!(version > old);
+                        }
+                        live.push(i);
+                    } else {
+                        prop_assert_eq!(live.len(), 2 * CHUNK);
+                    }
+                } else {
+                    let i = live.swap_remove(pick % live.len());
+                    copies.get_mut(i).refs = 0;
+                    copies.release(i);
+                    set.remove(&i);
+                }
+                prop_assert_eq!(copies.in_use() as usize, live.len());
+            }
+        }
+    }
+}

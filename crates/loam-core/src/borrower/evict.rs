@@ -1,0 +1,306 @@
+//! Pages on their way out.
+
+use super::copies::BufferIndex;
+use super::replacement::PageRef;
+use super::table::{BaseState, Entry, SpaceKey};
+use super::{BatchId, Borrower, Effect};
+use crate::ids::ContentHash;
+use crate::units::{Duration, EXTENT_BASE_PAGES, Instant};
+use alloc::vec::Vec;
+
+/// Base pages that leave together at most. A shootdown costs the same for one page as for 256 (DESIGN.md, section 3).
+pub(super) const BATCH_PAGES: usize = EXTENT_BASE_PAGES;
+/// Batches under way at a time.
+const BATCHES_MAX: usize = 3;
+/// Fewer pages than this are not worth waking the hand for while more buffers are about to be free.
+const BATCH_PAGES_MIN: u64 = 64;
+/// How long pages that could not be taken are left alone.
+const PARKED: Duration = Duration::from_millis(1_000);
+/// Pause after sharing was broken on purpose, for the hand to have done it.
+const POPULATE_PAUSE: Duration = Duration::from_millis(1);
+
+#[derive(Debug)]
+pub(super) struct Batch {
+    space: SpaceKey,
+    pages: Vec<u64>,
+    buffers: Vec<BufferIndex>,
+    /// Fates reported so far.
+    reported: usize,
+    /// Base pages that were shared or pinned.
+    busy: Vec<u64>,
+}
+
+/// What became of one base page of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PageFate {
+    /// It has left the program; its contents are with the driver and hash to this. `None`: they are zeros.
+    Moved(Option<ContentHash>),
+    /// There was no page.
+    Hole,
+    /// It is pinned or shared: still there.
+    Busy,
+    /// Its mapping does not allow it (protection, lock): still there.
+    Denied,
+    /// The command was void: still there.
+    Cancelled,
+}
+
+impl Borrower {
+    /// The base pages of a batch, in order.
+    ///
+    /// # Panics
+    /// If the batch is done.
+    pub fn batch_pages(&self, batch: BatchId) -> (SpaceKey, &[u64]) {
+        let b = &self.batches[&batch];
+        (b.space, &b.pages)
+    }
+
+    /// Evictions begin above this many frames.
+    pub(super) fn high_water(&self) -> u64 {
+        let reserve = (self.limit / 32).clamp(64, 1024).max(2 * self.config.page.0).min(self.limit / 4);
+        self.limit - reserve
+    }
+
+    /// And go on down to this many.
+    fn low_water(&self) -> u64 {
+        let high = self.high_water();
+        high - (self.limit / 32).clamp(BATCH_PAGES_MIN, 512).max(self.config.page.0).min(high / 2)
+    }
+
+    /// Starts as many batches as are wanted and can be.
+    pub(super) fn evict(&mut self, now: Instant) {
+        if self.evict_pause_until.is_some_and(|t| t > now) {
+            return;
+        }
+        if self.frames - self.leaving <= self.high_water() && self.queue.is_empty() {
+            return;
+        }
+        let goal = self.low_water();
+        while self.frames - self.leaving > goal && self.batches.len() < BATCHES_MAX {
+            if !self.start_batch(now, self.frames - self.leaving - goal) {
+                break;
+            }
+        }
+    }
+
+    /// Frames will be free without anybody doing anything more.
+    pub(super) fn frames_will_come(&self) -> bool {
+        let waits_for_buffers = self.buffers_for_eviction() < self.config.page.0 && self.stores_in_flight > 0;
+        !self.batches.is_empty() || waits_for_buffers || self.evict_pause_until.is_some()
+    }
+
+    fn start_batch(&mut self, now: Instant, wanted: u64) -> bool {
+        let room = self.buffers_for_eviction().min(BATCH_PAGES as u64);
+        if room < BATCH_PAGES_MIN.max(self.config.page.0) && self.stores_in_flight > 0 {
+            return false;
+        }
+        let mut pages: Vec<u64> = Vec::with_capacity(BATCH_PAGES);
+        let mut from: Option<SpaceKey> = None;
+        while (pages.len() as u64) < wanted.min(room) {
+            let Some(victim) = self.replacement.victim() else { break };
+            let PageRef { space: key, first } = victim;
+            let Some(space) = self.spaces.get_mut(&key) else { continue };
+            if !space.table.set_queued(first, false) {
+                continue; // unmapped since
+            }
+            if !space.has_hand {
+                space.parked.push(first);
+                continue;
+            }
+            let before = pages.len();
+            let page = first..first + self.config.page.0;
+            pages.extend(page.filter(|&b| space.table.get(b).state == BaseState::Local));
+            if pages.len() == before {
+                continue;
+            }
+            if from.is_some_and(|k| k != key) || pages.len() as u64 > room {
+                pages.truncate(before);
+                space.table.set_queued(first, true);
+                self.replacement.put_back(victim);
+                break;
+            }
+            from = Some(key);
+        }
+        let Some(key) = from else {
+            return self.break_sharing(now);
+        };
+        let mut buffers = Vec::with_capacity(pages.len());
+        while buffers.len() < pages.len() {
+            buffers.push(self.take_buffer().expect("the room was counted"));
+        }
+        for &base in &pages {
+            let entry = self.entry(key, base);
+            self.set_entry(key, base, Entry { state: BaseState::Leaving, ..entry });
+        }
+        let id = BatchId(self.batch_next);
+        self.batch_next += 1;
+        self.batches.insert(id, Batch { space: key, pages, buffers, reported: 0, busy: Vec::new() });
+        self.next_lender();
+        self.effects.push_back(Effect::Evict(id));
+        true
+    }
+
+    /// Nothing can be taken, but forked relatives share frames: makes some of them the process's own, to be
+    /// taken then. Returns false: nothing has begun.
+    fn break_sharing(&mut self, now: Instant) -> bool {
+        let shares = |s: &super::Space| s.has_hand && s.forked && !s.parked.is_empty();
+        let Some((&key, _)) = self.spaces.iter().find(|(_, s)| shares(s)) else { return false };
+        let space = self.spaces.get_mut(&key).expect("found above");
+        let n = space.parked.len().min(BATCH_PAGES_MIN as usize);
+        let some: Vec<u64> = space.parked.drain(..n).collect();
+        for first in some {
+            self.effects.push_back(Effect::Populate {
+                space: key,
+                base: first,
+                pages: self.config.page.0 as u32,
+            });
+            self.enqueue_page(key, first);
+        }
+        self.evict_pause_until = Some(now + POPULATE_PAUSE);
+        false
+    }
+
+    /// Base page number `index` of the batch met this fate; reported in order. If it answers with a buffer the
+    /// driver copies the contents there before it does anything else.
+    ///
+    /// # Panics
+    /// If the batch is not under way or the order is wrong.
+    pub fn handle_fate(&mut self, batch: BatchId, index: usize, fate: PageFate) -> Option<BufferIndex> {
+        let b = self.batches.get_mut(&batch).expect("the batch is under way");
+        assert_eq!(b.reported, index, "fates come in order");
+        b.reported += 1;
+        let (key, base) = (b.space, b.pages[index]);
+        if !self.spaces.contains_key(&key) {
+            return None;
+        }
+        let entry = self.entry(key, base);
+        assert_eq!(entry.state, BaseState::Leaving, "a page changed while the hand was at it");
+        match fate {
+            PageFate::Moved(Some(hash)) => {
+                self.stats.moved += 1;
+                self.leave(batch, key, base, entry, hash)
+            }
+            PageFate::Moved(None) | PageFate::Hole => {
+                let moved = u64::from(fate != PageFate::Hole);
+                self.stats.moved += moved;
+                self.stats.zero += moved;
+                self.set_entry(key, base, Entry::default());
+                entry.copy.inspect(|&c| self.release_ref(c));
+                None
+            }
+            PageFate::Busy | PageFate::Denied => {
+                self.stats.busy += 1;
+                self.set_entry(key, base, Entry { state: BaseState::Local, ..entry });
+                self.batches.get_mut(&batch).expect("still under way").busy.push(base);
+                None
+            }
+            PageFate::Cancelled => {
+                self.set_entry(key, base, Entry { state: BaseState::Local, ..entry });
+                self.enqueue(key, base);
+                None
+            }
+        }
+    }
+
+    /// A page has left with these contents. Clean or dirty is told by the hash (DESIGN.md, section 3).
+    fn leave(
+        &mut self,
+        batch: BatchId,
+        key: SpaceKey,
+        base: u64,
+        entry: Entry,
+        hash: ContentHash,
+    ) -> Option<BufferIndex> {
+        let same = |s: &Self, c| s.copies.get(c).hash == hash && s.has_place(c);
+        let copy = match entry.copy.filter(|&c| same(self, c)) {
+            Some(copy) => {
+                self.stats.clean += 1;
+                copy
+            }
+            None => {
+                entry.copy.inspect(|&c| {
+                    let without = Entry { copy: None, ..entry };
+                    self.set_entry(key, base, without);
+                    self.release_ref(c);
+                });
+                self.copies.allocate(hash).expect("there are more copies than memory")
+            }
+        };
+        self.set_entry(key, base, Entry { state: BaseState::Away, copy: Some(copy), shared: false });
+        if self.copies.get(copy).buffer().is_some() {
+            return None; // still in the buffer of the last time
+        }
+        let b = self.batches.get_mut(&batch).expect("still under way");
+        let buffer = b.buffers.pop().expect("a buffer for each page");
+        self.copies.get_mut(copy).set_buffer(Some(buffer));
+        self.store(copy);
+        self.settle(copy);
+        Some(buffer)
+    }
+
+    /// All fates of the batch are reported.
+    ///
+    /// # Panics
+    /// If they are not.
+    pub fn handle_batch_done(&mut self, now: Instant, batch: BatchId) {
+        self.waits_clock(now);
+        let b = self.batches.remove(&batch).expect("the batch is under way");
+        assert_eq!(b.reported, b.pages.len(), "every page has a fate");
+        self.free_buffers.extend(b.buffers);
+        let key = b.space;
+        if self.spaces.contains_key(&key) {
+            self.park_busy(now, key, &b.busy);
+            for base in b.pages {
+                if !self.waits.contains_key(&(key, base)) {
+                    continue;
+                }
+                if self.entry(key, base).state == BaseState::Local {
+                    self.drop_wait(now, key, base);
+                    self.effects.push_back(Effect::Wake { space: key, base, pages: 1 });
+                } else {
+                    self.serve(key, base);
+                }
+            }
+        }
+        self.advance(now);
+    }
+
+    /// Pages that could not be taken stay out of the order for a while. After a fork whose other side has gone
+    /// the kernel still calls them shared until they are written once: have that done, and try again.
+    fn park_busy(&mut self, now: Instant, key: SpaceKey, busy: &[u64]) {
+        let mut firsts: Vec<u64> = busy.iter().map(|&b| self.page_start(b)).collect();
+        firsts.dedup();
+        let space = self.spaces.get_mut(&key).expect("checked by the caller");
+        let stale = space.forked && space.relatives.is_empty();
+        for first in firsts {
+            if stale {
+                self.effects.push_back(Effect::Populate {
+                    space: key,
+                    base: first,
+                    pages: self.config.page.0 as u32,
+                });
+                self.evict_pause_until = Some(now + POPULATE_PAUSE);
+                self.enqueue_page(key, first);
+            } else {
+                self.spaces.get_mut(&key).expect("still there").parked.push(first);
+                self.parked_until.get_or_insert(now + PARKED);
+            }
+        }
+    }
+
+    /// Lets pages that could not be taken be tried again.
+    pub(super) fn unpark(&mut self, key: SpaceKey) {
+        let Some(space) = self.spaces.get_mut(&key) else { return };
+        for first in core::mem::take(&mut space.parked) {
+            self.enqueue_page(key, first);
+        }
+    }
+
+    fn enqueue_page(&mut self, key: SpaceKey, first: u64) {
+        let page = first..first + self.config.page.0;
+        let space = &self.spaces[&key];
+        if let Some(base) = page.into_iter().find(|&b| space.table.get(b).state == BaseState::Local) {
+            self.enqueue(key, base);
+        }
+    }
+}

@@ -1,0 +1,408 @@
+//! Faults: from the event to the installed page.
+
+use super::copies::{BufferIndex, CopyIndex};
+use super::store::Source;
+use super::table::{BaseState, Entry, SpaceKey};
+use super::{Borrower, Effect, FaultKind, InstallSource};
+use crate::ids::{ContentHash, Version};
+use crate::units::{BasePages, Duration, Instant};
+use alloc::vec::Vec;
+
+/// A thread waits at a base page.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wait {
+    since: Instant,
+    /// How it will be answered, once that is known.
+    kind: Option<FaultKind>,
+    /// It waits for what another fault, or the prefetcher, asked for.
+    joined: bool,
+    /// It stands in the queue for frames.
+    pub queued: bool,
+}
+
+/// A getpage or disk read that is not answered yet.
+#[derive(Clone, Debug)]
+pub(super) struct Fetch {
+    pub version: Version,
+    /// Entries that want it; none once another source has answered.
+    pub targets: Vec<(SpaceKey, u64)>,
+    pub at_lender: bool,
+    pub at_disk: Option<BufferIndex>,
+    /// Keep it in a buffer instead of installing it, unless a thread waits by then.
+    pub marker: bool,
+}
+
+/// What an answered [`Fetch`] was for.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub targets: Vec<(SpaceKey, u64)>,
+    pub marker: bool,
+    /// The disk read's buffer.
+    pub read_into: Option<BufferIndex>,
+}
+
+/// What became of an arrival.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrival {
+    /// It was wanted and is right.
+    Taken,
+    /// Nobody wants it any more, or its contents are out of date.
+    Stale,
+    /// It does not hash to what left: the source must not be trusted.
+    Corrupt,
+}
+
+/// What became of an install.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InstallOutcome {
+    /// In place; who waited is awake.
+    Done,
+    /// A page was there already (EEXIST, which wakes nobody).
+    Exists,
+    /// A change of mappings is under way (EAGAIN): read the events, then call [`Borrower::handle_retry`].
+    Again,
+    /// The mapping is gone (ENOENT).
+    Gone,
+}
+
+/// A surprising fault more often than this is not a race any more: the page is really gone.
+const SURPRISES_MAX: u32 = 4096;
+
+impl Borrower {
+    /// A thread waits at `base`. A fault in memory that was not known to be adopted adopts its base page: a
+    /// mapping grows in place with its registration (mremap).
+    pub fn handle_fault(&mut self, now: Instant, key: SpaceKey, base: u64) {
+        if !self.spaces.contains_key(&key) {
+            return;
+        }
+        self.stats.faults += 1;
+        if !self.is_adopted(key, base) {
+            self.adopt_range(key, base, base + 1);
+        }
+        let state = self.entry(key, base).state;
+        self.waits_clock(now);
+        if state != BaseState::Local {
+            if self.waits.contains_key(&(key, base)) {
+                return; // another thread waits here already
+            }
+            self.wait_from(now, key, base);
+        }
+        self.serve(key, base);
+        self.follow(key, base);
+        self.advance(now);
+    }
+
+    /// A thread waits at `base` from now on.
+    pub(super) fn wait_from(&mut self, now: Instant, key: SpaceKey, base: u64) {
+        let joined = self.entry(key, base).state == BaseState::Fetching;
+        self.joined += u64::from(joined);
+        let wait = Wait { since: now, kind: None, joined, queued: false };
+        assert!(self.waits.insert((key, base), wait).is_none(), "one wait a base page");
+    }
+
+    /// Asks again for every base page that a thread waits for and nothing is under way for.
+    pub fn handle_retry(&mut self, now: Instant) {
+        let stalled: Vec<(SpaceKey, u64)> = self
+            .waits
+            .iter()
+            .filter(|&(&(key, base), wait)| {
+                let state = self.entry(key, base).state;
+                !wait.queued && matches!(state, BaseState::Empty | BaseState::Away | BaseState::Local)
+            })
+            .map(|(&at, _)| at)
+            .collect();
+        for (key, base) in stalled {
+            self.serve(key, base);
+        }
+        self.advance(now);
+    }
+
+    /// Installed, or not: `pages` base pages from `base` on.
+    pub fn handle_installed(
+        &mut self,
+        now: Instant,
+        key: SpaceKey,
+        base: u64,
+        pages: u32,
+        outcome: InstallOutcome,
+    ) {
+        for b in base..base + u64::from(pages) {
+            match outcome {
+                InstallOutcome::Done | InstallOutcome::Exists => self.end_wait(now, key, b),
+                InstallOutcome::Again | InstallOutcome::Gone => {
+                    let entry = self.entry(key, b);
+                    if entry.state == BaseState::Local {
+                        let state = if entry.copy.is_some() { BaseState::Away } else { BaseState::Empty };
+                        self.set_entry(key, b, Entry { state, ..entry });
+                    }
+                    if outcome == InstallOutcome::Gone {
+                        self.drop_wait(now, key, b);
+                    }
+                }
+            }
+        }
+        if matches!(outcome, InstallOutcome::Exists | InstallOutcome::Gone) {
+            self.effects.push_back(Effect::Wake { space: key, base, pages });
+        }
+    }
+
+    /// A copy's contents are here, in the driver's hands under `tag` (from a lender) or in the buffer that the
+    /// effect named (from the disk), and hash to `hash`.
+    pub fn handle_arrival(
+        &mut self,
+        now: Instant,
+        copy: CopyIndex,
+        version: Version,
+        hash: ContentHash,
+        source: Source,
+        tag: u32,
+    ) -> Arrival {
+        self.waits_clock(now);
+        let Some(answer) = self.take_answer(copy, version, source) else { return Arrival::Stale };
+        if self.copies.get(copy).hash != hash {
+            self.free_read_buffer(answer.read_into);
+            self.source_failed(copy, source);
+            self.refetch(now, copy, answer);
+            self.advance(now);
+            return Arrival::Corrupt;
+        }
+        let mut read_into = answer.read_into;
+        if let Some(buffer) = read_into {
+            if self.copies.get(copy).buffer().is_none() {
+                self.copies.get_mut(copy).set_buffer(Some(buffer));
+            } else {
+                self.free_read_buffer(read_into.take());
+            }
+        }
+        let kind = if source == Source::Disk { FaultKind::Disk } else { FaultKind::Remote };
+        let waited = answer.targets.iter().any(|t| self.waits.contains_key(t));
+        let held = answer.marker && !waited && self.hold(copy, tag);
+        for (key, base) in answer.targets {
+            let entry = self.entry(key, base);
+            if entry.state != BaseState::Fetching || entry.copy != Some(copy) {
+                continue;
+            }
+            if held {
+                self.set_entry(key, base, Entry { state: BaseState::Away, ..entry });
+                continue;
+            }
+            self.set_entry(key, base, Entry { state: BaseState::Local, ..entry });
+            self.enqueue(key, base);
+            self.note_kind(key, base, kind);
+            let buffer = self.copies.get(copy).buffer();
+            let source = buffer.map_or(InstallSource::Arrived(tag), InstallSource::Buffer);
+            self.effects.push_back(Effect::Install { space: key, base, pages: 1, source });
+        }
+        self.settle(copy);
+        self.advance(now);
+        Arrival::Taken
+    }
+
+    /// The source does not have the copy, or could not read it.
+    pub fn handle_missed(&mut self, now: Instant, copy: CopyIndex, version: Version, source: Source) {
+        self.waits_clock(now);
+        let Some(answer) = self.take_answer(copy, version, source) else { return };
+        self.free_read_buffer(answer.read_into);
+        self.source_failed(copy, source);
+        self.refetch(now, copy, answer);
+        self.advance(now);
+    }
+
+    /// Answers the fault at `base` with what the table says, or queues it.
+    pub(super) fn serve(&mut self, key: SpaceKey, base: u64) {
+        let entry = self.entry(key, base);
+        match entry.state {
+            BaseState::Local => self.surprise(key, base, entry),
+            BaseState::Lost => self.effects.push_back(Effect::Lost { space: key, base }),
+            // The batch's end, or the arrival, answers it.
+            BaseState::Leaving | BaseState::Fetching => {}
+            BaseState::Empty | BaseState::Away => {
+                let range = self.page_range(key, base);
+                let missing =
+                    |s: &Self, b: u64| matches!(s.entry(key, b).state, BaseState::Empty | BaseState::Away);
+                let wanted = (range.start..range.end).filter(|&b| missing(self, b)).count() as u64;
+                if self.frames + wanted <= self.limit {
+                    for b in range.start..range.end {
+                        if missing(self, b) {
+                            self.bring(key, b, false);
+                        }
+                    }
+                } else if self.frames < self.limit || !self.frames_will_come() {
+                    self.bring(key, base, false);
+                } else {
+                    self.enqueue_fault(key, base);
+                }
+            }
+        }
+    }
+
+    /// Serves queued faults while there are frames.
+    pub(super) fn serve_queue(&mut self, now: Instant) {
+        let mut turns = self.queue.len();
+        while turns > 0 && (self.frames < self.limit || !self.frames_will_come()) {
+            turns -= 1;
+            let Some((key, base)) = self.queue.pop_front() else { break };
+            let Some(wait) = self.waits.get_mut(&(key, base)) else { continue };
+            wait.queued = false;
+            self.serve(key, base);
+            self.evict(now);
+        }
+    }
+
+    /// Starts to bring one base page home.
+    pub(super) fn bring(&mut self, key: SpaceKey, base: u64, marker: bool) {
+        let entry = self.entry(key, base);
+        match entry.state {
+            BaseState::Empty => {
+                self.set_entry(key, base, Entry { state: BaseState::Local, ..entry });
+                self.enqueue(key, base);
+                self.note_kind(key, base, FaultKind::Zero);
+                self.push_zero(key, base);
+            }
+            BaseState::Away => {
+                let copy = entry.copy.expect("a page that is away has a copy");
+                if let Some(buffer) = self.copies.get(copy).buffer() {
+                    let c = self.copies.get_mut(copy);
+                    let kind = if c.prefetched { FaultKind::PrefetchedHit } else { FaultKind::Rescued };
+                    c.prefetched = false;
+                    self.set_entry(key, base, Entry { state: BaseState::Local, ..entry });
+                    self.enqueue(key, base);
+                    self.note_kind(key, base, kind);
+                    let source = InstallSource::Buffer(buffer);
+                    self.effects.push_back(Effect::Install { space: key, base, pages: 1, source });
+                } else if self.start_fetch(key, base, copy, marker) {
+                    self.set_entry(key, base, Entry { state: BaseState::Fetching, ..entry });
+                } else if self.entry(key, base).state == BaseState::Away {
+                    self.enqueue_fault(key, base); // no buffer for the disk read
+                }
+            }
+            _ => unreachable!("only missing pages are brought"),
+        }
+    }
+
+    /// Zeros are installed in runs.
+    fn push_zero(&mut self, key: SpaceKey, base: u64) {
+        if let Some(Effect::Install { space, base: first, pages, source: InstallSource::Zero }) =
+            self.effects.back_mut()
+            && *space == key
+            && *first + u64::from(*pages) == base
+        {
+            *pages += 1;
+            return;
+        }
+        self.effects.push_back(Effect::Install { space: key, base, pages: 1, source: InstallSource::Zero });
+    }
+
+    /// Asks the prefetcher, and fetches what it says.
+    fn follow(&mut self, key: SpaceKey, base: u64) {
+        let size = self.config.page.0;
+        let Some(ahead) = self.prefetcher.faulted(key, (base / size) as i64) else { return };
+        for n in 0..ahead.count {
+            let page = ahead.first + ahead.stride * i64::from(n);
+            let Ok(page) = u64::try_from(page) else { break };
+            if !self.is_adopted(key, page * size) {
+                break;
+            }
+            let range = self.page_range(key, page * size);
+            // Never evict for a guess: stop where frames run short.
+            if self.frames + range.len() > self.high_water() {
+                break;
+            }
+            for b in range.start..range.end {
+                let entry = self.entry(key, b);
+                match entry.state {
+                    BaseState::Empty => self.bring(key, b, false),
+                    BaseState::Away => {
+                        let copy = entry.copy.expect("a page that is away has a copy");
+                        if self.copies.get(copy).buffer().is_none()
+                            && self.start_fetch(key, b, copy, n == ahead.marker)
+                        {
+                            self.set_entry(key, b, Entry { state: BaseState::Fetching, ..entry });
+                        }
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// Keeps an arrival in a buffer, if there is one.
+    fn hold(&mut self, copy: CopyIndex, tag: u32) -> bool {
+        if self.copies.get(copy).buffer().is_none() {
+            let Some(buffer) = self.take_buffer() else { return false };
+            self.copies.get_mut(copy).set_buffer(Some(buffer));
+            self.effects.push_back(Effect::Hold { tag, buffer });
+        }
+        self.copies.get_mut(copy).prefetched = true;
+        true
+    }
+
+    /// A fault on a page that should be there. Usually the event was read after another thread's fault had
+    /// been answered, and waking is all it needs; if it comes again and again the page is really missing.
+    fn surprise(&mut self, key: SpaceKey, base: u64, entry: Entry) {
+        let count = self.surprises.entry((key, base)).or_insert(0);
+        *count += 1;
+        if entry.shared && *count > 1 {
+            // A forked child's page that the child's mapping never had (wipe-on-fork): zeros, as the kernel gives.
+            // If it is there after all the install says so and changes nothing.
+            self.push_zero(key, base);
+        } else if *count > SURPRISES_MAX {
+            self.effects.push_back(Effect::Lost { space: key, base });
+        } else {
+            self.effects.push_back(Effect::Wake { space: key, base, pages: 1 });
+        }
+    }
+
+    pub(super) fn enqueue_fault(&mut self, key: SpaceKey, base: u64) {
+        if let Some(wait) = self.waits.get_mut(&(key, base))
+            && !wait.queued
+        {
+            wait.queued = true;
+            self.queue.push_back((key, base));
+        }
+    }
+
+    fn note_kind(&mut self, key: SpaceKey, base: u64, kind: FaultKind) {
+        if let Some(wait) = self.waits.get_mut(&(key, base)) {
+            wait.kind = Some(kind);
+        }
+    }
+
+    fn end_wait(&mut self, now: Instant, key: SpaceKey, base: u64) {
+        self.waits_clock(now);
+        if let Some(wait) = self.waits.remove(&(key, base)) {
+            self.joined -= u64::from(wait.joined);
+            let kind = wait.kind.unwrap_or(FaultKind::Rescued);
+            self.stats.answered[kind as usize] += 1;
+            self.latencies.push_back((kind, now - wait.since));
+        }
+    }
+
+    /// Nobody is answered: the address is gone.
+    pub(super) fn drop_wait(&mut self, now: Instant, key: SpaceKey, base: u64) -> bool {
+        self.waits_clock(now);
+        match self.waits.remove(&(key, base)) {
+            Some(wait) => {
+                self.joined -= u64::from(wait.joined);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Adds the time since the last change to whom it belongs (subpages-1996, section 4: sp_latency and page_wait).
+    pub(super) fn waits_clock(&mut self, now: Instant) {
+        let span = now - self.waits_changed_at;
+        self.waits_changed_at = now;
+        if self.waits.len() as u64 > self.joined {
+            self.stats.first_wait = Duration(self.stats.first_wait.0 + span.0);
+        } else if self.joined > 0 {
+            self.stats.joined_wait = Duration(self.stats.joined_wait.0 + span.0);
+        }
+    }
+
+    /// Threads that wait now.
+    pub fn waiting(&self) -> BasePages {
+        BasePages(self.waits.len() as u64)
+    }
+}

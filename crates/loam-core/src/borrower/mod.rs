@@ -1,0 +1,509 @@
+//! The borrower: one borrowing process tree, its address spaces, and where each of their pages is.
+//!
+//! Processes of a tree share one budget, one replacement order and one set of copies, so the state machine is
+//! the tree's and address spaces are members of it (a fork is then a reference more, not a message).
+//!
+//! # How a driver uses it
+//! Call `handle_*` with what happened and the time, which never runs backwards. **After every call drain
+//! [`Borrower::poll_effect`]** and carry the effects out in order: a buffer that one effect reads may be given to
+//! the next. Come back with [`Borrower::handle_timeout`] at [`Borrower::poll_timeout`]. Page contents stay with the driver, in the
+//! buffers that it owns and the core numbers.
+//!
+//! # A base page's way
+//! ```text
+//!            install zeros                hand takes it          stored: buffer reusable
+//!   Empty ------------------> Local ---------------------> Leaving -----> Away -------------> Away
+//!     ^  <------------------    ^      busy, denied: back               (buffer)            (copies)
+//!     |    discarded, zeros     |                                          | rescue            | getpage, disk
+//!     |                         +------------------------------------------+                   v
+//!     +--- discarded                                                       +<-------------- Fetching
+//! ```
+
+mod changes;
+mod copies;
+mod evict;
+mod faults;
+mod prefetch;
+mod replacement;
+mod store;
+mod table;
+#[cfg(test)]
+mod tests;
+
+pub use copies::{BufferIndex, CopyIndex, LenderIndex};
+pub use evict::PageFate;
+pub use faults::{Arrival, InstallOutcome};
+pub use prefetch::{Ahead, NoPrefetch, Prefetcher, StridePrefetcher};
+pub use replacement::{PageRef, Replacement, SecondChanceFifo};
+pub use store::{PutAnswer, Source};
+pub use table::{BaseRange, BaseState, SpaceKey};
+
+use crate::ids::{ContentHash, Version};
+use crate::units::{BasePages, Duration, EXTENT_BASE_PAGES, Instant};
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+use copies::Copies;
+use evict::Batch;
+use faults::{Fetch, Wait};
+use store::LenderState;
+use table::{Entry, Table};
+
+/// What the driver decides once.
+#[derive(Clone, Debug)]
+pub struct BorrowerConfig {
+    /// Base pages of a page: a power of two from 1 to 256.
+    pub page: BasePages,
+    /// Page buffers that the driver has.
+    pub buffers: u32,
+    /// Durability `disk`: a copy is safe when the slot file has it. Else it is safe when a lender has it.
+    pub disk: bool,
+    /// A getpage that is not answered by then is asked of the disk too, where the disk has it.
+    pub hedge_after: Duration,
+}
+
+/// Buffers that evictions leave for reads from the disk and for the prefetcher's markers.
+const BUFFERS_FOR_READS: u32 = 2 * EXTENT_BASE_PAGES as u32;
+/// Fewest buffers that a borrower can work with: one full eviction and the reads' share.
+pub const BUFFERS_MIN: u32 = BUFFERS_FOR_READS + 2 * EXTENT_BASE_PAGES as u32;
+
+/// Names a batch of pages on their way out; see [`Borrower::batch_pages`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BatchId(pub u64);
+
+/// Where the contents of an install come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InstallSource {
+    /// Zeros.
+    Zero,
+    /// A page buffer.
+    Buffer(BufferIndex),
+    /// The page that the driver just reported with this tag ([`Borrower::handle_arrival`]).
+    Arrived(u32),
+}
+
+/// What the driver has to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Have the hand take the batch's pages; answer with [`Borrower::handle_fate`] for each, then
+    /// [`Borrower::handle_batch_done`].
+    Evict(BatchId),
+    /// Have the hand make these base pages the program's own (break copy-on-write sharing) without changing
+    /// them. No answer.
+    Populate {
+        /// Whose.
+        space: SpaceKey,
+        /// First base page.
+        base: u64,
+        /// How many.
+        pages: u32,
+    },
+    /// Put contents in place and wake who waits there; answer with [`Borrower::handle_installed`].
+    Install {
+        /// Whose.
+        space: SpaceKey,
+        /// First base page.
+        base: u64,
+        /// How many; more than one only for zeros.
+        pages: u32,
+        /// From where.
+        source: InstallSource,
+    },
+    /// Wake who waits at these base pages: the page is there, or the mapping is gone.
+    Wake {
+        /// Whose.
+        space: SpaceKey,
+        /// First base page.
+        base: u64,
+        /// How many.
+        pages: u32,
+    },
+    /// Ask a lender for a copy; answer with [`Borrower::handle_arrival`] or [`Borrower::handle_missed`].
+    Get {
+        /// Whom.
+        lender: LenderIndex,
+        /// What.
+        copy: CopyIndex,
+        /// Which contents.
+        version: Version,
+    },
+    /// Read a copy's slot into a buffer; answer with [`Borrower::handle_arrival`] or [`Borrower::handle_missed`].
+    ReadDisk {
+        /// What.
+        copy: CopyIndex,
+        /// Which contents.
+        version: Version,
+        /// Where to.
+        buffer: BufferIndex,
+    },
+    /// Keep the page that just arrived with this tag in a buffer.
+    Hold {
+        /// See [`Borrower::handle_arrival`].
+        tag: u32,
+        /// Where to.
+        buffer: BufferIndex,
+    },
+    /// Send a buffer to a lender; answer with [`Borrower::handle_put_answer`].
+    Put {
+        /// Whom.
+        lender: LenderIndex,
+        /// As what.
+        copy: CopyIndex,
+        /// Which contents.
+        version: Version,
+        /// Their hash.
+        hash: ContentHash,
+        /// From where.
+        buffer: BufferIndex,
+    },
+    /// Write a buffer to the copy's slot; answer with [`Borrower::handle_written`].
+    WriteDisk {
+        /// As what.
+        copy: CopyIndex,
+        /// From where.
+        buffer: BufferIndex,
+    },
+    /// Tell a lender that a copy is not needed any more. No answer.
+    Drop {
+        /// Whom.
+        lender: LenderIndex,
+        /// What.
+        copy: CopyIndex,
+        /// Which contents.
+        version: Version,
+    },
+    /// A thread touched a page of which no good copy is left: poison it and end the program.
+    Lost {
+        /// Whose.
+        space: SpaceKey,
+        /// The base page.
+        base: u64,
+    },
+}
+
+/// How a fault was answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FaultKind {
+    /// With zeros.
+    Zero,
+    /// From the victim buffer.
+    Rescued,
+    /// From a buffer that the prefetcher had filled.
+    PrefetchedHit,
+    /// By a lender.
+    Remote,
+    /// By the disk.
+    Disk,
+}
+
+/// Figures of a borrower so far; all in base pages or events.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Faults read.
+    pub faults: u64,
+    /// Faults answered, by [`FaultKind`] in its order.
+    pub answered: [u64; 5],
+    /// Pages that the hand took.
+    pub moved: u64,
+    /// Of those unchanged.
+    pub clean: u64,
+    /// Of those zero.
+    pub zero: u64,
+    /// Pages that could not be taken.
+    pub busy: u64,
+    /// Time in which a thread waited for the page that it touched.
+    pub first_wait: Duration,
+    /// Time in which threads waited only for what another fault had asked for.
+    pub joined_wait: Duration,
+}
+
+#[derive(Debug)]
+struct Space {
+    table: Table,
+    /// Pages can be taken from it.
+    has_hand: bool,
+    /// Forked from, or forked, a space that still lives: its frames may be shared with it.
+    relatives: Vec<SpaceKey>,
+    /// Pages of it may still be mapped as shared though no relative lives.
+    forked: bool,
+    /// Base pages that are local, leaving or being fetched, frames of its own.
+    frames: u64,
+    /// Base pages that are local in frames of a relative.
+    shared: u64,
+    /// Pages that could not be taken, out of the replacement order for a while.
+    parked: Vec<u64>,
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub struct Borrower {
+    config: BorrowerConfig,
+    spaces: BTreeMap<SpaceKey, Space>,
+    copies: Copies,
+    replacement: Box<dyn Replacement>,
+    prefetcher: Box<dyn Prefetcher>,
+    effects: VecDeque<Effect>,
+    lenders: Vec<LenderState>,
+    lender_turn: usize,
+
+    /// Base pages that may be local.
+    limit: u64,
+    /// Base pages that are local, leaving or being fetched.
+    frames: u64,
+    leaving: u64,
+    /// Faults that wait for frames or buffers, oldest first.
+    queue: VecDeque<(SpaceKey, u64)>,
+
+    free_buffers: Vec<BufferIndex>,
+    /// Copies whose buffer could be reused, oldest first; some entries are out of date.
+    reusable: VecDeque<(CopyIndex, Version)>,
+    reusable_count: u64,
+    /// Copies that nobody could take yet.
+    unsafe_stuck: Vec<(CopyIndex, Version)>,
+    stuck_retry_at: Option<Instant>,
+    stores_in_flight: u64,
+
+    batches: BTreeMap<BatchId, Batch>,
+    batch_next: u64,
+    evict_pause_until: Option<Instant>,
+    parked_until: Option<Instant>,
+    fetches: BTreeMap<CopyIndex, Fetch>,
+    hedges: VecDeque<(Instant, CopyIndex, Version)>,
+    waits: BTreeMap<(SpaceKey, u64), Wait>,
+    joined: u64,
+    waits_changed_at: Instant,
+    /// Faults on pages that should be there, to notice one that is not.
+    surprises: BTreeMap<(SpaceKey, u64), u32>,
+    latencies: VecDeque<(FaultKind, Duration)>,
+    stats: Stats,
+}
+
+impl Borrower {
+    /// A borrower without address spaces, lenders or frames.
+    ///
+    /// # Panics
+    /// If the page size is not a power of two from 1 to 256 base pages, or there are fewer than
+    /// [`BUFFERS_MIN`] buffers.
+    pub fn new(
+        config: BorrowerConfig,
+        replacement: Box<dyn Replacement>,
+        prefetcher: Box<dyn Prefetcher>,
+    ) -> Self {
+        let page = config.page.0;
+        assert!(page.is_power_of_two() && page <= EXTENT_BASE_PAGES as u64, "page size out of range");
+        assert!(config.buffers >= BUFFERS_MIN, "too few buffers");
+        let free_buffers = (0..config.buffers).rev().map(BufferIndex).collect();
+        Self {
+            config,
+            spaces: BTreeMap::new(),
+            copies: Copies::new(1 << 31),
+            replacement,
+            prefetcher,
+            effects: VecDeque::new(),
+            lenders: Vec::new(),
+            lender_turn: 0,
+            limit: 0,
+            frames: 0,
+            leaving: 0,
+            queue: VecDeque::new(),
+            free_buffers,
+            reusable: VecDeque::new(),
+            reusable_count: 0,
+            unsafe_stuck: Vec::new(),
+            stuck_retry_at: None,
+            stores_in_flight: 0,
+            batches: BTreeMap::new(),
+            batch_next: 0,
+            evict_pause_until: None,
+            parked_until: None,
+            fetches: BTreeMap::new(),
+            hedges: VecDeque::new(),
+            waits: BTreeMap::new(),
+            joined: 0,
+            waits_changed_at: Instant(0),
+            surprises: BTreeMap::new(),
+            latencies: VecDeque::new(),
+            stats: Stats::default(),
+        }
+    }
+
+    /// The next thing to do, in order.
+    pub fn poll_effect(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+
+    /// When [`Self::handle_timeout`] is wanted next.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let hedge = self.hedges.front().map(|h| h.0);
+        [hedge, self.stuck_retry_at, self.evict_pause_until, self.parked_until].into_iter().flatten().min()
+    }
+
+    /// Time has passed.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        self.hedge(now);
+        if self.stuck_retry_at.is_some_and(|t| t <= now) {
+            self.stuck_retry_at = None;
+            self.waits_clock(now);
+            self.retry_stuck();
+        }
+        if self.evict_pause_until.is_some_and(|t| t <= now) {
+            self.evict_pause_until = None;
+        }
+        if self.parked_until.is_some_and(|t| t <= now) {
+            self.parked_until = None;
+            let keys: Vec<SpaceKey> = self.spaces.keys().copied().collect();
+            for key in keys {
+                self.unpark(key);
+            }
+        }
+        self.surprises.clear();
+        self.advance(now);
+    }
+
+    /// How many base pages may be local from now on.
+    pub fn handle_limit(&mut self, now: Instant, limit: BasePages) {
+        self.limit = limit.0;
+        self.advance(now);
+    }
+
+    /// The limit as it is.
+    pub fn limit(&self) -> BasePages {
+        BasePages(self.limit)
+    }
+
+    /// Base pages that are local or have a frame reserved, over all spaces.
+    pub fn frames(&self) -> BasePages {
+        BasePages(self.frames)
+    }
+
+    /// Base pages of `space` that are local, with those that share a relative's frame.
+    pub fn local_in(&self, space: SpaceKey) -> BasePages {
+        self.spaces.get(&space).map_or(BasePages(0), |s| BasePages(s.frames + s.shared))
+    }
+
+    /// Base pages of `space` that are local in a relative's frame.
+    pub fn shared_in(&self, space: SpaceKey) -> BasePages {
+        self.spaces.get(&space).map_or(BasePages(0), |s| BasePages(s.shared))
+    }
+
+    /// Base pages adopted, over all spaces.
+    pub fn adopted(&self) -> BasePages {
+        BasePages(self.spaces.values().map(|s| s.table.adopted()).sum())
+    }
+
+    /// Copies in use.
+    pub fn copies_in_use(&self) -> BasePages {
+        BasePages(u64::from(self.copies.in_use()))
+    }
+
+    /// Slots that the slot file needs room for: every index ever used is below this.
+    pub fn slots(&self) -> u32 {
+        self.copies.len()
+    }
+
+    /// `base` of `space` is adopted.
+    pub fn is_adopted(&self, space: SpaceKey, base: u64) -> bool {
+        self.spaces.get(&space).is_some_and(|s| s.table.range_of(base).is_some())
+    }
+
+    /// The state of one base page.
+    pub fn state(&self, space: SpaceKey, base: u64) -> BaseState {
+        self.spaces.get(&space).map_or(BaseState::Empty, |s| s.table.get(base).state)
+    }
+
+    /// The adopted ranges of a space.
+    pub fn ranges(&self, space: SpaceKey) -> Vec<BaseRange> {
+        self.spaces.get(&space).map_or_else(Vec::new, |s| s.table.ranges().collect())
+    }
+
+    /// Something is under way that will bring frames or pages: worth polling for.
+    pub fn waits_for_something(&self) -> bool {
+        !self.waits.is_empty() || !self.batches.is_empty()
+    }
+
+    /// Fetches that are not answered yet.
+    pub fn fetches_in_flight(&self) -> usize {
+        self.fetches.len()
+    }
+
+    /// Figures so far.
+    pub fn stats(&self) -> Stats {
+        self.stats
+    }
+
+    /// Latencies of answered faults since the last call, oldest first.
+    pub fn poll_latency(&mut self) -> Option<(FaultKind, Duration)> {
+        self.latencies.pop_front()
+    }
+
+    /// Bytes of the borrower's own records (not page contents).
+    pub fn record_bytes(&self) -> u64 {
+        let tables: u64 = self.spaces.values().map(|s| s.table.table_bytes()).sum();
+        tables + u64::from(self.copies.len()) * size_of::<copies::Copy>() as u64
+    }
+
+    /// Sets one entry and keeps the counts. References of copies are the caller's.
+    fn set_entry(&mut self, key: SpaceKey, base: u64, new: Entry) {
+        let space = self.spaces.get_mut(&key).expect("the space lives");
+        let old = space.table.get(base);
+        let has_frame = |e: &Entry| {
+            matches!(e.state, BaseState::Local | BaseState::Leaving | BaseState::Fetching) && !e.shared
+        };
+        match (has_frame(&old), has_frame(&new)) {
+            (false, true) => {
+                space.frames += 1;
+                self.frames += 1;
+            }
+            (true, false) => {
+                space.frames -= 1;
+                self.frames -= 1;
+            }
+            _ => {}
+        }
+        match (old.shared, new.shared) {
+            (false, true) => space.shared += 1,
+            (true, false) => space.shared -= 1,
+            _ => {}
+        }
+        let leaves = |e: &Entry| e.state == BaseState::Leaving && !e.shared;
+        match (leaves(&old), leaves(&new)) {
+            (false, true) => self.leaving += 1,
+            (true, false) => self.leaving -= 1,
+            _ => {}
+        }
+        space.table.set(base, new);
+    }
+
+    fn entry(&self, key: SpaceKey, base: u64) -> Entry {
+        self.spaces.get(&key).map_or_else(Entry::default, |s| s.table.get(base))
+    }
+
+    /// First base page of the page around `base`.
+    fn page_start(&self, base: u64) -> u64 {
+        base & !(self.config.page.0 - 1)
+    }
+
+    /// The adopted base pages of the page around `base`.
+    fn page_range(&self, key: SpaceKey, base: u64) -> BaseRange {
+        let start = self.page_start(base);
+        let page = BaseRange::new(start, start + self.config.page.0);
+        let range = self.spaces.get(&key).and_then(|s| s.table.range_of(base));
+        range.map_or(BaseRange::new(base, base + 1), |r| r.intersect(page))
+    }
+
+    /// Tells the replacement policy of a page that has become local.
+    fn enqueue(&mut self, key: SpaceKey, base: u64) {
+        let first = self.page_start(base);
+        let space = self.spaces.get_mut(&key).expect("the space lives");
+        // The flag hangs on the faulted base page's extent, which exists as it has contents.
+        if !space.table.set_queued(first, true) {
+            self.replacement.inserted(PageRef { space: key, first });
+        }
+    }
+
+    /// Moves whatever can move now: waiting faults first, then evictions.
+    fn advance(&mut self, now: Instant) {
+        self.evict(now);
+        self.serve_queue(now);
+    }
+}

@@ -1,0 +1,505 @@
+//! Where copies are kept, and when a buffer may be reused: "a page leaves local memory only when a copy of that
+//! version is safe" (DESIGN.md, section 2, rule 2).
+
+use super::copies::{BufferIndex, CopyIndex, LenderIndex, Stored};
+use super::faults::{Answer, Fetch};
+use super::table::{BaseState, Entry, SpaceKey};
+use super::{BUFFERS_FOR_READS, Borrower, Effect};
+use crate::ids::Version;
+use crate::units::{BasePages, Duration, Instant};
+use alloc::vec::Vec;
+
+/// Where a copy can be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// A lender's memory.
+    Lender(LenderIndex),
+    /// The slot file.
+    Disk,
+}
+
+/// A lender's answer to a putpage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PutAnswer {
+    /// It has the copy.
+    Stored,
+    /// It has no room, or did not accept the contents.
+    Refused,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LenderState {
+    up: bool,
+    /// Base pages that it can still take, as far as is known.
+    room: u64,
+    held: u64,
+}
+
+/// Pause before copies that nobody could take are offered again.
+const STUCK_RETRY: Duration = Duration::from_millis(1_000);
+
+impl Borrower {
+    /// A lender with room for `room` base pages joins.
+    ///
+    /// # Panics
+    /// With more than 255 lenders.
+    pub fn handle_lender_joined(&mut self, room: BasePages) -> LenderIndex {
+        let index = u8::try_from(self.lenders.len()).expect("at most 255 lenders");
+        self.lenders.push(LenderState { up: true, room: room.0, held: 0 });
+        LenderIndex(index)
+    }
+
+    /// A lender says how much room it has left.
+    pub fn handle_lender_room(&mut self, lender: LenderIndex, room: BasePages) {
+        self.lenders[usize::from(lender.0)].room = room.0;
+    }
+
+    /// Base pages that a lender holds for this borrower.
+    pub fn held_by(&self, lender: LenderIndex) -> BasePages {
+        BasePages(self.lenders[usize::from(lender.0)].held)
+    }
+
+    /// A lender is gone for good, with all that it held. Returns how many base pages are lost by it: away, and
+    /// without another copy.
+    pub fn handle_lender_lost(&mut self, now: Instant, lender: LenderIndex) -> BasePages {
+        self.waits_clock(now);
+        let state = &mut self.lenders[usize::from(lender.0)];
+        state.up = false;
+        state.room = 0;
+        let theirs: Vec<CopyIndex> = self
+            .copies
+            .iter_live()
+            .filter(|(_, c)| c.lender == lender && c.at_lender != Stored::No)
+            .map(|(i, _)| i)
+            .collect();
+        for &i in &theirs {
+            let copy = self.copies.get_mut(i);
+            if copy.at_lender == Stored::Sending {
+                self.stores_in_flight -= 1;
+            } else {
+                self.lenders[usize::from(lender.0)].held -= 1;
+            }
+            copy.at_lender = Stored::No;
+        }
+        for &i in &theirs {
+            let asked = self.fetches.get(&i).filter(|f| f.at_lender).map(|f| f.version);
+            if let Some(answer) = asked.and_then(|v| self.take_answer(i, v, Source::Lender(lender))) {
+                self.refetch(now, i, answer);
+            }
+        }
+        for &i in &theirs {
+            if self.copies.find_mut(i).is_none() {
+                continue;
+            }
+            self.unmark_reusable(i);
+            if self.copies.get(i).buffer().is_some() && !self.is_safe(i) {
+                self.store(i);
+            }
+            self.settle(i);
+        }
+        let lost = self.mark_lost(now);
+        self.advance(now);
+        BasePages(lost)
+    }
+
+    /// A buffer has been written to its copy's slot, or could not be.
+    pub fn handle_written(&mut self, now: Instant, copy: CopyIndex, written: bool) {
+        self.waits_clock(now);
+        self.stores_in_flight -= 1;
+        let c = self.copies.get_mut(copy);
+        assert_eq!(c.disk, Stored::Sending, "a write that was not asked for");
+        c.disk = if written { Stored::Yes } else { Stored::No };
+        if !written {
+            self.remember_stuck(copy);
+        }
+        self.settle(copy);
+        self.advance(now);
+    }
+
+    /// A lender has answered a putpage.
+    pub fn handle_put_answer(
+        &mut self,
+        now: Instant,
+        lender: LenderIndex,
+        copy: CopyIndex,
+        version: Version,
+        answer: PutAnswer,
+    ) {
+        self.waits_clock(now);
+        let Some(c) = self.copies.find_mut(copy) else { return };
+        if c.version != version || c.lender != lender || c.at_lender != Stored::Sending {
+            return;
+        }
+        self.stores_in_flight -= 1;
+        match answer {
+            PutAnswer::Stored => {
+                c.at_lender = Stored::Yes;
+                self.lenders[usize::from(lender.0)].held += 1;
+            }
+            PutAnswer::Refused => {
+                c.at_lender = Stored::No;
+                self.lenders[usize::from(lender.0)].room = 0;
+                if !self.config.disk && self.copies.get(copy).refs > 0 {
+                    self.store(copy);
+                }
+            }
+        }
+        self.settle(copy);
+        self.advance(now);
+    }
+
+    /// Copies that neither the disk nor a lender could take so far: the budget cannot be held while there are any.
+    pub fn stuck(&self) -> usize {
+        self.unsafe_stuck.len()
+    }
+
+    /// Chooses the lender of the next pages: those of one batch go together, batches go round.
+    pub(super) fn next_lender(&mut self) {
+        let n = self.lenders.len();
+        if let Some(step) = (1..=n).find(|s| self.has_room((self.lender_turn + s) % n)) {
+            self.lender_turn = (self.lender_turn + step) % n;
+        }
+    }
+
+    fn has_room(&self, lender: usize) -> bool {
+        self.lenders.get(lender).is_some_and(|l| l.up && l.room > 0)
+    }
+
+    /// Sends a copy, which is in a buffer, wherever it is not yet and should be.
+    pub(super) fn store(&mut self, i: CopyIndex) {
+        let c = self.copies.get(i);
+        let buffer = c.buffer().expect("only what is in a buffer can be stored");
+        let (version, hash) = (c.version, c.hash);
+        if self.config.disk && c.disk == Stored::No {
+            self.copies.get_mut(i).disk = Stored::Sending;
+            self.stores_in_flight += 1;
+            self.effects.push_back(Effect::WriteDisk { copy: i, buffer });
+        }
+        if self.copies.get(i).at_lender == Stored::No {
+            if !self.has_room(self.lender_turn) {
+                self.next_lender();
+            }
+            if self.has_room(self.lender_turn) {
+                let lender = LenderIndex(self.lender_turn as u8);
+                self.lenders[self.lender_turn].room -= 1;
+                let c = self.copies.get_mut(i);
+                c.at_lender = Stored::Sending;
+                c.lender = lender;
+                self.stores_in_flight += 1;
+                self.effects.push_back(Effect::Put { lender, copy: i, version, hash, buffer });
+            }
+        }
+        if !self.copies.get(i).busy() && !self.is_safe(i) {
+            self.remember_stuck(i);
+        }
+    }
+
+    /// A copy may leave its buffer.
+    pub(super) fn is_safe(&self, i: CopyIndex) -> bool {
+        let c = self.copies.get(i);
+        if self.config.disk { c.disk == Stored::Yes } else { c.at_lender == Stored::Yes }
+    }
+
+    /// A copy can be had somewhere, now or when what is under way is done.
+    pub(super) fn has_place(&self, i: CopyIndex) -> bool {
+        let c = self.copies.get(i);
+        c.buffer().is_some() || c.disk == Stored::Yes || c.at_lender == Stored::Yes
+    }
+
+    /// Frees what a copy no longer needs: all of it without references, its buffer once it is safe.
+    pub(super) fn settle(&mut self, i: CopyIndex) {
+        let c = self.copies.get(i);
+        if c.busy() {
+            return;
+        }
+        if c.refs > 0 {
+            if c.buffer().is_some() && self.is_safe(i) && !self.copies.get(i).reusable {
+                let c = self.copies.get_mut(i);
+                c.reusable = true;
+                let version = c.version;
+                self.reusable_count += 1;
+                self.reusable.push_back((i, version));
+            }
+            return;
+        }
+        self.unmark_reusable(i);
+        let c = self.copies.get_mut(i);
+        let (buffer, version) = (c.buffer(), c.version);
+        c.set_buffer(None);
+        if c.at_lender == Stored::Yes {
+            let lender = c.lender;
+            c.at_lender = Stored::No;
+            let state = &mut self.lenders[usize::from(lender.0)];
+            state.held -= 1;
+            state.room += u64::from(state.up);
+            self.effects.push_back(Effect::Drop { lender, copy: i, version });
+        }
+        self.free_buffers.extend(buffer);
+        self.copies.release(i);
+    }
+
+    /// One table entry less refers to the copy.
+    pub(super) fn release_ref(&mut self, i: CopyIndex) {
+        let c = self.copies.get_mut(i);
+        assert!(c.refs > 0, "a copy lost more references than it had");
+        c.refs -= 1;
+        if c.refs == 0 {
+            self.settle(i);
+        }
+    }
+
+    pub(super) fn unmark_reusable(&mut self, i: CopyIndex) {
+        let c = self.copies.get_mut(i);
+        if c.reusable {
+            c.reusable = false;
+            self.reusable_count -= 1;
+        }
+    }
+
+    /// A buffer that is free or holds only what is safe elsewhere.
+    pub(super) fn take_buffer(&mut self) -> Option<BufferIndex> {
+        if let Some(buffer) = self.free_buffers.pop() {
+            return Some(buffer);
+        }
+        while let Some((i, version)) = self.reusable.pop_front() {
+            let Some(c) = self.copies.find_mut(i) else { continue };
+            if c.version != version || !c.reusable {
+                continue; // freed, or used again since
+            }
+            assert!(self.is_safe(i), "a reusable copy is safe");
+            self.unmark_reusable(i);
+            let c = self.copies.get_mut(i);
+            let buffer = c.buffer().expect("a reusable copy has a buffer");
+            c.set_buffer(None);
+            c.prefetched = false;
+            return Some(buffer);
+        }
+        None
+    }
+
+    /// Buffers that evictions may take now.
+    pub(super) fn buffers_for_eviction(&self) -> u64 {
+        (self.free_buffers.len() as u64 + self.reusable_count).saturating_sub(u64::from(BUFFERS_FOR_READS))
+    }
+
+    pub(super) fn free_read_buffer(&mut self, buffer: Option<BufferIndex>) {
+        self.free_buffers.extend(buffer);
+    }
+
+    /// Asks for a copy on behalf of `base`. False: there is no buffer for the read, or the copy is lost (the entry then says so).
+    pub(super) fn start_fetch(&mut self, key: SpaceKey, base: u64, i: CopyIndex, marker: bool) -> bool {
+        if let Some(fetch) = self.fetches.get_mut(&i) {
+            fetch.marker &= marker;
+            fetch.targets.push((key, base));
+            return true;
+        }
+        let mut fetch = Fetch {
+            version: self.copies.get(i).version,
+            targets: Vec::new(),
+            at_lender: false,
+            at_disk: None,
+            marker,
+        };
+        match self.ask(i, &mut fetch) {
+            Asked::Yes => {}
+            Asked::NoBuffer => return false,
+            Asked::Nobody => {
+                self.lose(key, base);
+                return false;
+            }
+        }
+        fetch.targets.push((key, base));
+        self.copies.get_mut(i).fetching = true;
+        self.fetches.insert(i, fetch);
+        true
+    }
+
+    /// Sends one request for a copy to the best source that is left.
+    fn ask(&mut self, i: CopyIndex, fetch: &mut Fetch) -> Asked {
+        let c = self.copies.get(i);
+        let (version, lender, on_disk) = (c.version, c.lender, c.disk == Stored::Yes);
+        if c.at_lender == Stored::Yes && self.lenders[usize::from(lender.0)].up {
+            fetch.at_lender = true;
+            self.effects.push_back(Effect::Get { lender, copy: i, version });
+            if on_disk {
+                self.hedge_due(i, version);
+            }
+            return Asked::Yes;
+        }
+        if !on_disk {
+            return Asked::Nobody;
+        }
+        let Some(buffer) = self.take_buffer() else { return Asked::NoBuffer };
+        fetch.at_disk = Some(buffer);
+        self.effects.push_back(Effect::ReadDisk { copy: i, version, buffer });
+        Asked::Yes
+    }
+
+    fn hedge_due(&mut self, i: CopyIndex, version: Version) {
+        // The clock of the last wait is now: a fetch begins only in a call that has just read it.
+        let due = self.waits_changed_at + self.config.hedge_after;
+        self.hedges.push_back((due, i, version));
+    }
+
+    /// Asks the disk for what a lender has not sent in time; whoever answers first wins.
+    pub(super) fn hedge(&mut self, now: Instant) {
+        while let Some(&(due, i, version)) = self.hedges.front() {
+            if due > now {
+                break;
+            }
+            let overdue = |f: &Fetch| {
+                f.version == version && f.at_lender && f.at_disk.is_none() && !f.targets.is_empty()
+            };
+            let wanted = self.fetches.get(&i).is_some_and(overdue) && self.copies.get(i).disk == Stored::Yes;
+            if wanted {
+                let Some(buffer) = self.take_buffer() else { break };
+                self.fetches.get_mut(&i).expect("looked at above").at_disk = Some(buffer);
+                self.effects.push_back(Effect::ReadDisk { copy: i, version, buffer });
+            }
+            self.hedges.pop_front();
+        }
+    }
+
+    /// Takes what an answer was for; `None` if nothing waits for it from that source.
+    pub(super) fn take_answer(&mut self, i: CopyIndex, version: Version, source: Source) -> Option<Answer> {
+        let fetch = self.fetches.get_mut(&i)?;
+        if fetch.version != version {
+            return None;
+        }
+        let mut read_into = None;
+        match source {
+            Source::Lender(_) => {
+                if !core::mem::take(&mut fetch.at_lender) {
+                    return None;
+                }
+            }
+            Source::Disk => read_into = Some(fetch.at_disk.take()?),
+        }
+        let answer = Answer { targets: core::mem::take(&mut fetch.targets), marker: fetch.marker, read_into };
+        if !fetch.at_lender && fetch.at_disk.is_none() {
+            self.fetches.remove(&i);
+            self.copies.get_mut(i).fetching = false;
+        }
+        Some(answer)
+    }
+
+    /// A source turned out not to have a copy.
+    pub(super) fn source_failed(&mut self, i: CopyIndex, source: Source) {
+        self.unmark_reusable(i);
+        let c = self.copies.get_mut(i);
+        match source {
+            Source::Disk => c.disk = Stored::No,
+            Source::Lender(lender) if c.at_lender == Stored::Yes && c.lender == lender => {
+                c.at_lender = Stored::No;
+                self.lenders[usize::from(lender.0)].held -= 1;
+            }
+            Source::Lender(_) => {}
+        }
+    }
+
+    /// Asks the next source on behalf of those whom the last one failed.
+    pub(super) fn refetch(&mut self, now: Instant, i: CopyIndex, answer: Answer) {
+        self.waits_clock(now);
+        if answer.targets.is_empty() {
+            self.settle(i);
+            return;
+        }
+        if let Some(fetch) = self.fetches.get_mut(&i) {
+            fetch.targets.extend(answer.targets); // the other source is still at it
+            return;
+        }
+        let version = self.copies.get(i).version;
+        let mut fetch =
+            Fetch { version, targets: Vec::new(), at_lender: false, at_disk: None, marker: answer.marker };
+        match self.ask(i, &mut fetch) {
+            Asked::Yes => {
+                fetch.targets = answer.targets;
+                self.copies.get_mut(i).fetching = true;
+                self.fetches.insert(i, fetch);
+            }
+            asked => {
+                for (key, base) in answer.targets {
+                    let entry = self.entry(key, base);
+                    if entry.state != BaseState::Fetching || entry.copy != Some(i) {
+                        continue;
+                    }
+                    self.set_entry(key, base, Entry { state: BaseState::Away, ..entry });
+                    if matches!(asked, Asked::Nobody) {
+                        self.lose(key, base);
+                    } else {
+                        self.enqueue_fault(key, base);
+                    }
+                }
+            }
+        }
+    }
+
+    /// No copy of this page is left anywhere.
+    fn lose(&mut self, key: SpaceKey, base: u64) {
+        let entry = self.entry(key, base);
+        assert_eq!(entry.state, BaseState::Away, "only a page that is away can be lost");
+        let copy = entry.copy.expect("a page that is away has a copy");
+        self.set_entry(key, base, Entry { state: BaseState::Lost, copy: None, shared: false });
+        self.release_ref(copy);
+        if self.waits.contains_key(&(key, base)) {
+            self.effects.push_back(Effect::Lost { space: key, base });
+        }
+    }
+
+    /// Finds pages that are lost, and local pages whose old copy is.
+    fn mark_lost(&mut self, now: Instant) -> u64 {
+        self.waits_clock(now);
+        let mut lost = 0;
+        let keys: Vec<SpaceKey> = self.spaces.keys().copied().collect();
+        for key in keys {
+            for base in self.used(key, super::BaseRange::new(0, u64::MAX)) {
+                let entry = self.entry(key, base);
+                let Some(copy) = entry.copy else { continue };
+                if self.has_place(copy) || self.copies.get(copy).busy() {
+                    continue;
+                }
+                match entry.state {
+                    BaseState::Away => {
+                        lost += 1;
+                        self.lose(key, base);
+                    }
+                    BaseState::Local | BaseState::Leaving => {
+                        self.set_entry(key, base, Entry { copy: None, ..entry });
+                        self.release_ref(copy);
+                    }
+                    _ => {}
+                }
+            }
+        }
+        lost
+    }
+
+    fn remember_stuck(&mut self, i: CopyIndex) {
+        let version = self.copies.get(i).version;
+        self.unsafe_stuck.push((i, version));
+        self.stuck_retry_at.get_or_insert(self.waits_changed_at + STUCK_RETRY);
+    }
+
+    /// Offers stuck copies again.
+    pub(super) fn retry_stuck(&mut self) {
+        for lender in &mut self.lenders {
+            // A refusal may be old by now; ask again.
+            lender.room = lender.room.max(u64::from(lender.up && !self.config.disk));
+        }
+        for (i, version) in core::mem::take(&mut self.unsafe_stuck) {
+            let again = self
+                .copies
+                .find_mut(i)
+                .is_some_and(|c| c.version == version && c.refs > 0 && c.buffer().is_some() && !c.busy());
+            if again && !self.is_safe(i) {
+                self.store(i);
+            }
+        }
+    }
+}
+
+enum Asked {
+    Yes,
+    NoBuffer,
+    Nobody,
+}

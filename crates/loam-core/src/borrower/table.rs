@@ -1,0 +1,294 @@
+//! One adopted address space: which addresses are adopted, and the state of each of their base pages.
+//!
+//! State hangs on extents (1 MiB) that exist only where a page was ever local or away, so a huge sparse
+//! reservation costs one range.
+
+use super::copies::CopyIndex;
+use crate::units::EXTENT_BASE_PAGES;
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+/// One address space of a borrowing process tree; never used twice in a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SpaceKey(pub u32);
+
+/// Base pages `start..end`; an index is an address divided by 4,096.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BaseRange {
+    /// First base page.
+    pub start: u64,
+    /// One past the last.
+    pub end: u64,
+}
+
+impl BaseRange {
+    /// `start..end`.
+    ///
+    /// # Panics
+    /// If it ends before it starts.
+    pub fn new(start: u64, end: u64) -> Self {
+        assert!(start <= end, "a range ends before it starts");
+        Self { start, end }
+    }
+    /// Base pages in it.
+    pub fn len(self) -> u64 {
+        self.end - self.start
+    }
+    /// Nothing in it.
+    pub fn is_empty(self) -> bool {
+        self.start == self.end
+    }
+    /// What both have.
+    pub fn intersect(self, other: Self) -> Self {
+        let start = self.start.max(other.start);
+        Self { start, end: self.end.min(other.end).max(start) }
+    }
+    /// `base` lies in it.
+    pub fn contains(self, base: u64) -> bool {
+        self.start <= base && base < self.end
+    }
+}
+
+/// Where one base page's contents are. A page is in exactly one state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BaseState {
+    /// Never touched, discarded, or all zeros: no contents anywhere, the next touch reads zeros.
+    #[default]
+    Empty,
+    /// In the program's memory.
+    Local,
+    /// The hand was told to take it.
+    Leaving,
+    /// Only in copies (victim buffer, lender, disk).
+    Away,
+    /// In copies, and on its way back.
+    Fetching,
+    /// No copy is left; a touch ends the program.
+    Lost,
+}
+
+const NO_COPY: u32 = u32::MAX;
+
+#[derive(Clone, Debug)]
+struct Extent {
+    state: [BaseState; EXTENT_BASE_PAGES],
+    copy: [u32; EXTENT_BASE_PAGES],
+    /// Base pages whose frame is a forked relative's too.
+    shared: [u64; EXTENT_BASE_PAGES / 64],
+    /// Base pages that begin a page which stands in the replacement queue.
+    queued: [u64; EXTENT_BASE_PAGES / 64],
+    used: u16,
+}
+
+impl Extent {
+    const fn new() -> Self {
+        Self {
+            state: [BaseState::Empty; EXTENT_BASE_PAGES],
+            copy: [NO_COPY; EXTENT_BASE_PAGES],
+            shared: [0; EXTENT_BASE_PAGES / 64],
+            queued: [0; EXTENT_BASE_PAGES / 64],
+            used: 0,
+        }
+    }
+}
+
+/// What the table says of one base page.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub state: BaseState,
+    /// The copy: the only contents when away, perhaps still equal when local.
+    pub copy: Option<CopyIndex>,
+    /// Its frame is a forked relative's too, and counted there.
+    pub shared: bool,
+}
+
+/// See the module's documentation.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Table {
+    ranges: BTreeMap<u64, u64>,
+    extents: BTreeMap<u64, Box<Extent>>,
+    adopted: u64,
+}
+
+const fn split(base: u64) -> (u64, usize) {
+    (base / EXTENT_BASE_PAGES as u64, (base % EXTENT_BASE_PAGES as u64) as usize)
+}
+
+impl Table {
+    /// Base pages that are adopted.
+    pub(super) fn adopted(&self) -> u64 {
+        self.adopted
+    }
+
+    /// Adopts `range`; what was adopted already stays as it is.
+    pub(super) fn add_range(&mut self, range: BaseRange) {
+        if range.is_empty() {
+            return;
+        }
+        let (mut start, mut end) = (range.start, range.end);
+        // Everything that touches the new range melts into it.
+        while let Some((&s, &e)) = self.ranges.range(..=end).next_back() {
+            if e < start {
+                break;
+            }
+            start = start.min(s);
+            end = end.max(e);
+            self.adopted -= e - s;
+            self.ranges.remove(&s);
+        }
+        self.adopted += end - start;
+        assert!(self.ranges.insert(start, end).is_none());
+    }
+
+    /// Takes `range` out; its entries must be empty already.
+    pub(super) fn remove_range(&mut self, range: BaseRange) {
+        let mut cut = Vec::new();
+        for (&s, &e) in self.ranges.range(..range.end).rev() {
+            if e <= range.start {
+                break;
+            }
+            cut.push((s, e));
+        }
+        for (s, e) in cut {
+            self.ranges.remove(&s);
+            self.adopted -= e - s;
+            if s < range.start {
+                self.ranges.insert(s, range.start);
+                self.adopted += range.start - s;
+            }
+            if e > range.end {
+                self.ranges.insert(range.end, e);
+                self.adopted += e - range.end;
+            }
+        }
+    }
+
+    /// The adopted range around `base`.
+    pub(super) fn range_of(&self, base: u64) -> Option<BaseRange> {
+        let (&start, &end) = self.ranges.range(..=base).next_back()?;
+        (base < end).then_some(BaseRange { start, end })
+    }
+
+    pub(super) fn ranges(&self) -> impl Iterator<Item = BaseRange> {
+        self.ranges.iter().map(|(&start, &end)| BaseRange { start, end })
+    }
+
+    pub(super) fn get(&self, base: u64) -> Entry {
+        let (x, i) = split(base);
+        let Some(extent) = self.extents.get(&x) else { return Entry::default() };
+        Entry {
+            state: extent.state[i],
+            copy: (extent.copy[i] != NO_COPY).then_some(CopyIndex(extent.copy[i])),
+            shared: extent.shared[i / 64] >> (i % 64) & 1 == 1,
+        }
+    }
+
+    /// Sets the entry of `base`; an extent without contents is dropped.
+    pub(super) fn set(&mut self, base: u64, entry: Entry) {
+        let (x, i) = split(base);
+        let empty = entry.state == BaseState::Empty;
+        assert!(!empty || (entry.copy.is_none() && !entry.shared), "an empty page has no copy");
+        if empty && !self.extents.contains_key(&x) {
+            return;
+        }
+        let extent = self.extents.entry(x).or_insert_with(|| Box::new(Extent::new()));
+        let was_empty = extent.state[i] == BaseState::Empty;
+        extent.state[i] = entry.state;
+        extent.copy[i] = entry.copy.map_or(NO_COPY, |c| c.0);
+        let bit = 1 << (i % 64);
+        extent.shared[i / 64] =
+            if entry.shared { extent.shared[i / 64] | bit } else { extent.shared[i / 64] & !bit };
+        if was_empty != empty {
+            if empty {
+                extent.used -= 1;
+            } else {
+                extent.used += 1;
+            }
+        }
+    }
+
+    /// Drops extents of `range` that have no contents any more.
+    pub(super) fn tidy(&mut self, range: BaseRange) {
+        let first = range.start / EXTENT_BASE_PAGES as u64;
+        let last = range.end.div_ceil(EXTENT_BASE_PAGES as u64);
+        let idle: Vec<u64> =
+            self.extents.range(first..last).filter(|(_, e)| e.used == 0).map(|(&x, _)| x).collect();
+        for x in idle {
+            self.extents.remove(&x);
+        }
+    }
+
+    /// Base pages in `range` that have contents, in order.
+    pub(super) fn used_in(&self, range: BaseRange, out: &mut Vec<u64>) {
+        let n = EXTENT_BASE_PAGES as u64;
+        for (&x, extent) in self.extents.range(range.start / n..range.end.div_ceil(n)) {
+            for i in 0..EXTENT_BASE_PAGES {
+                let base = x * n + i as u64;
+                if extent.state[i] != BaseState::Empty && range.contains(base) {
+                    out.push(base);
+                }
+            }
+        }
+    }
+
+    /// Says that the page which begins at `base` stands in the replacement queue, or no longer does; returns what was said before.
+    pub(super) fn set_queued(&mut self, base: u64, queued: bool) -> bool {
+        let (x, i) = split(base);
+        let Some(extent) = self.extents.get_mut(&x) else { return false };
+        let bit = 1 << (i % 64);
+        let was = extent.queued[i / 64] & bit != 0;
+        extent.queued[i / 64] =
+            if queued { extent.queued[i / 64] | bit } else { extent.queued[i / 64] & !bit };
+        was
+    }
+
+    /// Forgets which pages stand in the queue: a forked child's copy of the table has its own.
+    pub(super) fn clear_queued(&mut self) {
+        for extent in self.extents.values_mut() {
+            extent.queued = [0; EXTENT_BASE_PAGES / 64];
+        }
+    }
+
+    /// Bytes of this table, for the agent's own accounting.
+    pub(super) fn table_bytes(&self) -> u64 {
+        (self.extents.len() * size_of::<Extent>() + self.ranges.len() * 48) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn an_extent_costs_little_for_each_base_page() {
+        assert!(size_of::<Extent>() <= EXTENT_BASE_PAGES * 6);
+    }
+
+    proptest! {
+        /// Ranges behave as a set of base pages does.
+        #[test]
+        fn ranges_are_a_set(ops in proptest::collection::vec((any::<bool>(), 0u64..600, 0u64..80), 1..60)) {
+            let mut table = Table::default();
+            let mut model = BTreeSet::new();
+            for (add, start, len) in ops {
+                let range = BaseRange::new(start, start + len);
+                if add {
+                    table.add_range(range);
+                    model.extend(range.start..range.end);
+                } else {
+                    table.remove_range(range);
+                    for b in range.start..range.end { model.remove(&b); }
+                }
+                prop_assert_eq!(table.adopted(), model.len() as u64);
+                let listed: BTreeSet<u64> = table.ranges().flat_map(|r| r.start..r.end).collect();
+                prop_assert_eq!(&listed, &model);
+                for b in 0..700 {
+                    prop_assert_eq!(table.range_of(b).is_some(), model.contains(&b));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,486 @@
+//! The borrower against a simple model: a program whose memory must always read what it last wrote, whatever
+//! order answers come in and whichever lender dies.
+
+use super::*;
+use alloc::boxed::Box;
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+use std::vec;
+
+#[derive(Clone, Debug)]
+enum Op {
+    Write { space: usize, base: u64, value: u64 },
+    Read { space: usize, base: u64 },
+    Remove { space: usize, base: u64, len: u64 },
+    UnmapAndMap { space: usize, base: u64, len: u64 },
+    Remap { space: usize, base: u64, len: u64 },
+    Fork { space: usize },
+    Exit { space: usize },
+    Complete { pick: usize },
+    LoseLender,
+    Tick,
+    Limit { pages: u64 },
+}
+
+#[derive(Clone, Debug)]
+enum Pending {
+    Evict(BatchId),
+    Get { lender: LenderIndex, copy: CopyIndex, version: Version },
+    Read { copy: CopyIndex, version: Version, buffer: BufferIndex },
+    Put { lender: LenderIndex, copy: CopyIndex, version: Version, value: u64 },
+    Write { copy: CopyIndex, value: u64 },
+}
+
+const PAGES: u64 = 1500;
+const FAR: u64 = 4096;
+
+struct World {
+    b: Borrower,
+    now: u64,
+    /// What each base page must read as; absent: zero.
+    truth: BTreeMap<(SpaceKey, u64), u64>,
+    /// What is present in each program.
+    present: BTreeMap<(SpaceKey, u64), u64>,
+    buffers: Vec<u64>,
+    lenders: Vec<Option<BTreeMap<(CopyIndex, Version), u64>>>,
+    disk: BTreeMap<CopyIndex, u64>,
+    pending: Vec<Pending>,
+    spaces: Vec<SpaceKey>,
+    next_space: u32,
+    forked: BTreeSet<SpaceKey>,
+    lender_room: bool,
+    arrived: u64,
+    steps: u64,
+}
+
+impl World {
+    fn new(page: u64, disk: bool, limit: u64, lenders: usize) -> Self {
+        let config = BorrowerConfig {
+            page: BasePages(page),
+            buffers: BUFFERS_MIN,
+            disk,
+            hedge_after: Duration::from_millis(5),
+        };
+        let mut b =
+            Borrower::new(config, Box::new(SecondChanceFifo::default()), Box::new(StridePrefetcher::new(8)));
+        for _ in 0..lenders {
+            b.handle_lender_joined(BasePages(100_000));
+        }
+        b.handle_limit(Instant(0), BasePages(limit));
+        let mut w = Self {
+            b,
+            now: 0,
+            truth: BTreeMap::new(),
+            present: BTreeMap::new(),
+            buffers: std::vec![0; BUFFERS_MIN as usize],
+            lenders: (0..lenders).map(|_| Some(BTreeMap::new())).collect(),
+            disk: BTreeMap::new(),
+            pending: Vec::new(),
+            spaces: Vec::new(),
+            next_space: 1,
+            forked: BTreeSet::new(),
+            lender_room: true,
+            arrived: 0,
+            steps: 0,
+        };
+        let key = SpaceKey(0);
+        w.b.handle_space_added(key, true);
+        w.b.handle_adopted(Instant(0), key, BaseRange::new(0, PAGES), &[]);
+        w.spaces.push(key);
+        w.drain();
+        w
+    }
+
+    fn time(&mut self) -> Instant {
+        self.now += 1_000;
+        Instant(self.now)
+    }
+
+    fn drain(&mut self) {
+        while let Some(effect) = self.b.poll_effect() {
+            match effect {
+                Effect::Evict(batch) => self.pending.push(Pending::Evict(batch)),
+                Effect::Populate { .. } | Effect::Wake { .. } => {}
+                Effect::Install { space, base, pages, source } => {
+                    let mut outcome = InstallOutcome::Done;
+                    for i in 0..u64::from(pages) {
+                        let value = match source {
+                            InstallSource::Zero => 0,
+                            InstallSource::Buffer(buffer) => self.buffers[buffer.0 as usize],
+                            InstallSource::Arrived(_) => self.arrived,
+                        };
+                        if !self.spaces.contains(&space) {
+                            outcome = InstallOutcome::Gone;
+                        } else if self.present.contains_key(&(space, base + i)) {
+                            outcome = InstallOutcome::Exists;
+                        } else {
+                            self.present.insert((space, base + i), value);
+                        }
+                    }
+                    let now = self.time();
+                    self.b.handle_installed(now, space, base, pages, outcome);
+                }
+                Effect::Get { lender, copy, version } => {
+                    self.pending.push(Pending::Get { lender, copy, version });
+                }
+                Effect::ReadDisk { copy, version, buffer } => {
+                    self.pending.push(Pending::Read { copy, version, buffer });
+                }
+                Effect::Hold { buffer, .. } => self.buffers[buffer.0 as usize] = self.arrived,
+                Effect::Put { lender, copy, version, buffer, hash } => {
+                    let value = self.buffers[buffer.0 as usize];
+                    assert_eq!(u128::from(value), hash.0, "a buffer was reused before it was sent");
+                    self.pending.push(Pending::Put { lender, copy, version, value });
+                }
+                Effect::WriteDisk { copy, buffer } => {
+                    let value = self.buffers[buffer.0 as usize];
+                    self.pending.push(Pending::Write { copy, value });
+                }
+                Effect::Drop { lender, copy, version } => {
+                    if let Some(store) = &mut self.lenders[usize::from(lender.0)] {
+                        assert!(store.remove(&(copy, version)).is_some(), "dropped what was not there");
+                    }
+                }
+                Effect::Lost { space, base } => panic!("lost {space:?} {base}"),
+            }
+        }
+    }
+
+    fn complete(&mut self, pick: usize) -> bool {
+        if self.pending.is_empty() {
+            return false;
+        }
+        let op = self.pending.swap_remove(pick % self.pending.len());
+        let now = self.time();
+        match op {
+            Pending::Evict(batch) => {
+                let (key, pages) = self.b.batch_pages(batch);
+                let pages = pages.to_vec();
+                for (i, base) in pages.into_iter().enumerate() {
+                    let busy = self.forked.contains(&key) && (base + pick as u64) % 3 == 0;
+                    let fate = if busy {
+                        PageFate::Busy
+                    } else {
+                        match self.present.remove(&(key, base)) {
+                            None => PageFate::Hole,
+                            Some(0) => PageFate::Moved(None),
+                            Some(v) => {
+                                let fate = PageFate::Moved(Some(ContentHash(u128::from(v))));
+                                if let Some(buffer) = self.b.handle_fate(batch, i, fate) {
+                                    self.buffers[buffer.0 as usize] = v;
+                                }
+                                self.drain();
+                                continue;
+                            }
+                        }
+                    };
+                    assert_eq!(self.b.handle_fate(batch, i, fate), None);
+                    self.drain();
+                }
+                self.b.handle_batch_done(now, batch);
+            }
+            Pending::Get { lender, copy, version } => {
+                let source = Source::Lender(lender);
+                let Some(store) = &self.lenders[usize::from(lender.0)] else { return true };
+                match store.get(&(copy, version)) {
+                    Some(&v) => {
+                        self.arrived = v;
+                        let hash = ContentHash(u128::from(v));
+                        self.b.handle_arrival(now, copy, version, hash, source, 7);
+                    }
+                    None => self.b.handle_missed(now, copy, version, source),
+                }
+            }
+            Pending::Read { copy, version, buffer } => {
+                let v = self.disk[&copy];
+                self.buffers[buffer.0 as usize] = v;
+                self.b.handle_arrival(now, copy, version, ContentHash(u128::from(v)), Source::Disk, 7);
+            }
+            Pending::Put { lender, copy, version, value } => {
+                let Some(store) = &mut self.lenders[usize::from(lender.0)] else { return true };
+                let answer = if self.lender_room {
+                    store.insert((copy, version), value);
+                    PutAnswer::Stored
+                } else {
+                    PutAnswer::Refused
+                };
+                self.b.handle_put_answer(now, lender, copy, version, answer);
+            }
+            Pending::Write { copy, value } => {
+                self.disk.insert(copy, value);
+                self.b.handle_written(now, copy, true);
+            }
+        }
+        self.drain();
+        true
+    }
+
+    fn touch(&mut self, key: SpaceKey, base: u64) {
+        if !self.present.contains_key(&(key, base)) {
+            let now = self.time();
+            self.b.handle_fault(now, key, base);
+            self.drain();
+        }
+        let mut turns = 0;
+        while !self.present.contains_key(&(key, base)) {
+            turns += 1;
+            assert!(turns < 20_000, "a fault is never answered: {:?}", self.b.state(key, base));
+            if !self.complete(turns) {
+                self.now += 2_000_000_000;
+                self.b.handle_timeout(Instant(self.now));
+                self.drain();
+            }
+        }
+        let want = self.truth.get(&(key, base)).copied().unwrap_or(0);
+        assert_eq!(self.present[&(key, base)], want, "wrong bytes at {key:?} {base}");
+    }
+
+    /// Evictions under way are finished before a change of mappings, as the live driver's gate has it.
+    fn rest(&mut self) {
+        while let Some(i) = self.pending.iter().position(|p| matches!(p, Pending::Evict(_))) {
+            let len = self.pending.len();
+            self.pending.swap(i, len - 1);
+            self.complete(len - 1);
+        }
+    }
+
+    fn clear(&mut self, key: SpaceKey, start: u64, end: u64) {
+        for base in start..end {
+            self.truth.remove(&(key, base));
+            self.present.remove(&(key, base));
+        }
+    }
+
+    fn step(&mut self, op: &Op) {
+        let pick = |s: &Self, i: usize| s.spaces[i % s.spaces.len()];
+        match *op {
+            Op::Write { space, base, value } => {
+                let key = pick(self, space);
+                self.touch(key, base);
+                self.present.insert((key, base), value);
+                self.truth.insert((key, base), value);
+            }
+            Op::Read { space, base } => {
+                let key = pick(self, space);
+                self.touch(key, base);
+            }
+            Op::Remove { space, base, len } => {
+                let key = pick(self, space);
+                self.rest();
+                let now = self.time();
+                // The event is read before the kernel drops the pages.
+                self.b.handle_removed(now, key, BaseRange::new(base, base + len));
+                self.drain();
+                self.clear(key, base, base + len);
+            }
+            Op::UnmapAndMap { space, base, len } => {
+                let key = pick(self, space);
+                self.rest();
+                self.clear(key, base, base + len);
+                let now = self.time();
+                self.b.handle_unmapped(now, key, BaseRange::new(base, base + len));
+                self.drain();
+                let now = self.time();
+                self.b.handle_adopted(now, key, BaseRange::new(base, base + len), &[]);
+                self.drain();
+            }
+            Op::Remap { space, base, len } => {
+                let key = pick(self, space);
+                self.rest();
+                for (from, to) in [(base, base + FAR), (base + FAR, base)] {
+                    for i in 0..len {
+                        for map in [&mut self.truth, &mut self.present] {
+                            if let Some(v) = map.remove(&(key, from + i)) {
+                                map.insert((key, to + i), v);
+                            }
+                        }
+                    }
+                    let now = self.time();
+                    self.b.handle_remapped(now, key, BaseRange::new(from, from + len), to);
+                    self.drain();
+                    self.touch(key, to + len / 2);
+                    self.rest();
+                }
+            }
+            Op::Fork { space } => {
+                if self.spaces.len() >= 4 {
+                    return;
+                }
+                let parent = pick(self, space);
+                let child = SpaceKey(self.next_space);
+                self.next_space += 1;
+                self.rest();
+                for map in [&mut self.truth, &mut self.present] {
+                    let copy: Vec<_> = map
+                        .range((parent, 0)..(parent, u64::MAX))
+                        .map(|(&(_, b), &v)| ((child, b), v))
+                        .collect();
+                    map.extend(copy);
+                }
+                let now = self.time();
+                self.b.handle_forked(now, parent, child);
+                self.b.handle_hand(child);
+                self.spaces.push(child);
+                self.forked.extend([parent, child]);
+                self.drain();
+            }
+            Op::Exit { space } => {
+                if self.spaces.len() == 1 {
+                    return;
+                }
+                let key = self.spaces.remove(space % self.spaces.len());
+                self.truth.retain(|at, _| at.0 != key);
+                self.present.retain(|at, _| at.0 != key);
+                let now = self.time();
+                self.b.handle_space_gone(now, key);
+                self.drain();
+            }
+            Op::Complete { pick } => {
+                self.complete(pick);
+            }
+            Op::LoseLender => {
+                if let Some(i) = self.lenders.iter().position(Option::is_some) {
+                    self.lenders[i] = None;
+                    self.pending.retain(|p| {
+                        !matches!(p, Pending::Get { lender, .. } | Pending::Put { lender, .. } if usize::from(lender.0) == i)
+                    });
+                    let now = self.time();
+                    let lost = self.b.handle_lender_lost(now, LenderIndex(i as u8));
+                    assert_eq!(lost.0, 0, "nothing is lost under disk");
+                    self.drain();
+                }
+            }
+            Op::Tick => {
+                self.now += 6_000_000;
+                self.b.handle_timeout(Instant(self.now));
+                self.drain();
+            }
+            Op::Limit { pages } => {
+                let now = self.time();
+                self.b.handle_limit(now, BasePages(pages));
+                self.drain();
+            }
+        }
+        self.steps += 1;
+        if self.steps % 16 == 0 {
+            self.check();
+        }
+    }
+
+    fn check(&self) {
+        let mut frames = 0;
+        for &key in &self.spaces {
+            for base in (0..PAGES).chain(FAR..FAR + PAGES) {
+                let entry = self.b.entry(key, base);
+                frames += u64::from(
+                    matches!(entry.state, BaseState::Local | BaseState::Leaving | BaseState::Fetching)
+                        && !entry.shared,
+                );
+            }
+        }
+        assert_eq!(frames, self.b.frames().0, "the count of frames is off");
+    }
+
+    fn read_all(&mut self) {
+        for key in self.spaces.clone() {
+            for base in 0..PAGES {
+                self.touch(key, base);
+            }
+        }
+    }
+}
+
+fn ops(lose: bool) -> impl Strategy<Value = Vec<Op>> {
+    let at = (0usize..4, 0u64..PAGES);
+    let span = (0usize..4, 0u64..PAGES - 200, 1u64..200);
+    let op = prop_oneof![
+        12 => (at.clone(), 0u64..50).prop_map(|((space, base), value)| Op::Write { space, base, value }),
+        8 => at.prop_map(|(space, base)| Op::Read { space, base }),
+        1 => span.clone().prop_map(|(space, base, len)| Op::Remove { space, base, len }),
+        1 => span.clone().prop_map(|(space, base, len)| Op::UnmapAndMap { space, base, len }),
+        1 => span.prop_map(|(space, base, len)| Op::Remap { space, base, len }),
+        1 => (0usize..4).prop_map(|space| Op::Fork { space }),
+        1 => (0usize..4).prop_map(|space| Op::Exit { space }),
+        12 => (0usize..1000).prop_map(|pick| Op::Complete { pick }),
+        1 => Just(if lose { Op::LoseLender } else { Op::Tick }),
+        1 => Just(Op::Tick),
+        1 => (200u64..1200).prop_map(|pages| Op::Limit { pages }),
+    ];
+    proptest::collection::vec(op, 1..250)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    #[test]
+    fn memory_reads_what_was_written_under_disk(ops in ops(true), page in 0u32..8, lenders in 0usize..3) {
+        let mut w = World::new(1 << page, true, 600, lenders);
+        for op in &ops { w.step(op); }
+        w.read_all();
+    }
+
+    #[test]
+    fn memory_reads_what_was_written_under_none(ops in ops(false), page in 0u32..8) {
+        let mut w = World::new(1 << page, false, 600, 2);
+        for op in &ops { w.step(op); }
+        w.read_all();
+    }
+
+    #[test]
+    fn the_same_inputs_give_the_same_run(ops in ops(true)) {
+        let run = || {
+            let mut w = World::new(16, true, 600, 2);
+            for op in &ops { w.step(op); }
+            (std::format!("{:?}", w.pending), w.b.stats(), w.now)
+        };
+        prop_assert_eq!(run(), run());
+    }
+}
+
+#[test]
+fn the_limit_holds_while_memory_is_filled() {
+    let mut w = World::new(16, true, 600, 1);
+    for base in 0..PAGES {
+        w.step(&Op::Write { space: 0, base, value: base + 1 });
+        w.complete(base as usize);
+        assert!(w.b.frames().0 <= 600, "{} frames", w.b.frames().0);
+    }
+    assert!(w.b.stats().moved > 0);
+    w.read_all();
+}
+
+#[test]
+fn unchanged_pages_are_clean_and_zeros_are_dropped() {
+    let mut w = World::new(1, true, 600, 1);
+    for base in 0..PAGES {
+        let value = if base % 2 == 0 { 0 } else { base };
+        w.step(&Op::Write { space: 0, base, value });
+    }
+    w.read_all();
+    w.read_all();
+    let stats = w.b.stats();
+    assert!(stats.zero > 500 && stats.clean > 500, "{stats:?}");
+}
+
+#[test]
+fn with_no_room_anywhere_the_program_goes_on_over_its_limit() {
+    let mut w = World::new(16, false, 600, 1);
+    w.lender_room = false;
+    for base in 0..PAGES {
+        w.step(&Op::Write { space: 0, base, value: base + 1 });
+    }
+    w.read_all();
+    assert!(w.b.stuck() > 0);
+}
+
+#[test]
+fn the_only_lender_lost_is_told() {
+    let mut w = World::new(16, false, 600, 1);
+    w.b.handle_adopted(Instant(0), SpaceKey(0), BaseRange::new(FAR, FAR + PAGES), &[]);
+    for base in (0..PAGES).chain(FAR..FAR + PAGES) {
+        w.step(&Op::Write { space: 0, base, value: base + 1 });
+    }
+    while w.complete(0) {}
+    let lost = w.b.handle_lender_lost(Instant(u64::MAX), LenderIndex(0));
+    assert!(lost.0 > 0);
+}

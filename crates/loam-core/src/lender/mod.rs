@@ -1,0 +1,354 @@
+//! The lender: a bounded store of other nodes' base pages. Metadata only; the driver owns the slab.
+//!
+//! ```text
+//! put:   reserve ──► the driver writes the slots ──► commit (or abort)
+//! get:   read_begin, get ──► the driver copies the slots out ──► read_end
+//! free:  drop_page, drop_all, replaced, or gone longer than the grace ──► poll_effect: Release ──► released
+//! ```
+//!
+//! The driver may run several threads over one `Lender` behind a lock that it does not hold while it copies:
+//! a reserved slot is not found before `commit`, and a slot that was freed is not reused while a read
+//! that began before is under way (tickets instead of a pin on each page: one step a request, however long).
+//!
+//! A borrower is a [`SpaceId`] with connections. When its last connection closes its pages wait for the grace; it may
+//! come back. `drop_all` ends it at once. Pages of a borrower that has gone are freed in small steps
+//! (`handle_timeout`), so that nobody waits for it.
+
+mod extent;
+mod runs;
+mod slots;
+#[cfg(test)]
+mod tests;
+
+use crate::ids::{ContentHash, SpaceId, Version};
+use crate::units::{BasePages, Bytes, Duration, EXTENT_BASE_PAGES, Instant};
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::string::String;
+use extent::Extent;
+pub use runs::{Slot, SlotRun};
+pub use slots::ReadTicket;
+use slots::SlotTable;
+
+/// Extents freed by one [`Lender::handle_timeout`] (at most 4096 pages): bounds how long the driver's lock is held.
+const REAP_EXTENTS: usize = 16;
+
+/// The life of one borrower's pages in this lender. A space that says `drop_all` goes on under a new one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Tenancy(u64);
+
+#[derive(Debug)]
+struct Borrower {
+    tenancy: Tenancy,
+    name: String,
+    connections: u32,
+    pages: u64,
+    /// When its pages are freed; set while it has no connection.
+    expires: Option<Instant>,
+}
+
+/// What the driver shall do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Give the memory of these slots back to the system, then call [`Lender::released`].
+    Release(SlotRun),
+}
+
+/// The lender already has as many borrowers as it may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooManyBorrowers;
+
+/// Counts since the start, and the state now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LenderStats {
+    /// Room in all.
+    pub capacity: Bytes,
+    /// Room that can be used at once.
+    pub free: Bytes,
+    /// Base pages stored.
+    pub pages: u64,
+    /// Base pages asked for.
+    pub gets: u64,
+    /// Base pages stored, ever.
+    pub puts: u64,
+    /// Base pages asked for that were not there.
+    pub misses: u64,
+    /// Borrowers with a connection or inside their grace.
+    pub borrowers: u64,
+}
+
+/// One borrower as `loam status` shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BorrowerStats<'a> {
+    /// Who.
+    pub space: SpaceId,
+    /// The name that it gave.
+    pub name: &'a str,
+    /// Base pages held for it.
+    pub pages: u64,
+    /// Its open connections; 0 inside the grace.
+    pub connections: u32,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Lender {
+    slots: SlotTable,
+    capacity: BasePages,
+    grace: Duration,
+    borrowers_max: usize,
+    borrowers: BTreeMap<SpaceId, Borrower>,
+    extents: BTreeMap<(Tenancy, u64), Extent>,
+    /// Tenancies that ended and whose pages are not all freed yet.
+    leaving: VecDeque<Tenancy>,
+    tenancy_last: u64,
+    gets: u64,
+    puts: u64,
+    misses: u64,
+}
+
+const fn split(index: u64) -> (u64, u8) {
+    let per = EXTENT_BASE_PAGES as u64;
+    (index / per, (index % per) as u8)
+}
+const _: () = assert!(EXTENT_BASE_PAGES == 256, "an offset inside an extent is a byte");
+
+impl Lender {
+    /// A lender with room for `capacity`, for at most `borrowers_max` borrowers, that keeps the pages of a
+    /// borrower without connections for `grace`.
+    ///
+    /// # Panics
+    /// If `capacity` is nothing or above 2^32 - 1 base pages (16 TiB).
+    pub fn new(capacity: BasePages, grace: Duration, borrowers_max: usize) -> Self {
+        let pages = u32::try_from(capacity.0).expect("a lender has at most 2^32 - 1 base pages");
+        Self {
+            slots: SlotTable::new(pages),
+            capacity,
+            grace,
+            borrowers_max,
+            borrowers: BTreeMap::new(),
+            extents: BTreeMap::new(),
+            leaving: VecDeque::new(),
+            tenancy_last: 0,
+            gets: 0,
+            puts: 0,
+            misses: 0,
+        }
+    }
+
+    fn next_tenancy(&mut self) -> Tenancy {
+        self.tenancy_last += 1;
+        Tenancy(self.tenancy_last)
+    }
+
+    /// A connection of `space` said hello. One that comes back inside its grace finds its pages.
+    ///
+    /// # Errors
+    /// [`TooManyBorrowers`]; nothing has changed then.
+    pub fn connection_opened(&mut self, space: SpaceId, name: &str) -> Result<(), TooManyBorrowers> {
+        if let Some(borrower) = self.borrowers.get_mut(&space) {
+            assert_eq!(borrower.expires.is_some(), borrower.connections == 0);
+            borrower.connections += 1;
+            borrower.expires = None;
+            return Ok(());
+        }
+        if self.borrowers.len() >= self.borrowers_max {
+            return Err(TooManyBorrowers);
+        }
+        let tenancy = self.next_tenancy();
+        let borrower = Borrower { tenancy, name: name.into(), connections: 1, pages: 0, expires: None };
+        self.borrowers.insert(space, borrower);
+        Ok(())
+    }
+
+    /// A connection of `space` closed. With the last one the grace begins; without pages there is nothing to wait for.
+    pub fn connection_closed(&mut self, now: Instant, space: SpaceId) {
+        let borrower = self.borrowers.get_mut(&space).expect("it was opened");
+        assert!(borrower.connections > 0, "more connections closed than opened");
+        borrower.connections -= 1;
+        if borrower.connections > 0 {
+            return;
+        }
+        if borrower.pages == 0 {
+            self.borrowers.remove(&space);
+        } else {
+            borrower.expires = Some(now + self.grace);
+        }
+    }
+
+    /// Makes room for new contents of `indexes`: slots for the first few of them (as many as the answer has; ask again
+    /// for the rest), or none if the store is full. Whatever the answer, older contents of `indexes` are gone: an
+    /// old version must never be found once a new one is on its way.
+    pub fn reserve(&mut self, space: SpaceId, indexes: &[u64]) -> Option<SlotRun> {
+        assert!(!indexes.is_empty());
+        for &index in indexes {
+            self.remove(space, index);
+        }
+        self.slots.reserve(u32::try_from(indexes.len()).expect("a frame has few pages"))
+    }
+
+    /// The contents of a reserved slot are written and their hash was checked. From now on it is found.
+    pub fn commit(&mut self, space: SpaceId, index: u64, version: Version, hash: ContentHash, slot: Slot) {
+        // Another connection of the same borrower may have put the same index meanwhile: the last one stays.
+        self.remove(space, index);
+        self.slots.store(slot, version, hash);
+        let borrower = self.borrowers.get_mut(&space).expect("its connection is open");
+        borrower.pages += 1;
+        let (extent, offset) = split(index);
+        self.extents.entry((borrower.tenancy, extent)).or_default().insert(offset, slot);
+        self.puts += 1;
+    }
+
+    /// A reserved slot could not be written.
+    pub fn abort(&mut self, slot: Slot) {
+        self.slots.abort(slot);
+    }
+
+    /// A read of slots begins; see the module.
+    pub fn read_begin(&mut self) -> ReadTicket {
+        self.slots.read_begin()
+    }
+
+    /// The read has ended.
+    pub fn read_end(&mut self, ticket: ReadTicket) {
+        self.slots.read_end(ticket);
+    }
+
+    /// Looks pages up, in order: `found` gets the slot and hash of each, or `None` if that version is not here.
+    /// A run inside an extent costs one lookup of the extent.
+    pub fn get(
+        &mut self,
+        space: SpaceId,
+        pages: impl Iterator<Item = (u64, Version)>,
+        mut found: impl FnMut(u64, Version, Option<(Slot, ContentHash)>),
+    ) {
+        let tenancy = self.borrowers.get(&space).expect("its connection is open").tenancy;
+        let mut near: Option<(u64, Option<&Extent>)> = None;
+        for (index, version) in pages {
+            let (at, offset) = split(index);
+            let extent = match near {
+                Some((near_at, extent)) if near_at == at => extent,
+                _ => self.extents.get(&(tenancy, at)),
+            };
+            near = Some((at, extent));
+            let hit = extent.and_then(|extent| extent.get(offset)).and_then(|slot| {
+                let (stored, hash) = self.slots.stored(slot);
+                (stored == version).then_some((slot, hash))
+            });
+            self.gets += 1;
+            self.misses += u64::from(hit.is_none());
+            found(index, version, hit);
+        }
+    }
+
+    /// Forgets one page if it still has this version; says whether.
+    pub fn drop_page(&mut self, space: SpaceId, index: u64, version: Version) -> bool {
+        let tenancy = self.borrowers.get(&space).expect("its connection is open").tenancy;
+        let (at, offset) = split(index);
+        let slot = self.extents.get(&(tenancy, at)).and_then(|extent| extent.get(offset));
+        match slot {
+            Some(slot) if self.slots.stored(slot).0 == version => self.remove(space, index),
+            _ => false,
+        }
+    }
+
+    /// The borrower is done: all its pages go. It may go on with new ones.
+    pub fn drop_all(&mut self, space: SpaceId) {
+        let tenancy = self.next_tenancy();
+        let borrower = self.borrowers.get_mut(&space).expect("its connection is open");
+        let old = core::mem::replace(&mut borrower.tenancy, tenancy);
+        if core::mem::take(&mut borrower.pages) > 0 {
+            self.leaving.push_back(old);
+        }
+    }
+
+    fn remove(&mut self, space: SpaceId, index: u64) -> bool {
+        let borrower = self.borrowers.get_mut(&space).expect("its connection is open");
+        let (at, offset) = split(index);
+        let key = (borrower.tenancy, at);
+        let Some(extent) = self.extents.get_mut(&key) else { return false };
+        let Some(slot) = extent.remove(offset) else { return false };
+        if extent.is_empty() {
+            self.extents.remove(&key);
+        }
+        assert!(borrower.pages > 0, "a page that nobody counted");
+        borrower.pages -= 1;
+        self.slots.free(slot);
+        true
+    }
+
+    /// When [`Self::handle_timeout`] wants to be called; `Instant(0)` means at once.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        if !self.leaving.is_empty() {
+            return Some(Instant(0));
+        }
+        self.borrowers.values().filter_map(|borrower| borrower.expires).min()
+    }
+
+    /// Ends the borrowers whose grace ran out and frees a bounded number of pages of those who have gone.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        let leaving = &mut self.leaving;
+        self.borrowers.retain(|_, borrower| {
+            let gone = borrower.expires.is_some_and(|expires| expires <= now);
+            if gone {
+                assert!(borrower.connections == 0 && borrower.pages > 0);
+                leaving.push_back(borrower.tenancy);
+            }
+            !gone
+        });
+        for _ in 0..REAP_EXTENTS {
+            let Some(&tenancy) = self.leaving.front() else { break };
+            let next = self.extents.range((tenancy, 0)..=(tenancy, u64::MAX)).next().map(|(key, _)| *key);
+            let Some(key) = next else {
+                self.leaving.pop_front();
+                continue;
+            };
+            let extent = self.extents.remove(&key).expect("it was just seen");
+            for slot in extent.slots() {
+                self.slots.free(slot);
+            }
+        }
+    }
+
+    /// Whether [`Self::poll_effect`] has something.
+    pub fn has_effect(&self) -> bool {
+        self.slots.release_wanted()
+    }
+
+    /// What the driver shall do next, outside its lock.
+    pub fn poll_effect(&mut self) -> Option<Effect> {
+        self.slots.release().map(Effect::Release)
+    }
+
+    /// The memory of a run from [`Effect::Release`] was given back.
+    pub fn released(&mut self, run: SlotRun) {
+        self.slots.released(run);
+    }
+
+    /// Room that can be used at once.
+    pub fn free(&self) -> Bytes {
+        BasePages(self.slots.free_pages()).bytes()
+    }
+
+    /// The figures.
+    pub fn stats(&self) -> LenderStats {
+        LenderStats {
+            capacity: self.capacity.bytes(),
+            free: self.free(),
+            pages: self.slots.stored_pages(),
+            gets: self.gets,
+            puts: self.puts,
+            misses: self.misses,
+            borrowers: self.borrowers.len() as u64,
+        }
+    }
+
+    /// The borrowers, by space.
+    pub fn borrowers(&self) -> impl Iterator<Item = BorrowerStats<'_>> {
+        self.borrowers.iter().map(|(&space, borrower)| BorrowerStats {
+            space,
+            name: &borrower.name,
+            pages: borrower.pages,
+            connections: borrower.connections,
+        })
+    }
+}

@@ -1,0 +1,202 @@
+//! The state of each slot of the slab.
+//!
+//! A slot moves `free → reserved → stored → (limbo) → free`: reserved while the driver writes its contents,
+//! limbo while a read that began before it was freed may still be copying it. A free slot is *warm* if it still has
+//! memory behind it, *cold* if not. Warm slots above a small stock are handed to the driver to give their memory back
+//! (`releasing`), then they are cold.
+
+use super::runs::{RunSet, Slot, SlotRun};
+use crate::ids::{ContentHash, Version};
+use alloc::collections::{BTreeSet, VecDeque};
+use alloc::vec::Vec;
+
+/// Warm slots that are kept for the next puts while anything is stored (4 MiB; few in tests, to get past them).
+const WARM_PAGES_MAX: u64 = if cfg!(test) { 4 } else { 1024 };
+/// Slots released in one step (4 MiB), so that the driver's system call stays short.
+const RELEASE_PAGES_MAX: u32 = if cfg!(test) { 3 } else { 1024 };
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Free,
+    Reserved,
+    Stored,
+    Limbo,
+    Releasing,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Meta {
+    hash: ContentHash,
+    version: Version,
+    state: State,
+}
+
+const EMPTY: Meta = Meta { hash: ContentHash(0), version: Version(0), state: State::Free };
+
+/// Proof that a read of slots is under way: none that it may have seen is reused before it ends.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "give it back with `read_end`, or no slot is ever reused"]
+pub struct ReadTicket(u64);
+
+#[derive(Debug)]
+pub(super) struct SlotTable {
+    /// Grows to the highest slot ever used.
+    meta: Vec<Meta>,
+    warm: RunSet,
+    cold: RunSet,
+    /// Freed slots with the newest ticket that was out at the time; tickets never go down.
+    limbo: VecDeque<(u64, SlotRun)>,
+    readers: BTreeSet<u64>,
+    ticket_last: u64,
+    reserved_pages: u64,
+    stored_pages: u64,
+    limbo_pages: u64,
+    releasing_pages: u64,
+    capacity_pages: u64,
+}
+
+impl SlotTable {
+    pub(super) fn new(capacity_pages: u32) -> Self {
+        assert!(capacity_pages > 0, "a lender with no room");
+        let mut cold = RunSet::default();
+        cold.insert(SlotRun { first: Slot(0), pages: capacity_pages });
+        Self {
+            meta: Vec::new(),
+            warm: RunSet::default(),
+            cold,
+            limbo: VecDeque::new(),
+            readers: BTreeSet::new(),
+            ticket_last: 0,
+            reserved_pages: 0,
+            stored_pages: 0,
+            limbo_pages: 0,
+            releasing_pages: 0,
+            capacity_pages: u64::from(capacity_pages),
+        }
+    }
+
+    pub(super) fn free_pages(&self) -> u64 {
+        self.warm.pages() + self.cold.pages()
+    }
+
+    pub(super) fn stored_pages(&self) -> u64 {
+        self.stored_pages
+    }
+
+    /// Version and hash of what a stored slot holds.
+    pub(super) fn stored(&self, slot: Slot) -> (Version, ContentHash) {
+        let meta = &self.meta[slot.0 as usize];
+        assert_eq!(meta.state, State::Stored, "slot {} is read", slot.0);
+        (meta.version, meta.hash)
+    }
+
+    /// Takes at most `pages` neighbouring free slots, warm ones first.
+    pub(super) fn reserve(&mut self, pages: u32) -> Option<SlotRun> {
+        let run = self.warm.take(pages).or_else(|| self.cold.take(pages))?;
+        let end = (run.first.0 + run.pages) as usize;
+        if self.meta.len() < end {
+            self.meta.resize(end, EMPTY);
+        }
+        self.change(run, State::Free, State::Reserved);
+        self.reserved_pages += u64::from(run.pages);
+        Some(run)
+    }
+
+    /// The contents of a reserved slot are written.
+    pub(super) fn store(&mut self, slot: Slot, version: Version, hash: ContentHash) {
+        let meta = &mut self.meta[slot.0 as usize];
+        assert_eq!(meta.state, State::Reserved, "slot {} is stored", slot.0);
+        *meta = Meta { hash, version, state: State::Stored };
+        self.reserved_pages -= 1;
+        self.stored_pages += 1;
+    }
+
+    /// A reserved slot is not wanted after all. Nobody can have read it.
+    pub(super) fn abort(&mut self, slot: Slot) {
+        let run = SlotRun { first: slot, pages: 1 };
+        self.change(run, State::Reserved, State::Free);
+        self.reserved_pages -= 1;
+        self.warm.insert(run);
+    }
+
+    /// Frees a stored slot, now or once the reads that are under way have ended.
+    pub(super) fn free(&mut self, slot: Slot) {
+        let run = SlotRun { first: slot, pages: 1 };
+        self.stored_pages -= 1;
+        if self.readers.is_empty() {
+            self.change(run, State::Stored, State::Free);
+            self.warm.insert(run);
+            return;
+        }
+        self.change(run, State::Stored, State::Limbo);
+        self.limbo_pages += 1;
+        match self.limbo.back_mut() {
+            Some((ticket, last)) if *ticket == self.ticket_last && last.first.0 + last.pages == slot.0 => {
+                last.pages += 1;
+            }
+            _ => self.limbo.push_back((self.ticket_last, run)),
+        }
+    }
+
+    pub(super) fn read_begin(&mut self) -> ReadTicket {
+        self.ticket_last += 1;
+        assert!(self.readers.insert(self.ticket_last));
+        ReadTicket(self.ticket_last)
+    }
+
+    #[expect(clippy::needless_pass_by_value, reason = "a ticket is used up")]
+    pub(super) fn read_end(&mut self, ticket: ReadTicket) {
+        assert!(self.readers.remove(&ticket.0), "ticket {} is not out", ticket.0);
+        let oldest = self.readers.first().copied().unwrap_or(u64::MAX);
+        while let Some(&(ticket, run)) = self.limbo.front() {
+            if ticket >= oldest {
+                break;
+            }
+            self.limbo.pop_front();
+            self.limbo_pages -= u64::from(run.pages);
+            self.change(run, State::Limbo, State::Free);
+            self.warm.insert(run);
+        }
+    }
+
+    pub(super) fn release_wanted(&self) -> bool {
+        let keep = if self.stored_pages == 0 { 0 } else { WARM_PAGES_MAX };
+        self.warm.pages() > keep
+    }
+
+    /// The next run whose memory the driver shall give back; nobody uses it until `released`.
+    pub(super) fn release(&mut self) -> Option<SlotRun> {
+        if !self.release_wanted() {
+            return None;
+        }
+        let run = self.warm.take_last(RELEASE_PAGES_MAX)?;
+        self.change(run, State::Free, State::Releasing);
+        self.releasing_pages += u64::from(run.pages);
+        Some(run)
+    }
+
+    pub(super) fn released(&mut self, run: SlotRun) {
+        self.change(run, State::Releasing, State::Free);
+        self.releasing_pages -= u64::from(run.pages);
+        self.cold.insert(run);
+        self.check();
+    }
+
+    fn change(&mut self, run: SlotRun, from: State, to: State) {
+        for slot in run.slots() {
+            let meta = &mut self.meta[slot.0 as usize];
+            assert_eq!(meta.state, from, "slot {} becomes {to:?}", slot.0);
+            meta.state = to;
+        }
+    }
+
+    /// Every slot is in exactly one state.
+    pub(super) fn check(&self) {
+        let counted = self.free_pages()
+            + self.reserved_pages
+            + self.stored_pages
+            + self.limbo_pages
+            + self.releasing_pages;
+        assert_eq!(counted, self.capacity_pages, "a slot is lost or counted twice");
+    }
+}
