@@ -1,7 +1,19 @@
 //! The borrower's side, live: serves the faults of a borrowing process tree and evicts its pages.
 
+mod agent;
 mod config;
+mod conn;
+pub mod ending;
+pub mod floor;
+mod launch;
+mod packets;
+mod pool;
+pub mod probe;
+mod procfs;
+mod shared;
+mod slots;
 pub mod summary;
+mod uffd;
 
 pub use config::{Durability, RunConfig};
 use std::path::PathBuf;
@@ -38,6 +50,6 @@ pub fn control_dir() -> PathBuf {
 ///
 /// # Errors
 /// [`AgentError::Setup`] before the program has started, [`AgentError::Ended`] if it had to be ended.
-pub fn run(_config: &RunConfig) -> Result<RunOutcome, AgentError> {
-    Err(AgentError::Setup("the agent is not built yet".into()))
+pub fn run(config: &RunConfig) -> Result<RunOutcome, AgentError> {
+    agent::run(config)
 }

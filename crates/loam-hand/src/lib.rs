@@ -123,9 +123,11 @@ pub struct Control {
     pub hand_sleeps: AtomicU32,
     /// 1: the agent sleeps or is about to: the hand writes one byte to the socket when a command is done.
     pub agent_sleeps: AtomicU32,
-    /// Thread id of the hand.
+    /// Thread id of the hand; not 0 once it has its own descriptor table and holds nothing else of the program's.
     pub hand_tid: AtomicU32,
-    reserved: AtomicU32,
+    /// Commands that the hand has done or passed over: a slot that the agent cancelled is free again only
+    /// when this has passed it.
+    pub finished: AtomicU32,
     /// The ring.
     pub commands: [Command; RING_COMMANDS],
 }
@@ -179,6 +181,55 @@ pub mod role {
     pub const FORKED: u32 = 2;
     /// A short call from any thread: one request ([`super::Call`]), one answer, then closed.
     pub const CALL: u32 = 3;
+}
+
+/// The agent's answer to a shim's first [`Hello`] (roles STARTED and FORKED), which is short: `window_address` and
+/// `probe_address` are still 0. Ancillary data where `status` is [`status::GO_ON`]: the memfd of [`SHARED_BYTES`], then,
+/// where the agent could open one, a descriptor of `/dev/userfaultfd`. The shim sends its complete hello next.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Welcome {
+    /// [`LAYOUT_VERSION`] of the agent.
+    pub layout_version: u32,
+    /// 1: the userfaultfd reports forks, so a child is served from its first moment.
+    pub fork_events: u32,
+    /// Bytes of the staging window that the shim shall map: at least [`TRANSFER_BYTES`].
+    pub window_bytes: u64,
+    /// A value of [`status`].
+    pub status: u32,
+    /// 0.
+    pub reserved: u32,
+}
+
+/// The agent's answer to a shim's complete [`Hello`]: window and probe are registered. For [`role::FORKED`] with fork events
+/// the child's userfaultfd, from the fork event, is ancillary data.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Ready {
+    /// A value of [`status`].
+    pub status: u32,
+    /// 0.
+    pub reserved: u32,
+}
+
+/// The agent's answer to a [`Call`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CallReply {
+    /// 0: done. Else an errno: not done.
+    pub status: u32,
+    /// 0.
+    pub reserved: u32,
+}
+
+/// How a shim goes on: [`Welcome::status`], [`Ready::status`].
+pub mod status {
+    /// Go on under Loam.
+    pub const GO_ON: u32 = 0;
+    /// Let the program run without Loam (a forked child: without a hand of its own).
+    pub const RUN_WITHOUT: u32 = 1;
+    /// End the program with status 125; the agent has said why.
+    pub const EXIT: u32 = 2;
 }
 
 /// What a [`role::CALL`] connection asks; follows the hello.

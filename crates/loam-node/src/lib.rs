@@ -1,1 +1,26 @@
-//! Placeholder.
+//! The lender's side, live: `loam lend`.
+//!
+//! [`lend`] holds base pages for borrowers in one memory file and serves them over TCP with one event loop per core. The
+//! rules (who has which page, what is freed when) are `loam_core::lender`'s; this crate moves the bytes.
+//!
+//! ```text
+//! keeper: accept ─► event loop: recv ─► decode ─► service: Lender ⇄ slab ─► send
+//!            └── gives memory back, lets graces run out, waits for the end
+//! ```
+#![forbid(unsafe_code)]
+
+mod buffers;
+mod config;
+mod connection;
+mod error;
+mod event_loop;
+mod latency;
+pub mod limits;
+mod server;
+mod service;
+mod shared;
+mod slab;
+
+pub use config::{LendConfig, Lending};
+pub use error::NodeError;
+pub use server::{LendHandle, lend, spawn};

@@ -55,6 +55,15 @@ impl Borrower {
         (b.space, &b.pages)
     }
 
+    /// The buffer that [`Self::handle_fate`] would give to the batch's next page: the driver may copy contents there first
+    /// and judge them in the copy.
+    ///
+    /// # Panics
+    /// If the batch is done, or every page has had its fate.
+    pub fn batch_buffer(&self, batch: BatchId) -> BufferIndex {
+        *self.batches[&batch].buffers.last().expect("a buffer for each page")
+    }
+
     /// Evictions begin above this many frames.
     pub(super) fn high_water(&self) -> u64 {
         let reserve = (self.limit / 32).clamp(64, 1024).max(2 * self.config.page.0).min(self.limit / 4);

@@ -1,0 +1,86 @@
+# What README's commands call. `make help` lists the targets.
+
+CARGO  ?= cargo
+PREFIX ?= /usr/local
+DESTDIR ?=
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+RELEASE := $(TARGET)/release
+BARE_METAL := x86_64-unknown-none
+# The end-to-end tests need the built program, so they are not part of `unit`.
+NOT_E2E := --workspace --exclude loam-tests
+
+.PHONY: help build demo test setup lint fmt unit bare-metal deny e2e bench bench-compare fuzz soak man install uninstall clean
+
+help: ## this list
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build: ## the release build: loam and libloam_shim.so
+	$(CARGO) build --release --locked -p loam-cli -p loam-shim
+
+demo: build ## a real program at a quarter of its memory, with three lenders on this machine
+	demo/run.sh $(RELEASE)/loam
+
+# In the order in which a mistake is cheapest to find.
+test: setup lint unit bare-metal deny build e2e ## everything that must pass
+
+setup:
+	tests/setup.sh
+
+lint: fmt ## formatting and lints
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+
+fmt:
+	$(CARGO) fmt --all --check
+
+unit: ## unit and property tests
+	$(CARGO) test --locked $(NOT_E2E)
+
+bare-metal: ## the policy builds for a target without an operating system, which proves that it does no I/O
+	@rustup target list --installed 2>/dev/null | grep -qx $(BARE_METAL) || rustup target add $(BARE_METAL) || \
+	  { echo "loam: the $(BARE_METAL) target is missing and cannot be downloaded: rustup target add $(BARE_METAL), with a network" >&2; exit 1; }
+	$(CARGO) build --locked -p loam-core -p loam-hand --target $(BARE_METAL)
+
+# Advisories need the network and change from day to day: they are not part of a test that must give one answer.
+deny: ## licences, sources and banned crates, if cargo-deny is installed
+	@if command -v cargo-deny >/dev/null; then $(CARGO) deny --locked check bans licenses sources; \
+	else echo "cargo-deny is not installed: licences and sources were NOT checked (cargo install cargo-deny)"; fi
+
+e2e: build ## real programs and real faults, through the built program
+	LOAM_BIN=$(abspath $(RELEASE))/loam $(CARGO) test --release --locked -p loam-tests -- --test-threads=1
+
+bench: build ## remote faults and sequential reading against this machine's floor
+	$(RELEASE)/loam bench fault --json $(TARGET)/bench-fault.json
+
+bench-compare: build ## Loam beside a swap file, zram and a mapped file (root)
+	bench/compare.py --loam $(RELEASE)/loam --out $(TARGET)/bench-compare.md
+
+FUZZ_SECONDS ?= 60
+fuzz: ## the decoders against random bytes, FUZZ_SECONDS each (nightly toolchain and cargo-fuzz)
+	@command -v cargo-fuzz >/dev/null || { echo "loam: cargo-fuzz is missing: cargo install cargo-fuzz" >&2; exit 1; }
+	cd fuzz && for target in $$($(CARGO) +nightly fuzz list); do \
+	  $(CARGO) +nightly fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS) || exit 1; done
+
+SOAK_ROUNDS ?= 20
+soak: build ## the end-to-end tests SOAK_ROUNDS times; stops at the first failure
+	for round in $$(seq $(SOAK_ROUNDS)); do echo "== round $$round of $(SOAK_ROUNDS)"; \
+	  LOAM_BIN=$(abspath $(RELEASE))/loam $(CARGO) test --release --locked -p loam-tests -- --test-threads=1 || exit 1; done
+
+man: build
+	rm -rf $(TARGET)/man && $(RELEASE)/loam man $(TARGET)/man
+
+install: build man ## into PREFIX (/usr/local)
+	install -Dm755 $(RELEASE)/loam $(DESTDIR)$(PREFIX)/bin/loam
+	install -Dm644 $(RELEASE)/libloam_shim.so $(DESTDIR)$(PREFIX)/lib/loam/libloam_shim.so
+	install -d $(DESTDIR)$(PREFIX)/share/man/man1
+	install -m644 $(TARGET)/man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1/
+	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/share/zsh/site-functions
+	$(RELEASE)/loam completions bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/loam
+	$(RELEASE)/loam completions zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_loam
+
+uninstall:
+	rm -f $(DESTDIR)$(PREFIX)/bin/loam $(DESTDIR)$(PREFIX)/share/man/man1/loam.1 $(DESTDIR)$(PREFIX)/share/man/man1/loam-*.1
+	rm -f $(DESTDIR)$(PREFIX)/share/bash-completion/completions/loam $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_loam
+	rm -rf $(DESTDIR)$(PREFIX)/lib/loam
+
+clean:
+	$(CARGO) clean

@@ -1,0 +1,370 @@
+#!/usr/bin/env python3
+"""The same program under the same memory limit: Loam beside what a user would do instead.
+
+    sudo bench/compare.py [--loam target/release/loam] [--parts 25,50] [--ways loam,disk,zram,file]
+                          [--programs sort,python,...] [--repeat N] [--dir DIR] [--out FILE.md]
+
+Each program runs plain first (its peak and its output are measured), then under 25% and 50% of that peak
+    loam   `loam run --durability disk --embedded 2x...`: two lender processes on loopback, and the disk
+    disk   a memory cgroup and a swap file on the disk of --dir
+    zram   a memory cgroup and a compressed swap device in this machine's memory
+    file   a memory cgroup and a mapping of a file in --dir (the walking program only)
+Every output is compared with the plain run's. One row of markdown a program and part, seconds of wall time, median of --repeat.
+
+Needs root for disk, zram and file. Swap that is already in use by the machine would answer for ours, so it is refused. What is set
+up (a cgroup, a swap file, a zram device) is taken down again, also after an error or Ctrl-C.
+
+Two unfairnesses that the table cannot show: a cgroup counts a program's page cache, which favours Loam for programs that
+read files; and zram keeps the compressed pages in local memory beyond the limit, which favours zram (its peak is told).
+"""
+
+import argparse
+import contextlib
+import hashlib
+import os
+import re
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+TIME_LIMIT_S = 300
+# What a version 1 cgroup gets more for a moment when its reclaim is stuck.
+HELP_BYTES = 8 << 20
+MIB = 1 << 20
+
+
+class Unavailable(Exception):
+    """A way that cannot be tried here, and why."""
+
+
+def run(command, cwd, limit_s=TIME_LIMIT_S, before_exec=None):
+    """Runs to the end. Returns wall seconds, peak resident bytes of the largest process, exit status, digest of stdout."""
+    with tempfile.TemporaryFile(dir=cwd) as out, tempfile.TemporaryFile(dir=cwd) as err:
+        env = dict(os.environ, LC_ALL="C", PYTHONHASHSEED="0")
+        begin = time.monotonic()
+        child = subprocess.Popen(
+            command, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+            preexec_fn=before_exec, start_new_session=True,
+        )
+        timer_expired = False
+
+        def expired(*_):
+            nonlocal timer_expired
+            timer_expired = True
+            os.killpg(child.pid, signal.SIGKILL)
+
+        old = signal.signal(signal.SIGALRM, expired)
+        signal.alarm(limit_s)
+        try:
+            _, status, usage = os.wait4(child.pid, 0)
+        except BaseException:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
+            raise
+        finally:
+            signal.alarm(0)
+            signal.signal(signal.SIGALRM, old)
+        wall_s = time.monotonic() - begin
+        child.returncode = os.waitstatus_to_exitcode(status)
+        out.seek(0)
+        digest = hashlib.file_digest(out, "sha256").hexdigest()
+        err.seek(0)
+        words = err.read(4000).decode(errors="replace").strip()
+        code = f"no end after {limit_s} s" if timer_expired else child.returncode
+        return wall_s, usage.ru_maxrss * 1024, code, digest, words
+
+
+class Cgroup:
+    """A memory cgroup of our own, version 1 or 2."""
+
+    def __init__(self, limit_bytes):
+        name = f"loam-compare-{os.getpid()}"
+        if Path("/sys/fs/cgroup/memory/memory.limit_in_bytes").exists():
+            self.path = Path("/sys/fs/cgroup/memory") / name
+            self.limit, self.controllers = "memory.limit_in_bytes", None
+        elif "memory" in read("/sys/fs/cgroup/cgroup.controllers").split():
+            self.path = Path("/sys/fs/cgroup") / name
+            self.limit, self.controllers = "memory.max", Path("/sys/fs/cgroup/cgroup.subtree_control")
+        else:
+            raise Unavailable("no memory cgroup controller")
+        self.limit_bytes, self.helped, self.ended = limit_bytes, 0, threading.Event()
+        self.helper = None
+
+    def help(self):
+        """Version 1 has no memory.high: where reclaim finds nothing at its first tries, the kernel kills, although there is
+        swap left. With that killer off the program waits instead; a moment of HELP_BYTES more lets it and reclaim go on."""
+        limit, state = self.path / self.limit, self.path / "memory.oom_control"
+        while not self.ended.wait(0.001):
+            if "under_oom 1" not in read(state):
+                continue
+            self.helped += 1
+            with contextlib.suppress(OSError):
+                limit.write_text(str(self.limit_bytes + HELP_BYTES))
+            for _ in range(100):
+                with contextlib.suppress(OSError):
+                    limit.write_text(str(self.limit_bytes))
+                    break
+
+    def __enter__(self):
+        try:
+            if self.controllers and "memory" not in read(self.controllers).split():
+                self.controllers.write_text("+memory")
+            self.path.mkdir()
+            (self.path / self.limit).write_text(str(self.limit_bytes))
+            if not self.controllers:
+                (self.path / "memory.oom_control").write_text("1")
+                self.helper = threading.Thread(target=self.help, daemon=True)
+                self.helper.start()
+        except OSError as error:
+            self.__exit__()
+            raise Unavailable(f"memory cgroup: {error}") from error
+        return self
+
+    def join(self):
+        """In the child, before it becomes the program."""
+        (self.path / "cgroup.procs").write_text("0")
+
+    def __exit__(self, *_):
+        self.ended.set()
+        if self.helper:
+            self.helper.join()
+        # The kernel may need a moment to let go of the last process.
+        for _ in range(50):
+            try:
+                self.path.rmdir()
+                return
+            except FileNotFoundError:
+                return
+            except OSError:
+                time.sleep(0.1)
+        print(f"compare: {self.path} could not be removed: rmdir it", file=sys.stderr)
+
+
+def read(path):
+    try:
+        return Path(path).read_text()
+    except OSError:
+        return ""
+
+
+def swap_in_use():
+    return read("/proc/swaps").splitlines()[1:]
+
+
+@contextlib.contextmanager
+def swap_on(device, priority="10"):
+    if swap_in_use():
+        raise Unavailable("the machine swaps already: swapoff -a first")
+    for command in (["mkswap", device], ["swapon", "-p", priority, device]):
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise Unavailable(f"{command[0]}: {done.stderr.strip()}")
+    try:
+        yield
+    finally:
+        done = subprocess.run(["swapoff", device], capture_output=True, text=True, check=False)
+        if done.returncode:
+            print(f"compare: swapoff {device} failed ({done.stderr.strip()}): do it by hand", file=sys.stderr)
+
+
+@contextlib.contextmanager
+def disk_swap(folder, size_bytes):
+    path = Path(folder) / "swapfile"
+    try:
+        with open(path, "wb") as file:
+            os.chmod(path, 0o600)
+            os.posix_fallocate(file.fileno(), 0, size_bytes)
+        with swap_on(str(path)):
+            yield
+    finally:
+        path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def zram_swap(size_bytes):
+    device = Path("/sys/block/zram0")
+    if not device.exists():
+        subprocess.run(["modprobe", "zram"], capture_output=True, check=False)
+    if not device.exists():
+        raise Unavailable("no /dev/zram0")
+    if read(device / "disksize").strip() != "0":
+        raise Unavailable("/dev/zram0 is in use")
+    try:
+        (device / "disksize").write_text(str(size_bytes))
+        with swap_on("/dev/zram0"):
+            yield device
+    finally:
+        (device / "reset").write_text("1")
+
+
+class Program:
+    def __init__(self, name, command, prepare=None):
+        self.name, self.command, self.prepare = name, command, prepare
+
+
+def write_lines(path, count):
+    """Lines in no order, the same every time."""
+    x = 1
+    with open(path, "w", encoding="ascii") as file:
+        for _ in range(count):
+            x = (x * 6364136223846793005 + 1442695040888963407) & 0xFFFFFFFFFFFFFFFF
+            file.write(f"{x:016x} {'abcdefghij'[x >> 20 & 7] * (20 + (x >> 33) % 40)}\n")
+
+
+def output_of(command, path):
+    with open(path, "wb") as file:
+        subprocess.run(command, stdout=file, check=True)
+
+
+def programs(work):
+    """Every program that is installed; each prints what it computed."""
+    made = ROOT / "tests" / "programs"
+    walk = str(work / "walk")
+    python = sys.executable
+    all_of_them = [
+        Program("sort", ["sort", "--parallel=2", "-S", "2G", "lines.txt"], lambda: write_lines(work / "lines.txt", 2_000_000)),
+        Program("python", [python, str(made / "dicts.py"), "400000"]),
+        Program("sqlite3", ["sh", "-c", f"sqlite3 :memory: < '{made}/table.sql'"]),
+        Program("xz", ["xz", "-T2", "-9", "--block-size=32MiB", "-c", "lines.txt"], lambda: write_lines(work / "lines.txt", 2_000_000)),
+        Program("gcc", ["gcc", "-O1", "-c", "big.c", "-o", "/dev/stdout"],
+                lambda: output_of([python, str(made / "big_source.py"), "9000"], work / "big.c")),
+        Program("java", ["java", "-Xmx1g", str(made / "Maps.java"), "700000"]),
+        Program("node", ["node", "--max-old-space-size=2048", str(made / "objects.js"), "400000"]),
+        Program("walk", [walk, "512", "2", "anon"],
+                lambda: subprocess.run(["gcc", "-O2", "-o", walk, str(ROOT / "bench" / "walk.c")], check=True)),
+    ]
+    return [program for program in all_of_them if shutil.which(program.command[0]) or program.name == "walk"]
+
+
+class Comparison:
+    def __init__(self, args, work):
+        self.args, self.work, self.notes = args, work, []
+
+    def time(self, command, wanted, before_exec=None):
+        """Median wall time of --repeat runs, or what went wrong."""
+        times = []
+        for _ in range(self.args.repeat):
+            wall_s, _, code, digest, words = run(command, self.work, before_exec=before_exec)
+            if code != 0:
+                self.notes.append(f"{' '.join(map(str, command[:6]))}…: status {code}: {words[-200:]}")
+                return f"failed ({code})"
+            if digest != wanted:
+                return "WRONG OUTPUT"
+            times.append(wall_s)
+        return f"{statistics.median(times):.1f}"
+
+    def tell_help(self, way, program, group):
+        if group.helped:
+            limit_mib = group.limit_bytes // MIB
+            self.notes.append(f"{way}, {program.name}, {limit_mib} MiB: reclaim was stuck {group.helped} times and got {HELP_BYTES // MIB} MiB more for a moment")
+
+    def loam(self, program, limit_bytes, peak_bytes, wanted):
+        lent = f"2x{max(256, peak_bytes // MIB)}M"
+        command = [self.args.loam, "run", "--quiet", "--local", str(limit_bytes), "--embedded", lent, "--disk", str(self.work / "slots")]
+        return self.time([*command, "--", *program.command], wanted)
+
+    def disk(self, program, limit_bytes, peak_bytes, wanted):
+        with disk_swap(self.work, 2 * peak_bytes + 256 * MIB), Cgroup(limit_bytes) as group:
+            result = self.time(program.command, wanted, group.join)
+            self.tell_help("swap file", program, group)
+            return result
+
+    def zram(self, program, limit_bytes, peak_bytes, wanted):
+        with zram_swap(2 * peak_bytes + 256 * MIB) as device, Cgroup(limit_bytes) as group:
+            result = self.time(program.command, wanted, group.join)
+            self.tell_help("zram", program, group)
+            fields = read(device / "mm_stat").split()
+            if len(fields) > 4:
+                self.notes.append(f"{program.name}: zram held up to {int(fields[4]) // MIB} MiB of local memory beyond the limit of {limit_bytes // MIB} MiB")
+            return result
+
+    def file(self, program, limit_bytes, _peak_bytes, wanted):
+        if program.name != "walk":
+            return "–"
+        path = self.work / "mapped"
+        try:
+            with Cgroup(limit_bytes) as group:
+                return self.time([*program.command[:-1], str(path)], wanted, group.join)
+        finally:
+            path.unlink(missing_ok=True)
+
+    def rows(self, program):
+        if program.prepare:
+            program.prepare()
+        wall_s, peak_bytes, code, wanted, words = run(program.command, self.work)
+        if code != 0:
+            self.notes.append(f"{program.name}: plain run failed ({code}): {words[-200:]}")
+            return
+        for part in self.args.parts:
+            limit_bytes = max(32 * MIB, peak_bytes * part // 100)
+            cells = [program.name, f"{peak_bytes // MIB} MiB", f"{part}%", f"{wall_s:.1f}"]
+            for way in self.args.ways:
+                try:
+                    cells.append(getattr(self, way)(program, limit_bytes, peak_bytes, wanted))
+                except Unavailable as why:
+                    note = f"{way}: {why}"
+                    if note not in self.notes:
+                        self.notes.append(note)
+                    cells.append("n/a")
+            yield cells
+
+
+HEADINGS = {"loam": "Loam", "disk": "swap file", "zram": "zram", "file": "mapped file"}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    numbers = lambda text: [int(number) for number in text.split(",")]
+    names = lambda text: text.split(",")
+    parser.add_argument("--loam", default=str(ROOT / "target" / "release" / "loam"), help="the executable")
+    parser.add_argument("--parts", type=numbers, default=[25, 50], help="percents of the plain peak")
+    parser.add_argument("--ways", type=names, default=list(HEADINGS), help="any of " + ",".join(HEADINGS))
+    parser.add_argument("--programs", type=names, help="only these")
+    parser.add_argument("--repeat", type=int, default=1, help="runs of each; the median counts")
+    parser.add_argument("--dir", default="/var/tmp", help="folder on the disk to compare with")
+    parser.add_argument("--out", help="write the table here too")
+    args = parser.parse_args()
+    unknown = set(args.ways) - set(HEADINGS)
+    if unknown:
+        parser.error(f"no such way: {', '.join(sorted(unknown))}")
+    if not all(0 < part <= 100 for part in args.parts) or args.repeat < 1:
+        parser.error("--parts are percents from 1 to 100, --repeat is at least 1")
+    if "loam" in args.ways:
+        args.loam = str(Path(args.loam).resolve())
+        if not os.access(args.loam, os.X_OK):
+            parser.error(f"{args.loam} is not there: make build, or name it with --loam")
+    # Ctrl-C and kill unwind the stack, so that swap and cgroup are taken down.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    work = Path(tempfile.mkdtemp(prefix="loam-compare-", dir=args.dir))
+    lines = []
+    try:
+        comparison = Comparison(args, work)
+        emit = lambda line: (lines.append(line), print(line, flush=True))
+        headings = ["program", "plain peak", "local", "plain s", *(HEADINGS[way] + " s" for way in args.ways)]
+        emit("| " + " | ".join(headings) + " |")
+        emit("|" + " --- |" * len(headings))
+        for program in programs(work):
+            if args.programs and program.name not in args.programs:
+                continue
+            for cells in comparison.rows(program):
+                emit("| " + " | ".join(cells) + " |")
+        emit("")
+        memory_kb = re.search(r"MemTotal: +(\d+)", read("/proc/meminfo"))[1]
+        emit(f"Linux {os.uname().release}, {os.cpu_count()} cores, {memory_kb} kB of memory; {time.strftime('%Y-%m-%d')}.")
+        for note in comparison.notes:
+            emit(f"- {note}")
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    if args.out:
+        Path(args.out).write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+//! Processes that come and go.
+
+use super::process::Process;
+use super::{Agent, Token};
+use crate::uffd::Uffd;
+use loam_core::borrower::{BaseRange, SpaceKey};
+use rustix::fd::AsFd;
+use rustix::process::Pid;
+use std::collections::VecDeque;
+
+impl Agent<'_> {
+    pub(super) fn new_key(&mut self) -> SpaceKey {
+        let key = SpaceKey(self.next_key);
+        self.next_key += 1;
+        key
+    }
+
+    /// Adds a process and listens to its faults.
+    pub(super) fn add_process(&mut self, process: Process) {
+        let key = process.key;
+        if let Err(errno) = self.poll_on(process.uffd.as_fd(), Token::Faults(key), false) {
+            self.end(format!("cannot listen to a program's faults ({errno}): raise the limit of open files (ulimit -n)"));
+        }
+        self.report.processes += 1;
+        self.processes.insert(key, process);
+    }
+
+    /// A process forked: the child is served from now on; its hand, if it gets one, comes by itself.
+    pub(super) fn forked(&mut self, parent: SpaceKey, uffd: Uffd) {
+        let now = self.now();
+        let child = self.new_key();
+        self.borrower.handle_forked(now, parent, child);
+        let from = &self.processes[&parent];
+        let process = Process {
+            key: child,
+            uffd,
+            hand: None,
+            pid: None,
+            events: VecDeque::new(),
+            probe: from.probe,
+            window: BaseRange::new(0, 0),
+            released: from.released.clone(),
+            statm: None,
+            pagemap: None,
+            looked_at_pages: 0,
+        };
+        self.add_process(process);
+    }
+
+    /// A process has ended or has left its memory by exec.
+    pub(super) fn process_gone(&mut self, key: SpaceKey) {
+        let Some(process) = self.processes.remove(&key) else { return };
+        let batches = process.hand.as_ref().map_or_else(Vec::new, |hand| hand.batches());
+        let now = self.now();
+        self.borrower.handle_space_gone(now, key);
+        for (_, batch) in batches {
+            self.cancel_batch(batch);
+        }
+        self.calls.retain(|call| call.space != key);
+        self.drain();
+    }
+
+    /// The living process with this id that was served under another address space before.
+    pub(super) fn space_of(&self, pid: Pid) -> Option<SpaceKey> {
+        self.processes.values().find(|p| p.pid == Some(pid)).map(|p| p.key)
+    }
+
+    /// Processes without a hand leave no trace when they end: ask for them.
+    pub(super) fn look_for_ended(&mut self) {
+        let ended: Vec<SpaceKey> = self
+            .processes
+            .values()
+            .filter(|p| p.hand.is_none() && p.uffd.is_dead(p.probe << 12))
+            .map(|p| p.key)
+            .collect();
+        for key in ended {
+            self.process_gone(key);
+        }
+    }
+}

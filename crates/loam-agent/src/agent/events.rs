@@ -1,0 +1,127 @@
+//! Userfaultfd events of one process, in the order in which they were read.
+
+use super::Agent;
+use super::process::Process;
+use crate::uffd::{Event, RawMsg};
+use loam_core::borrower::{BaseRange, SpaceKey};
+use rustix::process::Pid;
+use std::sync::atomic::Ordering::SeqCst;
+
+/// Events of one read.
+const EVENTS: usize = 64;
+
+impl Agent<'_> {
+    /// Reads what there is and deals with it.
+    pub(super) fn read_events(&mut self, key: SpaceKey) {
+        let Some(process) = self.processes.get_mut(&key) else { return };
+        let mut raw: [RawMsg; EVENTS] = [[0; size_of::<RawMsg>()]; EVENTS];
+        let mut fresh: Vec<Event> = Vec::new();
+        // The gate: no page is taken while we read, and what was posted before an event that changes mappings is void
+        // (the crate `loam-hand` says why). If the hand has the gate we come back at once; epoll tells again.
+        let control = process.hand.as_ref().map(|hand| hand.shared.control());
+        if control.is_some_and(|c| !c.gate.try_lock()) {
+            return;
+        }
+        let result = process.uffd.read_events(&mut raw, &mut fresh);
+        let window = process.window;
+        let changes = |e: &Event| match e {
+            Event::Fault { .. } => false,
+            Event::Remove { start, .. } | Event::Unmap { start, .. } => !window.contains(start >> 12),
+            Event::Fork { .. } | Event::Remap { .. } => true,
+        };
+        if let Some(control) = control {
+            if fresh.iter().any(changes) {
+                control.epoch.fetch_add(1, SeqCst);
+            }
+            control.gate.unlock();
+        }
+        if let Err(error) = result {
+            self.end(format!("{error}"));
+            return;
+        }
+        process.events.extend(fresh);
+        self.deal_with_events(key);
+    }
+
+    /// Deals with read events in order, until one has to wait for the hand.
+    pub(super) fn deal_with_events(&mut self, key: SpaceKey) {
+        loop {
+            let Some(process) = self.processes.get_mut(&key) else { return };
+            match process.events.front() {
+                None => break,
+                Some(Event::Fault { .. }) => {
+                    let Some(Event::Fault { address, tid, .. }) = process.events.pop_front() else { unreachable!() };
+                    self.fault(key, address >> 12, tid);
+                }
+                Some(_) => {
+                    if !self.put_hand_to_rest(key) {
+                        return;
+                    }
+                    let process = self.processes.get_mut(&key).expect("looked at above");
+                    let Some(event) = process.events.pop_front() else { return };
+                    self.change(key, event);
+                    self.drain();
+                }
+            }
+        }
+        self.drain();
+        self.flush();
+    }
+
+    fn fault(&mut self, key: SpaceKey, base: u64, tid: u32) {
+        let process = self.processes.get_mut(&key).expect("the caller has it");
+        if base == process.probe {
+            // A forked child knocks: now we know whose descriptor this is.
+            if process.pid.is_none() {
+                process.pid = Pid::from_raw(tid as i32);
+            }
+            let zeros = self.zeros.pointer(0);
+            let _ = process.uffd.copy(base << 12, zeros, 4096, false);
+            return;
+        }
+        let now = self.now();
+        self.borrower.handle_fault(now, key, base);
+    }
+
+    /// True when no eviction of this process runs or waits; finished ones have been taken in.
+    pub(super) fn put_hand_to_rest(&mut self, key: SpaceKey) -> bool {
+        let Some(hand) = self.processes.get_mut(&key).and_then(|p| p.hand.as_mut()) else { return true };
+        if !hand.evicts() {
+            return true;
+        }
+        let (at_rest, dropped) = hand.cancel_evictions();
+        for batch in dropped {
+            self.cancel_batch(batch);
+        }
+        self.take_finished(key);
+        at_rest
+    }
+
+    fn change(&mut self, key: SpaceKey, event: Event) {
+        let now = self.now();
+        let process = self.processes.get(&key).expect("the caller has it");
+        let own = |p: &Process, range: BaseRange| {
+            !range.intersect(p.window).is_empty() || range.contains(p.probe)
+        };
+        match event {
+            Event::Fault { .. } => unreachable!("faults are dealt with by the caller"),
+            Event::Remove { start, end } => {
+                let range = BaseRange::new(start >> 12, end >> 12);
+                if !own(process, range) {
+                    self.borrower.handle_removed(now, key, range);
+                }
+            }
+            Event::Unmap { start, end } => {
+                let range = BaseRange::new(start >> 12, end >> 12);
+                self.borrower.handle_unmapped(now, key, range);
+                let process = self.processes.get_mut(&key).expect("still there");
+                process.released.retain(|r| r.intersect(range).is_empty());
+            }
+            Event::Remap { from, to, bytes } => {
+                let from = BaseRange::new(from >> 12, (from + bytes) >> 12);
+                self.borrower.handle_remapped(now, key, from, to >> 12);
+            }
+            Event::Fork { uffd } => self.forked(key, uffd),
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Between the policy's batches and the hands.
+
+use super::Agent;
+use super::process::Order;
+use loam_core::borrower::{BatchId, PageFate, SpaceKey};
+use loam_hand::{kind, result};
+use loam_wire::page_hash;
+use rustix::fd::AsFd;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// `MADV_POPULATE_WRITE`: as a write would, it makes a page the process's own, and changes nothing in it. It
+/// reports where a write is not allowed, so a mapping whose protection has just changed costs no SIGSEGV.
+const MADV_POPULATE_WRITE: u32 = 23;
+
+impl Agent<'_> {
+    /// Has a batch taken away.
+    pub(super) fn order_eviction(&mut self, batch: BatchId) {
+        let (key, pages) = self.borrower.batch_pages(batch);
+        let mut spans: Vec<(u64, u32, u32)> = Vec::new();
+        for &base in pages {
+            match spans.last_mut() {
+                Some((address, count, _)) if (*address >> 12) + u64::from(*count) == base => *count += 1,
+                _ => spans.push((base << 12, 1, 0)),
+            }
+        }
+        match self.processes.get_mut(&key).and_then(|p| p.hand.as_mut()) {
+            Some(hand) => hand.order(Order { kind: kind::EVICT, spans, batch: Some(batch) }),
+            None => self.cancel_batch(batch),
+        }
+    }
+
+    /// Has shared pages made the process's own.
+    pub(super) fn order_populate(&mut self, key: SpaceKey, base: u64, pages: u32) {
+        if let Some(hand) = self.processes.get_mut(&key).and_then(|p| p.hand.as_mut()) {
+            let spans = vec![(base << 12, pages, MADV_POPULATE_WRITE)];
+            hand.order(Order { kind: kind::ADVISE, spans, batch: None });
+        }
+    }
+
+    /// A batch that no hand will take: every page stays.
+    pub(super) fn cancel_batch(&mut self, batch: BatchId) {
+        let count = self.borrower.batch_pages(batch).1.len();
+        for index in 0..count {
+            self.borrower.handle_fate(batch, index, PageFate::Cancelled);
+        }
+        let now = self.now();
+        self.borrower.handle_batch_done(now, batch);
+    }
+
+    /// Takes in what hands have finished.
+    pub(super) fn take_finished_evictions(&mut self) {
+        let keys: Vec<SpaceKey> = self.processes.iter().filter(|(_, p)| p.hand.is_some()).map(|(&k, _)| k).collect();
+        for key in keys {
+            if self.take_finished(key) && self.processes.get(&key).is_some_and(|p| !p.events.is_empty()) {
+                self.deal_with_events(key);
+            }
+        }
+    }
+
+    /// Takes in what one hand has finished. True: there was something.
+    pub(super) fn take_finished(&mut self, key: SpaceKey) -> bool {
+        let mut any = false;
+        while let Some((slot, batch)) =
+            self.processes.get_mut(&key).and_then(|p| p.hand.as_mut()).and_then(super::process::Hand::done)
+        {
+            any = true;
+            self.take_batch(key, slot, batch);
+        }
+        if let Some(hand) = self.processes.get_mut(&key).and_then(|p| p.hand.as_mut()) {
+            hand.pump();
+        }
+        if any {
+            self.drain();
+        }
+        any
+    }
+
+    fn take_batch(&mut self, key: SpaceKey, slot: usize, batch: BatchId) {
+        let count = self.borrower.batch_pages(batch).1.len();
+        let hand = self.processes[&key].hand.as_ref().expect("the caller has it");
+        let mut broken = false;
+        for index in 0..count {
+            let fate = match hand.command(slot).results[index].load(Relaxed) {
+                result::MOVED => {
+                    // Judged in our copy: the program could write to the shared one.
+                    let buffer = self.borrower.batch_buffer(batch);
+                    let page = self.pool.page_mut(buffer.0 as usize);
+                    hand.shared.copy_out(slot, index, page);
+                    PageFate::Moved((!is_zero(page)).then(|| page_hash(page)))
+                }
+                result::HOLE => PageFate::Hole,
+                result::BUSY => PageFate::Busy,
+                result::DENIED => PageFate::Denied,
+                result::CANCELLED => PageFate::Cancelled,
+                _ => {
+                    broken = true;
+                    PageFate::Cancelled
+                }
+            };
+            self.borrower.handle_fate(batch, index, fate);
+        }
+        let now = self.now();
+        self.borrower.handle_batch_done(now, batch);
+        let process = self.processes.get_mut(&key).expect("the caller has it");
+        process.hand.as_mut().expect("the caller has it").free(slot);
+        let pid = process.pid.map_or(0, |p| p.as_raw_nonzero().get());
+        if broken {
+            self.end(format!(
+                "the hand of process {pid} did not say what became of a page: the program is ended, as its memory could be wrong"
+            ));
+        }
+    }
+
+    /// The hand has rung, or its process has ended.
+    pub(super) fn take_hand(&mut self, key: SpaceKey) {
+        let Some(hand) = self.processes.get(&key).and_then(|p| p.hand.as_ref()) else { return };
+        if !crate::packets::take_bells(hand.socket.as_fd()) {
+            self.process_gone(key);
+        }
+    }
+}
+
+/// All 4,096 bytes are zero.
+fn is_zero(page: &[u8; 4096]) -> bool {
+    // Most pages that are not zero show it at once.
+    page[..64].iter().all(|&b| b == 0) && page.chunks_exact(128).all(|c| c.iter().fold(0, |a, &b| a | b) == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn one_byte_makes_a_page_not_zero() {
+        let mut page = [0_u8; 4096];
+        assert!(super::is_zero(&page));
+        for at in [0, 63, 64, 127, 128, 2000, 4095] {
+            page[at] = 1;
+            assert!(!super::is_zero(&page), "byte {at}");
+            page[at] = 0;
+        }
+    }
+}

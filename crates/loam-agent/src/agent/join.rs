@@ -1,0 +1,368 @@
+//! Shims that join: the handshake of `loam-hand`, on sockets that never make us wait.
+
+use super::process::{Hand, Process};
+use super::{Agent, Token};
+use crate::AgentError;
+use crate::packets::{self, Received};
+use crate::procfs::{Pagemap, Statm};
+use crate::shared::Shared;
+use crate::uffd::{Uffd, Watch};
+use linux_raw_sys::general::{
+    UFFD_FEATURE_EVENT_FORK, UFFD_FEATURE_EVENT_REMAP, UFFD_FEATURE_EVENT_REMOVE, UFFD_FEATURE_EVENT_UNMAP,
+    UFFD_FEATURE_MOVE, UFFD_FEATURE_PAGEFAULT_FLAG_WP, UFFD_FEATURE_THREAD_ID,
+};
+use loam_core::borrower::{BaseRange, SpaceKey};
+use loam_hand::{
+    Call, CallReply, Hello, LAYOUT_VERSION, Ready, TRANSFER_BYTES, Welcome, call, role, status,
+};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::process::Pid;
+use std::collections::VecDeque;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::PathBuf;
+
+/// Connections in handshake or call at a time; more wait in the listener's queue or are refused.
+const PEERS_MAX: usize = 4096;
+
+/// A connection that is not a hand's yet.
+pub(super) struct Peer {
+    socket: OwnedFd,
+    pid: Pid,
+    stage: Stage,
+}
+
+enum Stage {
+    /// Connected.
+    New,
+    /// Welcomed; its complete hello comes next.
+    Welcomed { shared: Box<Shared>, role: u32 },
+    /// It has a call to make.
+    Calls,
+}
+
+impl Peer {
+    /// Who it is.
+    pub(super) fn pid(&self) -> Pid {
+        self.pid
+    }
+}
+
+/// A call that is answered when nothing of its range is away any more.
+pub(super) struct WaitingCall {
+    pub space: SpaceKey,
+    socket: OwnedFd,
+    range: BaseRange,
+    what: u32,
+}
+
+fn features(fork_events: bool) -> u64 {
+    let always = UFFD_FEATURE_EVENT_REMAP
+        | UFFD_FEATURE_EVENT_REMOVE
+        | UFFD_FEATURE_EVENT_UNMAP
+        | UFFD_FEATURE_THREAD_ID
+        | UFFD_FEATURE_PAGEFAULT_FLAG_WP
+        | UFFD_FEATURE_MOVE;
+    u64::from(if fork_events { always | UFFD_FEATURE_EVENT_FORK } else { always })
+}
+
+/// Tries what a shim will need, before the program starts; true: forks are reported.
+pub(super) fn check_userfaultfd(device: Option<BorrowedFd<'_>>) -> Result<bool, AgentError> {
+    let make = || match device {
+        Some(device) => Uffd::from_device(device),
+        None => Uffd::from_syscall(),
+    };
+    let setup = |e: crate::uffd::UffdError| AgentError::Setup(e.to_string());
+    if make().map_err(setup)?.api(features(true)).is_ok() {
+        return Ok(true);
+    }
+    make().map_err(setup)?.api(features(false)).map_err(|_| {
+        AgentError::Setup(
+            "this kernel has no UFFDIO_MOVE: Loam needs Linux 6.8 or newer, see `loam doctor`".into(),
+        )
+    })?;
+    Ok(false)
+}
+
+/// The socket that shims connect to. Anybody may connect, only processes of the tree are answered: a program may run as
+/// another user than the agent.
+pub(super) fn listen() -> Result<(OwnedFd, PathBuf), AgentError> {
+    let dir = crate::control_dir();
+    let fail = |what: &str, why: String| {
+        AgentError::Setup(format!("{what} {} failed ({why}): check its owner and free space", dir.display()))
+    };
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o711)
+        .create(&dir)
+        .map_err(|e| fail("creating", e.to_string()))?;
+    let path = dir.join(format!("agent-{}.sock", std::process::id()));
+    let _ = std::fs::remove_file(&path);
+    let listener = rustix::net::socket_with(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+        None,
+    )
+    .map_err(|e| fail("a socket in", e.to_string()))?;
+    let address = SocketAddrUnix::new(&path).map_err(|e| fail("a socket in", e.to_string()))?;
+    rustix::net::bind(&listener, &address).map_err(|e| fail("a socket in", e.to_string()))?;
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666))
+        .map_err(|e| fail("permissions in", e.to_string()))?;
+    rustix::net::listen(&listener, 1024).map_err(|e| fail("a socket in", e.to_string()))?;
+    Ok((listener, path))
+}
+
+impl Agent<'_> {
+    pub(super) fn accept(&mut self) {
+        while self.peers.len() < PEERS_MAX {
+            let Ok(socket) = rustix::net::accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
+            else {
+                return;
+            };
+            let Ok(credentials) = rustix::net::sockopt::socket_peercred(&socket) else { continue };
+            let number = self.next_peer;
+            if !self.program.is_inside(credentials.pid)
+                || self.poll_on(socket.as_fd(), Token::Peer(number), false).is_err()
+            {
+                continue;
+            }
+            self.next_peer = self.next_peer.wrapping_add(1);
+            self.peers.insert(number, Peer { socket, pid: credentials.pid, stage: Stage::New });
+        }
+    }
+
+    pub(super) fn take_peer(&mut self, number: u32) {
+        let Some(peer) = self.peers.remove(&number) else { return };
+        match peer.stage {
+            Stage::New => match packets::receive::<Hello>(peer.socket.as_fd()) {
+                Received::Packet(hello, _) => self.greet(number, peer, hello),
+                Received::Nothing => {
+                    self.peers.insert(number, peer);
+                }
+                Received::Closed => {}
+            },
+            Stage::Welcomed { .. } => match packets::receive::<Hello>(peer.socket.as_fd()) {
+                Received::Packet(hello, uffd) => self.seat(peer, hello, uffd),
+                Received::Nothing => {
+                    self.peers.insert(number, peer);
+                }
+                Received::Closed => {}
+            },
+            Stage::Calls => match packets::receive::<Call>(peer.socket.as_fd()) {
+                Received::Packet(request, _) => self.take_call(peer, request),
+                Received::Nothing => {
+                    self.peers.insert(number, peer);
+                }
+                Received::Closed => {}
+            },
+        }
+    }
+
+    fn greet(&mut self, number: u32, mut peer: Peer, hello: Hello) {
+        let mut welcome = Welcome {
+            layout_version: LAYOUT_VERSION,
+            fork_events: u32::from(self.fork_events),
+            window_bytes: TRANSFER_BYTES as u64,
+            status: status::GO_ON,
+            reserved: 0,
+        };
+        if hello.role == role::CALL {
+            peer.stage = Stage::Calls;
+            self.peers.insert(number, peer);
+            return;
+        }
+        let shared = match Shared::create() {
+            Ok(shared) => shared,
+            Err(error) => {
+                eprintln!("loam: {error}");
+                welcome.status = status::EXIT;
+                let _ = packets::send(peer.socket.as_fd(), &welcome, &[]);
+                return;
+            }
+        };
+        let mut fds = vec![shared.memfd()];
+        fds.extend(self.device.as_ref().map(AsFd::as_fd));
+        if packets::send(peer.socket.as_fd(), &welcome, &fds).is_ok() {
+            peer.stage = Stage::Welcomed { shared: Box::new(shared), role: hello.role };
+            self.peers.insert(number, peer);
+        }
+    }
+
+    /// A complete hello: the process is under Loam from here on.
+    fn seat(&mut self, peer: Peer, hello: Hello, uffd: Option<OwnedFd>) {
+        let Stage::Welcomed { shared, role } = peer.stage else { unreachable!("the caller looked") };
+        let window = BaseRange::new(hello.window_address >> 12, (hello.window_address + hello.window_bytes) >> 12);
+        let answer = if role == role::FORKED && self.fork_events {
+            self.seat_child(peer.pid, *shared, peer.socket, window)
+        } else {
+            self.seat_new(peer.pid, *shared, peer.socket, window, &hello, uffd)
+        };
+        if let Err((socket, why)) = answer {
+            eprintln!("loam: process {} cannot be served: {why}", peer.pid.as_raw_nonzero());
+            let _ = packets::send(socket.as_fd(), &Ready { status: status::EXIT, reserved: 0 }, &[]);
+        }
+    }
+
+    fn seat_new(
+        &mut self,
+        pid: Pid,
+        shared: Shared,
+        socket: OwnedFd,
+        window: BaseRange,
+        hello: &Hello,
+        uffd: Option<OwnedFd>,
+    ) -> Result<(), (OwnedFd, String)> {
+        let Some(uffd) = uffd else {
+            let errno = rustix::io::Errno::from_raw_os_error(hello.userfaultfd_errno as i32);
+            return Err((socket, format!("it got no userfaultfd ({errno}): see `loam doctor`")));
+        };
+        let registered = Uffd::from_fd(uffd).and_then(|uffd| {
+            uffd.api(features(self.fork_events))?;
+            uffd.register(window.start << 12..window.end << 12, Watch::WriteProtect)?;
+            uffd.register(hello.probe_address..hello.probe_address + 4096, Watch::Missing)?;
+            Ok(uffd)
+        });
+        let uffd = match registered {
+            Ok(uffd) => uffd,
+            Err(error) => return Err((socket, error.to_string())),
+        };
+        if packets::send(socket.as_fd(), &Ready { status: status::GO_ON, reserved: 0 }, &[]).is_err() {
+            return Ok(()); // it has died
+        }
+        // The same process before its exec, if we have not heard of its end yet.
+        if let Some(old) = self.space_of(pid) {
+            self.process_gone(old);
+        }
+        let key = self.new_key();
+        self.borrower.handle_space_added(key, true);
+        let process = Process {
+            key,
+            uffd,
+            hand: None,
+            pid: Some(pid),
+            events: VecDeque::new(),
+            probe: hello.probe_address >> 12,
+            window,
+            released: Vec::new(),
+            statm: None,
+            pagemap: None,
+            looked_at_pages: 0,
+        };
+        self.add_process(process);
+        self.give_hand(key, pid, shared, socket, window);
+        Ok(())
+    }
+
+    /// A forked child whose userfaultfd came with the fork event, and whose thread knocked at the probe page.
+    fn seat_child(
+        &mut self,
+        pid: Pid,
+        shared: Shared,
+        socket: OwnedFd,
+        window: BaseRange,
+    ) -> Result<(), (OwnedFd, String)> {
+        let Some(key) = self.space_of(pid) else {
+            return Err((socket, "it forked, and the kernel did not report it".into()));
+        };
+        let process = &self.processes[&key];
+        if let Err(error) = process.uffd.register(window.start << 12..window.end << 12, Watch::WriteProtect) {
+            return Err((socket, error.to_string()));
+        }
+        let ready = Ready { status: status::GO_ON, reserved: 0 };
+        if packets::send(socket.as_fd(), &ready, &[process.uffd.as_fd()]).is_ok() {
+            self.give_hand(key, pid, shared, socket, window);
+            self.borrower.handle_hand(key);
+            self.drain();
+        }
+        Ok(())
+    }
+
+    fn give_hand(&mut self, key: SpaceKey, pid: Pid, shared: Shared, socket: OwnedFd, window: BaseRange) {
+        if let Err(errno) = self.poll_on(socket.as_fd(), Token::Hand(key), false) {
+            self.end(format!("cannot listen to a hand ({errno}): raise the limit of open files (ulimit -n)"));
+        }
+        let process = self.processes.get_mut(&key).expect("just added");
+        process.hand = Some(Hand::new(shared, socket));
+        process.window = window;
+        process.statm = Statm::open(pid).ok();
+        process.pagemap = Pagemap::open(pid).ok();
+    }
+
+    fn take_call(&mut self, peer: Peer, request: Call) {
+        let answer = |socket: &OwnedFd| {
+            let _ = packets::send(socket.as_fd(), &CallReply { status: 0, reserved: 0 }, &[]);
+        };
+        let Some(space) = self.space_of(peer.pid) else {
+            answer(&peer.socket);
+            return;
+        };
+        let now = self.now();
+        match request.what {
+            call::RELEASE | call::FORK_PREPARE => {
+                let range = if request.what == call::RELEASE {
+                    let end = request.address.saturating_add(request.bytes).div_ceil(4096);
+                    BaseRange::new(request.address >> 12, end.max(request.address >> 12))
+                } else {
+                    BaseRange::new(0, 1 << 51)
+                };
+                self.borrower.handle_evictable(now, space, false);
+                self.drain();
+                self.calls.push(WaitingCall { space, socket: peer.socket, range, what: request.what });
+                self.answer_calls();
+            }
+            call::FORK_DONE => {
+                self.borrower.handle_evictable(now, space, true);
+                self.drain();
+                answer(&peer.socket);
+            }
+            _ => {}
+        }
+    }
+
+    /// Brings home what waiting calls need, and answers those that have it.
+    pub(super) fn answer_calls(&mut self) {
+        let mut waiting = std::mem::take(&mut self.calls);
+        waiting.retain(|waiting| !self.try_answer(waiting));
+        waiting.append(&mut self.calls);
+        self.calls = waiting;
+    }
+
+    fn try_answer(&mut self, waiting: &WaitingCall) -> bool {
+        if !self.processes.contains_key(&waiting.space) {
+            return true;
+        }
+        if !self.put_hand_to_rest(waiting.space) {
+            return false;
+        }
+        let away = self.borrower.away_in(waiting.space, waiting.range);
+        let now = self.now();
+        for &base in away.iter().take(1024) {
+            self.borrower.handle_wanted(now, waiting.space, base);
+        }
+        self.drain();
+        if !self.borrower.away_in(waiting.space, waiting.range).is_empty() {
+            return false;
+        }
+        if waiting.what == call::RELEASE {
+            self.release(waiting.space, waiting.range);
+            self.borrower.handle_evictable(now, waiting.space, true);
+        }
+        self.drain();
+        let _ = packets::send(waiting.socket.as_fd(), &CallReply { status: 0, reserved: 0 }, &[]);
+        true
+    }
+
+    /// Everything of the range is at home: lets it go, for good.
+    fn release(&mut self, key: SpaceKey, range: BaseRange) {
+        let now = self.now();
+        let adopted: Vec<BaseRange> = self.borrower.ranges(key);
+        let process = self.processes.get_mut(&key).expect("the caller looked");
+        for part in adopted.into_iter().map(|r| r.intersect(range)).filter(|r| !r.is_empty()) {
+            // A page that was never touched reads as zeros from now on, as it should.
+            let _ = process.uffd.unregister(part.start << 12..part.end << 12);
+            self.borrower.handle_unmapped(now, key, part);
+        }
+        process.released.push(range);
+    }
+}

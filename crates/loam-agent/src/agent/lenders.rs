@@ -1,0 +1,269 @@
+//! Lenders: joining them, their answers, their loss.
+
+use super::{Agent, Token};
+use crate::config::{Durability, RunConfig};
+use crate::conn::Conn;
+use crate::{AgentError, agent::report::Report};
+use loam_core::borrower::{Arrival, Borrower, CopyIndex, LenderIndex, PutAnswer, Source};
+use loam_core::ids::SpaceId;
+use loam_core::units::{BASE_PAGE_BYTES, BasePages, Duration, Instant};
+use loam_wire::{Decoded, Frame, PutStatus, decode, page_hash};
+use rustix::fd::AsFd;
+use std::net::SocketAddr;
+
+/// How long a lender may take to answer hello.
+const CONNECT_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(3);
+/// A lender that owes an answer and is silent for this long is lost, where the disk has everything anyway.
+const SILENCE_UNDER_DISK: std::time::Duration = std::time::Duration::from_secs(2);
+/// The same where it alone has pages: patience costs time, its loss the run.
+const SILENCE_UNDER_NONE: std::time::Duration = std::time::Duration::from_secs(20);
+/// How often silence is looked for.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// One `--lender`.
+pub(super) struct Lender {
+    pub addr: SocketAddr,
+    /// `None`: lost, or never reached.
+    pub conn: Option<Conn>,
+    pub why_lost: String,
+}
+
+/// Connects to every lender. Those that cannot be reached count as lost from the start.
+pub(super) fn connect_all(
+    config: &RunConfig,
+    space: SpaceId,
+    name: &str,
+    borrower: &mut Borrower,
+    report: &mut Report,
+) -> Result<Vec<Lender>, AgentError> {
+    let mut lenders = Vec::new();
+    for &addr in &config.lenders {
+        let (conn, why_lost) = match Conn::connect(addr, space, name, CONNECT_TIMEOUT) {
+            Ok(conn) => (Some(conn), String::new()),
+            Err(error) => {
+                report.warn(&format!("lender {addr} cannot be used: {error}"));
+                (None, error.to_string())
+            }
+        };
+        let room = conn.as_ref().map_or(0, |c| c.free_bytes);
+        let index = borrower.handle_lender_joined(Agent::lender_room(room));
+        if conn.is_none() {
+            borrower.handle_lender_lost(Instant(0), index);
+        }
+        lenders.push(Lender { addr, conn, why_lost });
+    }
+    if lenders.iter().all(|l| l.conn.is_none()) {
+        match config.durability {
+            Durability::None => {
+                return Err(AgentError::Setup(
+                    "no lender can be reached, and --durability none keeps pages nowhere else: start one with \
+                     `loam lend SIZE`, or use --durability disk"
+                        .into(),
+                ));
+            }
+            Durability::Disk if !lenders.is_empty() => {
+                report.warn("no lender can be reached: pages go to the disk alone, which is slower");
+            }
+            Durability::Disk => {}
+        }
+    }
+    Ok(lenders)
+}
+
+impl Agent<'_> {
+    /// A lender's socket is readable, or writable again.
+    pub(super) fn take_lender(&mut self, lender: LenderIndex, writable: bool) {
+        if writable {
+            self.flush();
+        }
+        // A stream never ends the turn by itself: others are waiting too.
+        for _ in 0..8 {
+            let Some(conn) = self.conn(lender) else { return };
+            match conn.receive() {
+                Ok(false) => break,
+                Ok(true) => {
+                    if !self.take_frames(lender) {
+                        break;
+                    }
+                }
+                Err(error) => {
+                    self.lose_lender(lender, &format!("its connection broke ({error})"));
+                    break;
+                }
+            }
+        }
+        self.drain();
+        self.flush();
+    }
+
+    /// Deals with the whole frames that have come. False: the lender is lost.
+    fn take_frames(&mut self, lender: LenderIndex) -> bool {
+        let Some(conn) = self.conn(lender) else { return false };
+        let (received, mut start, end) = conn.take_received();
+        let mut problem: Option<String> = None;
+        loop {
+            match decode(&received[start..end]) {
+                Ok(Decoded::NeedMore { .. }) => break,
+                Ok(Decoded::Whole { frame, consumed }) => {
+                    start += consumed;
+                    if let Err(why) = self.take_frame(lender, frame) {
+                        problem = Some(why);
+                        break;
+                    }
+                }
+                Err(error) => {
+                    problem = Some(format!("it sent a malformed frame ({error})"));
+                    break;
+                }
+            }
+        }
+        if let Some(conn) = self.conn(lender) {
+            conn.put_back(received, start);
+        }
+        match problem {
+            None => true,
+            Some(why) => {
+                self.lose_lender(lender, &why);
+                false
+            }
+        }
+    }
+
+    fn take_frame(&mut self, lender: LenderIndex, frame: Frame<'_>) -> Result<(), String> {
+        let source = Source::Lender(lender);
+        let copy_of = |index: u64| u32::try_from(index).map(CopyIndex).map_err(|_| "it sent an unknown page id".to_owned());
+        match frame {
+            Frame::Page { pages, payload, .. } => {
+                self.answered(lender, pages.len());
+                self.report.bytes.received += payload.len() as u64;
+                self.payload = payload.as_ptr();
+                let mut result = Ok(());
+                for (n, meta) in pages.iter().enumerate() {
+                    let page = &payload[n * BASE_PAGE_BYTES..(n + 1) * BASE_PAGE_BYTES];
+                    let now = self.now();
+                    let copy = match copy_of(meta.index()) {
+                        Ok(copy) => copy,
+                        Err(why) => {
+                            result = Err(why);
+                            break;
+                        }
+                    };
+                    // The owner's record decides, not what the frame says of itself.
+                    let arrival = self.borrower.handle_arrival(now, copy, meta.version(), page_hash(page), source, n as u32);
+                    if arrival == Arrival::Corrupt {
+                        result = Err("it sent a page with wrong contents".to_owned());
+                        break;
+                    }
+                }
+                self.drain();
+                self.payload = std::ptr::null();
+                result
+            }
+            Frame::Miss { pages, .. } => {
+                self.answered(lender, pages.len());
+                for page in pages {
+                    let now = self.now();
+                    self.borrower.handle_missed(now, copy_of(page.index())?, page.version(), source);
+                    self.drain();
+                }
+                Ok(())
+            }
+            Frame::Ack { pages, free_bytes, .. } => {
+                self.answered(lender, pages.len());
+                let mut refused = false;
+                for page in pages {
+                    let answer = if page.status() == PutStatus::Stored {
+                        PutAnswer::Stored
+                    } else {
+                        refused = true;
+                        PutAnswer::Refused
+                    };
+                    let now = self.now();
+                    self.borrower.handle_put_answer(now, lender, copy_of(page.index())?, page.version(), answer);
+                }
+                if !refused {
+                    self.borrower.handle_lender_room(lender, Self::lender_room(free_bytes));
+                }
+                self.drain();
+                Ok(())
+            }
+            Frame::Pong { .. } => {
+                self.answered(lender, 0);
+                Ok(())
+            }
+            Frame::Error { text, .. } => Err(format!("it says: {text}")),
+            _ => Err("it sent a frame that only borrowers send".to_owned()),
+        }
+    }
+
+    fn answered(&mut self, lender: LenderIndex, pages: usize) {
+        if let Some(conn) = self.conn(lender) {
+            conn.answered(pages);
+        }
+    }
+
+    /// Sends what was collected for lenders and disk.
+    pub(super) fn flush(&mut self) {
+        let mut broken = Vec::new();
+        for n in 0..self.lenders.len() {
+            let Some(conn) = &mut self.lenders[n].conn else { continue };
+            let wanted = conn.wants_write;
+            match conn.flush(&self.pool) {
+                Ok(()) if conn.wants_write != wanted => {
+                    let (wants, token) = (conn.wants_write, Token::Lender(n as u8));
+                    let stream = self.lenders[n].conn.as_ref().expect("looked at above").stream.as_fd();
+                    if let Err(errno) = self.poll_on(stream, token, wants) {
+                        broken.push((n, format!("epoll: {errno}")));
+                    }
+                }
+                Ok(()) => {}
+                Err(error) => broken.push((n, format!("its connection broke ({error})"))),
+            }
+        }
+        for (n, why) in broken {
+            self.lose_lender(LenderIndex(n as u8), &why);
+        }
+    }
+
+    /// A lender is gone for this run, with what it held.
+    pub(super) fn lose_lender(&mut self, lender: LenderIndex, why: &str) {
+        let entry = &mut self.lenders[usize::from(lender.0)];
+        let Some(conn) = entry.conn.take() else { return };
+        let addr = entry.addr;
+        entry.why_lost = why.to_owned();
+        let _ = rustix::event::epoll::delete(&self.epoll, &conn.stream);
+        drop(conn);
+        self.report.warn(&format!("lender {addr} is lost: {why}"));
+        let now = self.now();
+        let lost = self.borrower.handle_lender_lost(now, lender);
+        if lost > BasePages(0) {
+            self.end(format!(
+                "lender {addr} is lost ({why}), and it alone held {} of the program: the program is ended, no wrong data was \
+                 given to it; run it again with --durability disk, which survives the loss of lenders",
+                lost.bytes()
+            ));
+        }
+        self.drain();
+    }
+
+    /// When to look for silent lenders next.
+    pub(super) fn lenders_due(&self, now: Instant) -> Option<Instant> {
+        let owed = self.lenders.iter().flat_map(|l| &l.conn).any(|c| c.silent_for().is_some());
+        owed.then(|| now + LOOK)
+    }
+
+    /// Loses lenders that owe an answer for too long.
+    pub(super) fn look_for_silence(&mut self) {
+        let patience = match self.config.durability {
+            Durability::Disk => SILENCE_UNDER_DISK,
+            Durability::None => SILENCE_UNDER_NONE,
+        };
+        for n in 0..self.lenders.len() {
+            let silent = self.lenders[n].conn.as_ref().and_then(Conn::silent_for);
+            if silent.is_some_and(|s| s > patience) {
+                let why = format!("it has not answered for {} s", patience.as_secs());
+                self.lose_lender(LenderIndex(n as u8), &why);
+            }
+        }
+    }
+}

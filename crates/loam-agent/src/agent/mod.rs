@@ -1,0 +1,410 @@
+//! The agent: one event loop in one thread, which owns everything and never waits for anything but events.
+//!
+//! Nothing here takes a lock. The thread that reads userfaultfd events also carries out what the policy decides, but every
+//! step of it is bounded: hand, disk and lenders answer later, as events. So the traps of DESIGN.md,
+//! section 3 (a reader that waits for the hand, which waits for the reader) cannot spring.
+
+mod changes;
+mod disk;
+mod effects;
+mod evictions;
+mod events;
+mod join;
+mod lenders;
+mod process;
+mod program;
+mod report;
+mod watch;
+
+use crate::config::{Durability, RunConfig};
+use crate::conn::Conn;
+use crate::launch;
+use crate::pool::Pool;
+use crate::slots::SlotFile;
+use crate::uffd::{self, Uffd};
+use crate::{AgentError, RunOutcome};
+use disk::Disk;
+use effects::Held;
+use join::Peer;
+use loam_core::borrower::{
+    BUFFERS_MIN, Borrower, BorrowerConfig, LenderIndex, NoPrefetch, Prefetcher, SecondChanceFifo, SpaceKey,
+    StridePrefetcher,
+};
+use loam_core::ids::SpaceId;
+use loam_core::units::{BasePages, Duration, EXTENT_BASE_PAGES, Instant};
+use process::Process;
+use program::Program;
+use report::Report;
+use rustix::event::epoll;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::time::Timespec;
+use std::collections::BTreeMap;
+use watch::Watch;
+
+/// What an epoll event is about: kind in the high byte, number below.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Token {
+    Listener,
+    Control,
+    Signals,
+    Disk,
+    Lender(u8),
+    Faults(SpaceKey),
+    Hand(SpaceKey),
+    Peer(u32),
+}
+
+impl Token {
+    const fn data(self) -> u64 {
+        let (kind, n) = match self {
+            Self::Listener => (0_u64, 0_u32),
+            Self::Control => (1, 0),
+            Self::Signals => (2, 0),
+            Self::Disk => (3, 0),
+            Self::Lender(n) => (4, n as u32),
+            Self::Faults(key) => (5, key.0),
+            Self::Hand(key) => (6, key.0),
+            Self::Peer(n) => (7, n),
+        };
+        kind << 56 | n as u64
+    }
+
+    fn from_data(data: u64) -> Self {
+        let n = data as u32;
+        match data >> 56 {
+            0 => Self::Listener,
+            1 => Self::Control,
+            2 => Self::Signals,
+            3 => Self::Disk,
+            4 => Self::Lender(n as u8),
+            5 => Self::Faults(SpaceKey(n)),
+            6 => Self::Hand(SpaceKey(n)),
+            _ => Self::Peer(n),
+        }
+    }
+}
+
+/// Smallest budget that a run works with: one eviction under way, one page per lender, and the programs' own libraries.
+pub(crate) const LOCAL_BYTES_MIN: u64 = 32 << 20;
+/// Part of `--local` that page buffers may take.
+const BUFFERS_SHARE: u64 = 16;
+/// No more page buffers than this (64 MiB).
+const BUFFERS_MAX: u64 = 16 * 1024;
+/// Bytes that the prefetcher is ahead at most.
+const AHEAD_BYTES_MAX: u64 = 4 << 20;
+/// How long the loop polls after the last thing that happened while something is awaited, before it blocks. Waking
+/// from a block costs more than a small fetch takes (DESIGN.md, section 3).
+const SPIN_NS: u64 = 150_000;
+/// A getpage is asked of the disk too after this.
+const HEDGE_AFTER: Duration = Duration::from_millis(200);
+
+/// See the module's documentation.
+struct Agent<'a> {
+    config: &'a RunConfig,
+    started: std::time::Instant,
+    epoll: OwnedFd,
+    listener: OwnedFd,
+    socket_path: std::path::PathBuf,
+    device: Option<OwnedFd>,
+    fork_events: bool,
+
+    borrower: Borrower,
+    pool: Pool,
+    /// An extent of zeros, to install from.
+    zeros: Pool,
+    lenders: Vec<lenders::Lender>,
+    disk: Option<Disk>,
+    processes: BTreeMap<SpaceKey, Process>,
+    next_key: u32,
+    peers: BTreeMap<u32, Peer>,
+    next_peer: u32,
+    calls: Vec<join::WaitingCall>,
+    /// The page frame that is being taken in: its payload, while its arrivals are dealt with.
+    payload: *const u8,
+    held: Held,
+    /// An install met a change under way: ask again once events have been read.
+    retry: bool,
+
+    program: Program,
+    program_ended: bool,
+    /// Why the run has to be ended.
+    fatal: Option<String>,
+    watch: Watch,
+    report: Report,
+    busy_until_ns: u64,
+    latency_guard: Option<OwnedFd>,
+}
+
+/// Runs the program to its end.
+pub(crate) fn run(config: &RunConfig) -> Result<RunOutcome, AgentError> {
+    let path = launch::check_program(&config.program).map_err(|e| AgentError::Setup(e.to_string()))?;
+    if config.local.0 < LOCAL_BYTES_MIN {
+        return Err(AgentError::Setup(format!(
+            "--local {} is too small: Loam needs at least 32M here, give --local 32M or more",
+            config.local
+        )));
+    }
+    let page = config.page.base_pages();
+    let buffers = (config.local.base_pages().0 / BUFFERS_SHARE).clamp(u64::from(BUFFERS_MIN), BUFFERS_MAX);
+    let disk = match config.durability {
+        Durability::Disk => {
+            let initial = config.local.base_pages().0.min(64 << 8);
+            let file = SlotFile::create(&config.disk_dir, initial).map_err(|e| AgentError::Setup(e.to_string()))?;
+            Some(Disk::new(file))
+        }
+        Durability::None => None,
+    };
+    let window_pages = (AHEAD_BYTES_MAX.min(config.local.0 / 16) / config.page.0.max(1)).max(1);
+    let prefetcher: Box<dyn Prefetcher> = if config.prefetch {
+        Box::new(StridePrefetcher::new(window_pages as u32))
+    } else {
+        Box::new(NoPrefetch)
+    };
+    let core = BorrowerConfig {
+        page,
+        buffers: buffers as u32,
+        disk: disk.is_some(),
+        hedge_after: HEDGE_AFTER,
+    };
+    let mut borrower = Borrower::new(core, Box::new(SecondChanceFifo::default()), prefetcher);
+    borrower.handle_limit(Instant(0), config.local.base_pages());
+    let setup = |what: &str| {
+        let what = what.to_owned();
+        move |errno: rustix::io::Errno| AgentError::Setup(format!("{what} failed ({errno}): see `loam doctor`"))
+    };
+    let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(setup("epoll_create"))?;
+    let device = uffd::open_device().ok();
+    let fork_events = join::check_userfaultfd(device.as_ref().map(AsFd::as_fd))?;
+    let mut space = [0_u8; 8];
+    rustix::rand::getrandom(&mut space, rustix::rand::GetRandomFlags::empty()).map_err(setup("getrandom"))?;
+    // 0 is for tools, which store nothing.
+    let space = SpaceId(u64::from_ne_bytes(space).max(1));
+    let name = config.program.to_string_lossy().into_owned();
+    let mut report = Report::new(config);
+    let lenders = lenders::connect_all(config, space, &name, &mut borrower, &mut report)?;
+    let (listener, socket_path) = join::listen()?;
+    report.listen();
+    let program =
+        Program::start(&path, config, &socket_path).map_err(|e| AgentError::Setup(e.to_string()))?;
+
+    let pool_error = |e: crate::pool::PoolError| AgentError::Setup(e.to_string());
+    let mut agent = Agent {
+        config,
+        started: std::time::Instant::now(),
+        epoll,
+        listener,
+        socket_path,
+        device,
+        fork_events,
+        borrower,
+        pool: Pool::new(buffers as usize).map_err(pool_error)?,
+        zeros: Pool::new(EXTENT_BASE_PAGES).map_err(pool_error)?,
+        lenders,
+        disk,
+        processes: BTreeMap::new(),
+        next_key: 1,
+        peers: BTreeMap::new(),
+        next_peer: 0,
+        calls: Vec::new(),
+        payload: std::ptr::null(),
+        held: Held::default(),
+        retry: false,
+        watch: Watch::new(config.local.base_pages(), buffers),
+        program,
+        program_ended: false,
+        fatal: None,
+        report,
+        busy_until_ns: 0,
+        latency_guard: None,
+    };
+    agent.poll_on(agent.listener.as_fd(), Token::Listener, false).map_err(setup("epoll"))?;
+    if let Some(control) = agent.report.control_fd() {
+        agent.poll_on(control, Token::Control, false).map_err(setup("epoll"))?;
+    }
+    agent.poll_on(agent.program.signal_fd(), Token::Signals, false).map_err(setup("epoll"))?;
+    if let Some(disk) = &agent.disk {
+        agent.poll_on(disk.file.event_fd(), Token::Disk, false).map_err(setup("epoll"))?;
+    }
+    for (n, lender) in agent.lenders.iter().enumerate() {
+        if let Some(conn) = &lender.conn {
+            agent.poll_on(conn.stream.as_fd(), Token::Lender(n as u8), false).map_err(setup("epoll"))?;
+        }
+    }
+    agent.serve();
+    agent.finish()
+}
+
+impl Agent<'_> {
+    fn now(&self) -> Instant {
+        Instant(self.started.elapsed().as_nanos() as u64)
+    }
+
+    fn poll_on(&self, fd: BorrowedFd<'_>, token: Token, write: bool) -> Result<(), rustix::io::Errno> {
+        let flags = if write { epoll::EventFlags::IN | epoll::EventFlags::OUT } else { epoll::EventFlags::IN };
+        let data = epoll::EventData::new_u64(token.data());
+        match epoll::add(&self.epoll, fd, data, flags) {
+            Err(rustix::io::Errno::EXIST) => epoll::modify(&self.epoll, fd, data, flags),
+            result => result,
+        }
+    }
+
+    /// The loop, until the program and every process that needs us has ended.
+    fn serve(&mut self) {
+        let mut events: Vec<epoll::Event> = Vec::with_capacity(64);
+        while !self.is_over() {
+            let timeout = self.prepare_to_wait();
+            events.clear();
+            match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), timeout.as_ref()) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(errno) => self.end(format!("epoll_wait failed ({errno})")),
+            }
+            self.after_wait();
+            let now = self.now();
+            if !events.is_empty() {
+                self.busy_until_ns = now.0 + SPIN_NS;
+            }
+            for event in &events {
+                self.dispatch(Token::from_data(event.data.u64()), event.flags);
+            }
+            self.take_finished_evictions();
+            if std::mem::take(&mut self.retry) {
+                let now = self.now();
+                self.borrower.handle_retry(now);
+                self.drain();
+            }
+            let now = self.now();
+            if self.borrower.poll_timeout().is_some_and(|t| t <= now) {
+                self.borrower.handle_timeout(now);
+                self.drain();
+            }
+            self.watch_tick(now);
+            self.answer_calls();
+            self.flush();
+            self.report_tick(now);
+        }
+    }
+
+    fn dispatch(&mut self, token: Token, flags: epoll::EventFlags) {
+        match token {
+            Token::Listener => self.accept(),
+            Token::Control => self.answer_control(),
+            Token::Signals => self.take_signals(),
+            Token::Disk => self.take_disk(),
+            Token::Lender(n) => self.take_lender(LenderIndex(n), flags.contains(epoll::EventFlags::OUT)),
+            Token::Faults(key) => self.read_events(key),
+            Token::Hand(key) => self.take_hand(key),
+            Token::Peer(n) => self.take_peer(n),
+        }
+    }
+
+    /// How long the loop may block: not at all while something quick is awaited and has been for a short time only.
+    fn prepare_to_wait(&mut self) -> Option<Timespec> {
+        let now = self.now();
+        let awaited = self.borrower.waits_for_something();
+        self.guard_latency(awaited, now);
+        if self.retry || (awaited && now.0 < self.busy_until_ns) {
+            return Some(Timespec { tv_sec: 0, tv_nsec: 0 });
+        }
+        for process in self.processes.values() {
+            if let Some(hand) = &process.hand {
+                hand.shared.control().agent_sleeps.store(1, std::sync::atomic::Ordering::SeqCst);
+                // What was finished before the flag was seen rings no bell.
+                let done = |c: &loam_hand::Command| {
+                    c.state.load(std::sync::atomic::Ordering::SeqCst) == loam_hand::state::DONE
+                };
+                let unseen = hand.ring.iter().enumerate().any(|(i, p)| {
+                    p.is_some_and(|p| p.batch.is_some()) && done(hand.command(i))
+                });
+                if unseen {
+                    return Some(Timespec { tv_sec: 0, tv_nsec: 0 });
+                }
+            }
+        }
+        let due = [self.borrower.poll_timeout(), Some(self.watch.due()), self.lenders_due(now)];
+        let wait = due.into_iter().flatten().min().map_or(Duration(100_000_000), |due| due - now);
+        Some(Timespec { tv_sec: (wait.0 / 1_000_000_000) as i64, tv_nsec: (wait.0 % 1_000_000_000) as i64 })
+    }
+
+    fn after_wait(&self) {
+        for process in self.processes.values() {
+            if let Some(hand) = &process.hand {
+                hand.shared.control().agent_sleeps.store(0, std::sync::atomic::Ordering::SeqCst);
+            }
+        }
+    }
+
+    /// Holds the machine's cores awake while faults are in flight, where we may: waking a halted core is most of a
+    /// small fault (DESIGN.md, section 3). Let go when idle.
+    fn guard_latency(&mut self, awaited: bool, now: Instant) {
+        const IDLE_NS: u64 = 50_000_000;
+        if awaited && self.latency_guard.is_none() && self.watch.may_hold_cores {
+            match rustix::fs::open("/dev/cpu_dma_latency", rustix::fs::OFlags::WRONLY | rustix::fs::OFlags::CLOEXEC, rustix::fs::Mode::empty()) {
+                Ok(fd) if rustix::io::write(&fd, &0_i32.to_ne_bytes()).is_ok() => self.latency_guard = Some(fd),
+                _ => self.watch.may_hold_cores = false,
+            }
+        } else if !awaited && self.latency_guard.is_some() && now.0 > self.busy_until_ns + IDLE_NS {
+            self.latency_guard = None;
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.fatal.is_some() || (self.program_ended && self.processes.is_empty() && self.peers.is_empty())
+    }
+
+    /// The run cannot go on without handing out wrong bytes, or at all.
+    fn end(&mut self, why: String) {
+        self.fatal.get_or_insert(why);
+    }
+
+    /// Ends what is left and sums up.
+    fn finish(mut self) -> Result<RunOutcome, AgentError> {
+        if let Some(why) = self.fatal.take() {
+            // The tree first: none of it may run on without its pager.
+            self.kill_tree();
+            let _ = std::fs::remove_file(&self.socket_path);
+            return Err(AgentError::Ended(why));
+        }
+        let _ = std::fs::remove_file(&self.socket_path);
+        for lender in &mut self.lenders {
+            if let Some(conn) = &mut lender.conn {
+                conn.bye(&self.pool);
+            }
+        }
+        let status = self.program.status().expect("the program has ended");
+        let summary = self.summary(Some(status.exit_code()));
+        self.report.end();
+        Ok(RunOutcome { code: status.code, signal: status.signal, summary })
+    }
+
+    fn kill_tree(&mut self) {
+        for _ in 0..200 {
+            let tree = self.program.tree();
+            for pid in &tree {
+                let _ = rustix::process::kill_process(*pid, rustix::process::Signal::KILL);
+            }
+            // The userfaultfds stay open until everybody has gone, so nobody reads zeros meanwhile.
+            self.program.reap();
+            if tree.is_empty() {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(2));
+        }
+    }
+
+    fn take_signals(&mut self) {
+        self.program.take_signals();
+        self.program_ended = self.program.status().is_some();
+    }
+
+    fn lender_room(free_bytes: u64) -> BasePages {
+        loam_core::units::Bytes(free_bytes).base_pages()
+    }
+
+    fn uffd_of(&self, key: SpaceKey) -> Option<&Uffd> {
+        self.processes.get(&key).map(|p| &p.uffd)
+    }
+
+    fn conn(&mut self, lender: LenderIndex) -> Option<&mut Conn> {
+        self.lenders[usize::from(lender.0)].conn.as_mut()
+    }
+}

@@ -1,0 +1,193 @@
+//! One process of the tree, as the agent holds it: its userfaultfd, the memory shared with its hand, and the commands
+//! that are posted there.
+
+use crate::packets;
+use crate::procfs::{Pagemap, Statm};
+use crate::shared::Shared;
+use crate::uffd::{Event, Uffd};
+use loam_core::borrower::{BaseRange, BatchId, SpaceKey};
+use loam_hand::{COMMAND_SPANS, Command, RING_COMMANDS, kind, state};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::process::Pid;
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+/// A command for the hand: `(address, pages, extra)` spans.
+#[derive(Clone, Debug)]
+pub(super) struct Order {
+    pub kind: u32,
+    pub spans: Vec<(u64, u32, u32)>,
+    pub batch: Option<BatchId>,
+}
+
+/// A command in the ring.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Posted {
+    pub batch: Option<BatchId>,
+    /// Which command it was, to know when the hand has passed it.
+    sequence: u32,
+    pub cancelled: bool,
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(super) struct Process {
+    pub key: SpaceKey,
+    pub uffd: Uffd,
+    /// Without a hand nothing can be taken from it, but its faults are served.
+    pub hand: Option<Hand>,
+    /// Known from the hand's hello, or from the thread that knocked at the probe page.
+    pub pid: Option<Pid>,
+    /// Read and not yet dealt with, in order.
+    pub events: VecDeque<Event>,
+    /// Base page of the probe page.
+    pub probe: u64,
+    pub window: BaseRange,
+    /// Ranges that the program keeps for itself.
+    pub released: Vec<BaseRange>,
+    pub statm: Option<Statm>,
+    pub pagemap: Option<Pagemap>,
+    /// Unadopted resident pages when its mappings were looked at last.
+    pub looked_at_pages: u64,
+}
+
+/// The agent's end of a hand.
+#[derive(Debug)]
+pub(super) struct Hand {
+    pub shared: Shared,
+    pub socket: OwnedFd,
+    posted: u32,
+    pub ring: [Option<Posted>; RING_COMMANDS],
+    pub waiting: VecDeque<Order>,
+}
+
+impl Hand {
+    pub(super) fn new(shared: Shared, socket: OwnedFd) -> Self {
+        Self { shared, socket, posted: 0, ring: [None; RING_COMMANDS], waiting: VecDeque::new() }
+    }
+
+    pub(super) fn command(&self, slot: usize) -> &Command {
+        &self.shared.control().commands[slot]
+    }
+
+    /// Queues an order and posts what fits into the ring.
+    pub(super) fn order(&mut self, order: Order) {
+        self.waiting.push_back(order);
+        self.pump();
+    }
+
+    /// Posts waiting orders while the ring has room.
+    pub(super) fn pump(&mut self) {
+        while !self.waiting.is_empty() && self.ring[self.posted as usize % RING_COMMANDS].is_none() {
+            let order = self.waiting.pop_front().expect("looked at above");
+            self.post(&order);
+        }
+    }
+
+    fn post(&mut self, order: &Order) {
+        let slot = self.posted as usize % RING_COMMANDS;
+        let control = self.shared.control();
+        let command = &control.commands[slot];
+        assert!(order.spans.len() <= COMMAND_SPANS, "an order has too many spans");
+        for (span, &(address, pages, extra)) in command.spans.iter().zip(&order.spans) {
+            span.address.store(address, Relaxed);
+            span.pages.store(pages, Relaxed);
+            span.extra.store(extra, Relaxed);
+        }
+        for result in &command.results {
+            result.store(loam_hand::result::NONE, Relaxed);
+        }
+        command.kind.store(order.kind, Relaxed);
+        command.spans_count.store(order.spans.len() as u32, Relaxed);
+        command.epoch.store(control.epoch.load(Relaxed), Relaxed);
+        command.state.store(state::POSTED, SeqCst);
+        self.ring[slot] = Some(Posted { batch: order.batch, sequence: self.posted, cancelled: false });
+        self.posted = self.posted.wrapping_add(1);
+        control.posted.store(self.posted, SeqCst);
+        if control.hand_sleeps.load(SeqCst) != 0 {
+            packets::ring(self.socket.as_fd());
+        }
+    }
+
+    /// Takes back every eviction that has not begun; those that wait are dropped from the queue. True: no eviction
+    /// runs any more (finished ones may still have to be looked at).
+    pub(super) fn cancel_evictions(&mut self) -> (bool, Vec<BatchId>) {
+        let mut dropped = Vec::new();
+        self.waiting.retain(|order| match order.batch {
+            Some(batch) => {
+                dropped.push(batch);
+                false
+            }
+            None => true,
+        });
+        let control = self.shared.control();
+        let mut at_rest = true;
+        for (slot, entry) in self.ring.iter_mut().enumerate() {
+            let Some(posted) = entry else { continue };
+            let Some(batch) = posted.batch else { continue };
+            let command = &control.commands[slot];
+            match command.state.compare_exchange(state::POSTED, state::CANCELLED, SeqCst, SeqCst) {
+                Ok(_) => {
+                    posted.cancelled = true;
+                    posted.batch = None;
+                    dropped.push(batch);
+                }
+                Err(state::RUNNING) => at_rest = false,
+                Err(_) => {}
+            }
+        }
+        (at_rest, dropped)
+    }
+
+    /// Frees ring slots whose command is over; evictions that are done are answered with their slot, to be looked
+    /// at before the slot is freed by [`Self::free`].
+    pub(super) fn done(&mut self) -> Option<(usize, BatchId)> {
+        let finished = self.shared.control().finished.load(SeqCst);
+        for slot in 0..RING_COMMANDS {
+            let Some(posted) = self.ring[slot] else { continue };
+            let passed = finished.wrapping_sub(posted.sequence) as i32 > 0;
+            let is_done = self.command(slot).state.load(SeqCst) == state::DONE;
+            match posted.batch {
+                Some(batch) if is_done => return Some((slot, batch)),
+                None if passed && (is_done || posted.cancelled) => self.free(slot),
+                _ => {}
+            }
+        }
+        None
+    }
+
+    /// The command in `slot` is dealt with.
+    pub(super) fn free(&mut self, slot: usize) {
+        let passed = {
+            let control = self.shared.control();
+            let sequence = self.ring[slot].expect("a posted command").sequence;
+            control.finished.load(SeqCst).wrapping_sub(sequence) as i32 > 0
+        };
+        if passed {
+            self.command(slot).state.store(state::FREE, SeqCst);
+            self.ring[slot] = None;
+        } else if let Some(posted) = &mut self.ring[slot] {
+            // The window is still being emptied; `done` frees the slot when the hand has passed it.
+            posted.batch = None;
+        }
+    }
+
+    /// Evictions are posted or queued.
+    pub(super) fn evicts(&self) -> bool {
+        self.ring.iter().flatten().any(|p| p.batch.is_some()) || self.waiting.iter().any(|o| o.batch.is_some())
+    }
+
+    /// Everything that is posted or queued as an eviction: for a process that is gone.
+    pub(super) fn batches(&self) -> Vec<(Option<usize>, BatchId)> {
+        let posted = self.ring.iter().enumerate().filter_map(|(slot, p)| Some((Some(slot), p.as_ref()?.batch?)));
+        posted.chain(self.waiting.iter().filter_map(|o| Some((None, o.batch?)))).collect()
+    }
+
+    /// Asks for advice on ranges, in as many commands as it takes.
+    pub(super) fn advise(&mut self, ranges: &[BaseRange], advice: u32) {
+        for chunk in ranges.chunks(COMMAND_SPANS) {
+            let spans = chunk.iter().map(|r| (r.start << 12, r.len() as u32, advice)).collect();
+            self.order(Order { kind: kind::ADVISE, spans, batch: None });
+        }
+    }
+}

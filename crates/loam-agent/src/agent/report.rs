@@ -1,0 +1,219 @@
+//! What a run tells: warnings as they come, a live line, the summary, and the control socket behind `loam status`.
+
+use super::Agent;
+use crate::config::{Durability, RunConfig};
+use crate::summary::{Evictions, FaultLatency, Faults, LenderSummary, Summary, TimeSplit, Traffic};
+use hdrhistogram::Histogram;
+use loam_core::borrower::{FaultKind, LenderIndex};
+use loam_core::units::{BASE_PAGE_BYTES, Bytes, Duration, Instant};
+use rustix::fd::{AsFd, BorrowedFd};
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+
+/// Between two states of the live line.
+const LIVE_INTERVAL: Duration = Duration::from_millis(500);
+/// Different warnings that are kept; more are counted only.
+const WARNINGS_MAX: usize = 64;
+/// Largest latency that is told apart: ten minutes, in nanoseconds.
+const LATENCY_MAX_NS: u64 = 600_000_000_000;
+
+/// See the module's documentation.
+pub(super) struct Report {
+    quiet: bool,
+    live: bool,
+    command: String,
+    warnings: Vec<String>,
+    latency_ns: Histogram<u64>,
+    pub bytes: Traffic,
+    pub processes: u64,
+    control: Option<(UnixListener, PathBuf)>,
+    live_due: Instant,
+    live_faults: u64,
+    live_shown: bool,
+}
+
+impl Report {
+    pub(super) fn new(config: &RunConfig) -> Self {
+        let words = std::iter::once(&config.program).chain(&config.args);
+        let command = words.map(|w| w.to_string_lossy()).collect::<Vec<_>>().join(" ");
+        Self {
+            quiet: config.quiet,
+            live: config.live_line && !config.quiet,
+            command,
+            warnings: Vec::new(),
+            latency_ns: Histogram::new_with_bounds(1, LATENCY_MAX_NS, 3).expect("bounds are in order"),
+            bytes: Traffic::default(),
+            processes: 0,
+            control: None,
+            live_due: Instant(0),
+            live_faults: 0,
+            live_shown: false,
+        }
+    }
+
+    /// Opens the control socket; a run without one still runs.
+    pub(super) fn listen(&mut self) -> Option<()> {
+        let path = crate::control_dir().join(format!("run-{}.sock", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        let listener = UnixListener::bind(&path).ok()?;
+        listener.set_nonblocking(true).ok()?;
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).ok()?;
+        self.control = Some((listener, path));
+        Some(())
+    }
+
+    pub(super) fn control_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.control.as_ref().map(|(listener, _)| listener.as_fd())
+    }
+
+    /// A line for a person, at once and in the summary; the same line is told once.
+    pub(super) fn warn(&mut self, line: &str) {
+        if self.warnings.iter().any(|w| w == line) || self.warnings.len() >= WARNINGS_MAX {
+            return;
+        }
+        self.warnings.push(line.to_owned());
+        if !self.quiet {
+            self.clear_live();
+            eprintln!("loam: {line}");
+        }
+    }
+
+    /// What is known of why pages are lost, for the closing line.
+    pub(super) fn why_lost(&self) -> String {
+        self.warnings.iter().rev().find(|w| w.contains("lost")).map_or_else(String::new, |w| format!(" ({w})"))
+    }
+
+    fn clear_live(&mut self) {
+        if std::mem::take(&mut self.live_shown) {
+            eprint!("\r\x1b[K");
+        }
+    }
+
+    /// The run is over.
+    pub(super) fn end(&mut self) {
+        self.clear_live();
+        if let Some((_, path)) = self.control.take() {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+impl Drop for Report {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl Agent<'_> {
+    /// Takes in latencies, and shows the live line when it is time.
+    pub(super) fn report_tick(&mut self, now: Instant) {
+        while let Some((_, latency)) = self.borrower.poll_latency() {
+            self.report.latency_ns.saturating_record(latency.0.max(1));
+        }
+        if !self.report.live || now < self.report.live_due {
+            return;
+        }
+        let faults = self.borrower.stats().faults;
+        let per_second = (faults - self.report.live_faults) * 1_000_000_000 / LIVE_INTERVAL.0;
+        self.report.live_faults = faults;
+        self.report.live_due = now + LIVE_INTERVAL;
+        if self.borrower.adopted().0 == 0 {
+            return;
+        }
+        self.report.live_shown = true;
+        eprint!(
+            "\r\x1b[Kloam: local {} of {} | elsewhere {} | {per_second} faults/s | {:.0} us",
+            Bytes(self.watch.resident_pages * BASE_PAGE_BYTES as u64),
+            self.config.local,
+            self.borrower.copies_in_use().bytes(),
+            self.report.latency_ns.value_at_quantile(0.5) as f64 / 1e3,
+        );
+    }
+
+    /// Answers `loam status`.
+    pub(super) fn answer_control(&mut self) {
+        while let Some(Ok((stream, _))) = self.report.control.as_ref().map(|(listener, _)| listener.accept()) {
+            let mut text = serde_json::to_vec(&self.summary(None)).expect("a summary is plain data");
+            text.push(b'\n');
+            // Fits into a socket's buffer; a reader that does not read must not hold us up.
+            let _ = stream.set_nonblocking(true);
+            let _ = (&stream).write_all(&text);
+        }
+    }
+
+    /// The figures so far.
+    pub(super) fn summary(&mut self, exit_code: Option<i32>) -> Summary {
+        let now = self.now();
+        self.report_tick(now);
+        let stats = self.borrower.stats();
+        let answered = |kind: FaultKind| stats.answered[kind as usize];
+        let wall_s = now.0 as f64 / 1e9;
+        let (sp_latency, page_wait) = (stats.first_wait.0 as f64 / 1e9, stats.joined_wait.0 as f64 / 1e9);
+        let latency_us = |q: f64| self.report.latency_ns.value_at_quantile(q) as f64 / 1e3;
+        let known = !self.report.latency_ns.is_empty();
+        let pages = |n: u64| n * BASE_PAGE_BYTES as u64;
+        let lenders = self
+            .lenders
+            .iter()
+            .enumerate()
+            .map(|(n, l)| {
+                let held = self.borrower.held_by(LenderIndex(n as u8));
+                LenderSummary {
+                    addr: l.addr.to_string(),
+                    pages: held.0,
+                    bytes: held.bytes().0,
+                    lost: l.conn.is_none(),
+                    why: l.why_lost.clone(),
+                }
+            })
+            .collect();
+        Summary {
+            pid: std::process::id(),
+            command: self.report.command.clone(),
+            exit_code,
+            wall_s,
+            local_limit_bytes: self.config.local.0,
+            local_peak_bytes: pages(self.watch.peak_pages),
+            local_bytes: pages(self.watch.resident_pages),
+            remote_bytes: self.borrower.copies_in_use().bytes().0,
+            adopted_bytes: self.watch.adopted_peak.bytes().0,
+            shared_local_bytes: self.watch.shared_peak_bytes,
+            faults: Faults {
+                total: stats.faults,
+                zero: answered(FaultKind::Zero),
+                rescued: answered(FaultKind::Rescued),
+                remote: answered(FaultKind::Remote),
+                disk: answered(FaultKind::Disk),
+                prefetched_hit: answered(FaultKind::PrefetchedHit),
+            },
+            fault_latency_us: FaultLatency {
+                p50: if known { latency_us(0.5) } else { 0.0 },
+                p90: if known { latency_us(0.9) } else { 0.0 },
+                p99: if known { latency_us(0.99) } else { 0.0 },
+                max: self.report.latency_ns.max() as f64 / 1e3,
+            },
+            evictions: Evictions { moved: stats.moved, clean: stats.clean, zero: stats.zero, busy: stats.busy },
+            bytes: self.report.bytes.clone(),
+            time_s: TimeSplit { exec: (wall_s - sp_latency - page_wait).max(0.0), sp_latency, page_wait },
+            lenders,
+            durability: match self.config.durability {
+                Durability::Disk => "disk".into(),
+                Durability::None => "none".into(),
+            },
+            page_bytes: self.config.page.0,
+            processes: self.report.processes,
+            processes_without_loam: self.watch.without_loam(),
+            agent_bytes: self.own_bytes(),
+            warnings: self.report.warnings.clone(),
+        }
+    }
+
+    /// The agent's own memory beyond page contents.
+    fn own_bytes(&self) -> u64 {
+        let own = rustix::process::getpid();
+        let Ok(anonymous) = crate::procfs::anonymous_bytes(own) else { return 0 };
+        anonymous.0.saturating_sub(self.pool.resident_bytes() + self.zeros.resident_bytes())
+    }
+}

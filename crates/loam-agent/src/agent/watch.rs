@@ -1,0 +1,251 @@
+//! Watching the tree's memory: when to adopt, what, and how much may stay.
+//!
+//! Until the tree nears `--local` nothing is adopted and nothing is slowed. Then every large private anonymous mapping is registered
+//! whole, its untouched parts too: from there on each page that comes is given by the agent, which is what holds
+//! the tree to its budget. (A mapping that was registered only where pages have left would go on growing as fast as the
+//! program can write, far past any budget.)
+
+use super::Agent;
+use crate::procfs::{self, Statm};
+use crate::uffd::Watch as Mode;
+use loam_core::borrower::{BaseRange, SpaceKey};
+use loam_core::units::{BASE_PAGE_BYTES, BasePages, Duration, Instant};
+use rustix::process::Pid;
+use std::collections::{HashMap, HashSet};
+
+/// Watched at least this often, and at most.
+const INTERVAL_MAX: Duration = Duration::from_millis(50);
+const INTERVAL_MIN: Duration = Duration::from_millis(1);
+/// Between looks at who belongs to the tree.
+const TREE_INTERVAL: Duration = Duration::from_millis(100);
+/// Growth that is taken to be possible: 2 base pages in a microsecond is 8 GB/s.
+const GROWTH_PAGES_PER_MS: u64 = 2_000;
+/// Memory that grew by this much without us is looked at: there may be a new mapping.
+const GROWN_PAGES: u64 = 256;
+/// Whatever else the tree needs, adopted memory may keep this much: less would not move forward.
+const ADOPTED_PAGES_MIN: u64 = 2_048;
+/// The part of the time that looking may take.
+const LOOK_SHARE: u32 = 10;
+
+const MADV_DONTFORK: u32 = 10;
+const MADV_NOHUGEPAGE: u32 = 15;
+
+/// See the module's documentation.
+pub(super) struct Watch {
+    local_pages: u64,
+    buffers: u64,
+    due: Instant,
+    tree_due: Instant,
+    look_due: Instant,
+    /// Processes of the tree that are not under Loam (or not yet).
+    strangers: HashMap<Pid, Statm>,
+    strangers_seen: HashSet<Pid>,
+    pressed: bool,
+    told_too_small: bool,
+    pub resident_pages: u64,
+    pub peak_pages: u64,
+    pub adopted_peak: BasePages,
+    pub shared_peak_bytes: u64,
+    /// `/dev/cpu_dma_latency` may be held.
+    pub may_hold_cores: bool,
+}
+
+impl Watch {
+    pub(super) fn new(local: BasePages, buffers: u64) -> Self {
+        Self {
+            local_pages: local.0,
+            buffers,
+            due: Instant(0),
+            tree_due: Instant(0),
+            look_due: Instant(0),
+            strangers: HashMap::new(),
+            strangers_seen: HashSet::new(),
+            pressed: false,
+            told_too_small: false,
+            resident_pages: 0,
+            peak_pages: 0,
+            adopted_peak: BasePages(0),
+            shared_peak_bytes: 0,
+            may_hold_cores: true,
+        }
+    }
+
+    pub(super) fn due(&self) -> Instant {
+        self.due
+    }
+
+    /// Processes that ran without Loam, as far as seen.
+    pub(super) fn without_loam(&self) -> u64 {
+        self.strangers_seen.len() as u64
+    }
+
+    fn margin(&self) -> u64 {
+        (self.local_pages / 8).max(16 << 8)
+    }
+}
+
+impl Agent<'_> {
+    /// Looks at the tree's memory when it is time.
+    pub(super) fn watch_tick(&mut self, now: Instant) {
+        if now < self.watch.due {
+            return;
+        }
+        if now >= self.watch.tree_due {
+            self.watch.tree_due = now + TREE_INTERVAL;
+            self.look_at_tree();
+            self.look_for_ended();
+            self.look_for_silence();
+        }
+        let mut resident = 0;
+        let mut managed = 0;
+        let mut grown: Vec<(SpaceKey, u64)> = Vec::new();
+        for process in self.processes.values() {
+            let Some(pages) = process.statm.as_ref().and_then(|s| s.resident_pages().ok()) else { continue };
+            let shared = self.borrower.shared_in(process.key).0;
+            let local = self.borrower.local_in(process.key).0;
+            // What is shared with a relative is counted there.
+            resident += pages.saturating_sub(shared);
+            managed += (local - shared).min(pages);
+            let unmanaged = pages.saturating_sub(local);
+            if process.hand.is_some() && unmanaged > process.looked_at_pages + GROWN_PAGES {
+                grown.push((process.key, unmanaged));
+            }
+        }
+        for statm in self.watch.strangers.values() {
+            resident += statm.resident_pages().unwrap_or(0);
+        }
+        let watch = &mut self.watch;
+        watch.resident_pages = resident;
+        watch.peak_pages = watch.peak_pages.max(resident);
+        let near = watch.local_pages - watch.margin().min(watch.local_pages / 2);
+        watch.pressed |= resident >= near;
+        if watch.pressed {
+            let others = resident.saturating_sub(managed);
+            let rest = watch.local_pages.saturating_sub(watch.buffers + others);
+            if rest < ADOPTED_PAGES_MIN && managed > ADOPTED_PAGES_MIN && !watch.told_too_small {
+                watch.told_too_small = true;
+                self.report.warn(&format!(
+                    "--local {} cannot be held: {} MiB of the program is memory that cannot be lent (files, libraries, stacks, \
+                     shared memory); give --local at least {} MiB",
+                    self.config.local,
+                    others >> 8,
+                    (others + self.watch.buffers + 4 * ADOPTED_PAGES_MIN) >> 8
+                ));
+            }
+            self.borrower.handle_limit(now, BasePages(rest.max(ADOPTED_PAGES_MIN)));
+            self.drain();
+            if now >= self.watch.look_due {
+                for &(key, _) in &grown {
+                    self.adopt(key);
+                }
+                let spent = self.now() - now;
+                self.watch.look_due = self.now() + Duration(spent.0 * u64::from(LOOK_SHARE));
+            }
+            self.watch.due = now + INTERVAL_MIN;
+        } else {
+            let headroom_ms = (near - resident) / GROWTH_PAGES_PER_MS;
+            self.watch.due = now + Duration::from_millis(headroom_ms).clamp(INTERVAL_MIN, INTERVAL_MAX);
+        }
+        self.watch.adopted_peak = self.watch.adopted_peak.max(self.borrower.adopted());
+    }
+
+    /// Who is there, and who of them is without a hand.
+    fn look_at_tree(&mut self) {
+        let tree = self.program.tree();
+        let known: Vec<Pid> = self.processes.values().filter(|p| p.statm.is_some()).filter_map(|p| p.pid).collect();
+        self.watch.strangers.retain(|pid, _| tree.contains(pid) && !known.contains(pid));
+        let joining: Vec<Pid> = self.peers.values().map(super::join::Peer::pid).collect();
+        for pid in tree.iter().filter(|pid| !known.contains(pid)) {
+            if let Ok(statm) = Statm::open(*pid) {
+                // Seen twice: it is not just starting, or ending.
+                if self.watch.strangers.insert(*pid, statm).is_some() && !joining.contains(pid) {
+                    self.watch.strangers_seen.insert(*pid);
+                }
+            }
+        }
+        let shared: u64 = tree.iter().filter_map(|pid| procfs::shared_local_bytes(*pid).ok()).map(|b| b.0).sum();
+        // Our own transfer areas are no memory of the program's.
+        let ours = (self.processes.len() * loam_hand::SHARED_BYTES) as u64;
+        self.watch.shared_peak_bytes = self.watch.shared_peak_bytes.max(shared.saturating_sub(ours));
+    }
+
+    /// Adopts what can be adopted of a process.
+    fn adopt(&mut self, key: SpaceKey) {
+        let Some(process) = self.processes.get(&key) else { return };
+        let Some(pid) = process.pid else { return };
+        let adopted = self.borrower.ranges(key);
+        let Ok(details) = procfs::flags(pid) else { return };
+        for detail in details {
+            let mapping = detail.mapping;
+            let whole = BaseRange::new(mapping.start >> 12, mapping.end >> 12);
+            let touches = adopted.iter().any(|r| r.end == whole.start || r.start == whole.end || !r.intersect(whole).is_empty());
+            if procfs::adoptable(&mapping, detail.flags, touches).is_ok() {
+                self.adopt_mapping(key, whole);
+            }
+        }
+        let Some(process) = self.processes.get_mut(&key) else { return };
+        let resident = process.statm.as_ref().and_then(|s| s.resident_pages().ok()).unwrap_or(0);
+        process.looked_at_pages = resident.saturating_sub(self.borrower.local_in(key).0);
+    }
+
+    fn adopt_mapping(&mut self, key: SpaceKey, whole: BaseRange) {
+        let process = &self.processes[&key];
+        let mut parts = vec![whole];
+        let kept = [process.window, BaseRange::new(process.probe, process.probe + 1)];
+        for hole in self.borrower.ranges(key).iter().chain(&process.released).chain(&kept) {
+            parts = parts.into_iter().flat_map(|p| without(p, *hole)).collect();
+        }
+        for part in parts {
+            let process = self.processes.get_mut(&key).expect("looked at above");
+            if process.uffd.register(part.start << 12..part.end << 12, Mode::Missing).is_err() {
+                continue; // the program's own userfaultfd has it, or it has just changed
+            }
+            if let Some(hand) = &mut process.hand {
+                hand.advise(&[part], MADV_NOHUGEPAGE);
+                if !self.fork_events {
+                    // A child made behind libc's back must not find the mapping, where it would read zeros.
+                    hand.advise(&[part], MADV_DONTFORK);
+                }
+            }
+            // Listed before another event is read: a discard that is under way comes after this, and clears it again.
+            let mut present = Vec::new();
+            let listed = process.pagemap.as_ref().map(|p| p.present(part.start << 12, part.end << 12, &mut present));
+            if !matches!(listed, Some(Ok(()))) {
+                present.clear();
+            }
+            let runs: Vec<BaseRange> =
+                present.iter().map(|&(start, end)| BaseRange::new(start / BASE_PAGE_BYTES as u64, end / BASE_PAGE_BYTES as u64)).collect();
+            let now = self.now();
+            self.borrower.handle_adopted(now, key, part, &runs);
+            self.drain();
+        }
+    }
+}
+
+/// `range` without `hole`.
+fn without(range: BaseRange, hole: BaseRange) -> impl Iterator<Item = BaseRange> {
+    let cut = range.intersect(hole);
+    let parts = if cut.is_empty() {
+        [range, BaseRange::new(range.end, range.end)]
+    } else {
+        [BaseRange::new(range.start, cut.start), BaseRange::new(cut.end, range.end)]
+    };
+    parts.into_iter().filter(|r| !r.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hole_cuts_a_range() {
+        let cut = |a: (u64, u64), b: (u64, u64)| -> Vec<(u64, u64)> {
+            without(BaseRange::new(a.0, a.1), BaseRange::new(b.0, b.1)).map(|r| (r.start, r.end)).collect()
+        };
+        assert_eq!(cut((10, 20), (12, 14)), [(10, 12), (14, 20)]);
+        assert_eq!(cut((10, 20), (0, 14)), [(14, 20)]);
+        assert_eq!(cut((10, 20), (14, 40)), [(10, 14)]);
+        assert_eq!(cut((10, 20), (20, 40)), [(10, 20)]);
+        assert_eq!(cut((10, 20), (0, 40)), []);
+    }
+}

@@ -1,0 +1,252 @@
+//! One connection to a lender, nonblocking.
+//!
+//! What is to be sent is collected while effects are carried out and goes out as few frames: adjacent faults
+//! become one getpage, a batch of evictions one putpage. Getpages overtake putpages that wait: a thread waits for them.
+
+use crate::pool::Pool;
+use loam_core::borrower::BufferIndex;
+use loam_core::ids::SpaceId;
+use loam_core::units::BASE_PAGE_BYTES;
+use loam_wire::limits::{DROP_PAGES_MAX, FRAME_BYTES_MAX, REQUEST_PAGES_MAX};
+use loam_wire::{PageMeta, PageRef, client, encode};
+use std::collections::VecDeque;
+use std::io::{self, IoSlice, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+/// Room for received bytes: a whole frame, and enough behind it that a stream is read in large pieces.
+const RECEIVE_BYTES: usize = FRAME_BYTES_MAX + 1024 * 1024;
+/// Pieces of one writev.
+const IOVECS_MAX: usize = 128;
+/// Pages of one putpage frame: small enough that a getpage need not wait long behind it.
+const PUT_PAGES: usize = 64;
+
+/// A frame on its way out: its head, then the pages of a putpage.
+#[derive(Debug)]
+struct Outgoing {
+    head: Vec<u8>,
+    pages: Vec<BufferIndex>,
+    sent_bytes: usize,
+}
+
+impl Outgoing {
+    fn bytes(&self) -> usize {
+        self.head.len() + self.pages.len() * BASE_PAGE_BYTES
+    }
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(crate) struct Conn {
+    pub(crate) addr: SocketAddr,
+    pub(crate) stream: TcpStream,
+    /// What the lender said that it can still take, in bytes.
+    pub(crate) free_bytes: u64,
+    received: Vec<u8>,
+    start: usize,
+    end: usize,
+    out: VecDeque<Outgoing>,
+    gets: Vec<PageRef>,
+    puts: Vec<(PageMeta, BufferIndex)>,
+    drops: Vec<PageRef>,
+    request: u64,
+    spare: Vec<Outgoing>,
+    /// Pages asked for or put and not answered.
+    unanswered: u64,
+    /// When an answer was owed first, or last came.
+    quiet_since: Instant,
+    pub(crate) wants_write: bool,
+}
+
+impl Conn {
+    /// Connects and says hello.
+    pub(crate) fn connect(
+        addr: SocketAddr,
+        space: SpaceId,
+        name: &str,
+        timeout: Duration,
+    ) -> Result<Self, client::ClientError> {
+        let (stream, welcome) = client::connect(addr, space.0, name, timeout)?;
+        stream.set_nonblocking(true)?;
+        Ok(Self {
+            addr,
+            stream,
+            free_bytes: welcome.free_bytes(),
+            received: vec![0; RECEIVE_BYTES],
+            start: 0,
+            end: 0,
+            out: VecDeque::new(),
+            gets: Vec::new(),
+            puts: Vec::new(),
+            drops: Vec::new(),
+            request: 0,
+            spare: Vec::new(),
+            unanswered: 0,
+            quiet_since: Instant::now(),
+            wants_write: false,
+        })
+    }
+
+    pub(crate) fn get(&mut self, page: PageRef) {
+        self.gets.push(page);
+    }
+
+    pub(crate) fn put(&mut self, page: PageMeta, buffer: BufferIndex) {
+        self.puts.push((page, buffer));
+    }
+
+    pub(crate) fn drop_page(&mut self, page: PageRef) {
+        self.drops.push(page);
+    }
+
+    /// `pages` answers have come.
+    pub(crate) fn answered(&mut self, pages: usize) {
+        self.unanswered = self.unanswered.saturating_sub(pages as u64);
+        self.quiet_since = Instant::now();
+    }
+
+    /// How long an answer has been owed without a byte coming.
+    pub(crate) fn silent_for(&self) -> Option<Duration> {
+        (self.unanswered > 0).then(|| self.quiet_since.elapsed())
+    }
+
+    /// Says goodbye at the end of a run, as far as the socket takes it.
+    pub(crate) fn bye(&mut self, pool: &Pool) {
+        let mut frame = self.frame();
+        encode::bye(&mut frame.head);
+        self.out.push_back(frame);
+        let _ = self.flush(pool);
+    }
+
+    fn frame(&mut self) -> Outgoing {
+        let mut frame = self.spare.pop().unwrap_or(Outgoing { head: Vec::new(), pages: Vec::new(), sent_bytes: 0 });
+        frame.head.clear();
+        frame.pages.clear();
+        frame.sent_bytes = 0;
+        frame
+    }
+
+    /// Sends what was collected, as far as the socket takes it.
+    pub(crate) fn flush(&mut self, pool: &Pool) -> io::Result<()> {
+        if self.unanswered == 0 {
+            self.quiet_since = Instant::now();
+        }
+        self.pack();
+        self.wants_write = false;
+        while !self.out.is_empty() {
+            let mut slices = [IoSlice::new(&[]); IOVECS_MAX];
+            let mut used = 0;
+            'fill: for frame in &self.out {
+                let mut skip = frame.sent_bytes;
+                let pages = frame.pages.iter().map(|b| &pool.page(b.0 as usize)[..]);
+                for piece in std::iter::once(&frame.head[..]).chain(pages) {
+                    if skip >= piece.len() {
+                        skip -= piece.len();
+                        continue;
+                    }
+                    if used == IOVECS_MAX {
+                        break 'fill;
+                    }
+                    slices[used] = IoSlice::new(&piece[skip..]);
+                    skip = 0;
+                    used += 1;
+                }
+            }
+            match self.stream.write_vectored(&slices[..used]) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(bytes) => self.sent(bytes),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    self.wants_write = true;
+                    return Ok(());
+                }
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes frames of what was collected.
+    fn pack(&mut self) {
+        while !self.gets.is_empty() {
+            let n = self.gets.len().min(REQUEST_PAGES_MAX);
+            let mut frame = self.frame();
+            self.request += 1;
+            encode::getpage(&mut frame.head, self.request, &self.gets[..n]);
+            self.gets.drain(..n);
+            self.unanswered += n as u64;
+            // Behind a frame that has begun, before everything that waits.
+            let place = self.out.front().map_or(0, |f| usize::from(f.sent_bytes > 0));
+            self.out.insert(place, frame);
+        }
+        while !self.puts.is_empty() {
+            let n = self.puts.len().min(PUT_PAGES);
+            let mut frame = self.frame();
+            self.request += 1;
+            let metas: Vec<PageMeta> = self.puts[..n].iter().map(|(meta, _)| *meta).collect();
+            encode::putpage(&mut frame.head, self.request, &metas);
+            frame.pages.extend(self.puts.drain(..n).map(|(_, buffer)| buffer));
+            self.unanswered += n as u64;
+            self.out.push_back(frame);
+        }
+        while !self.drops.is_empty() {
+            let n = self.drops.len().min(DROP_PAGES_MAX);
+            let mut frame = self.frame();
+            encode::drop(&mut frame.head, &self.drops[..n]);
+            self.drops.drain(..n);
+            self.out.push_back(frame);
+        }
+    }
+
+    fn sent(&mut self, mut bytes: usize) {
+        while bytes > 0 {
+            let frame = self.out.front_mut().expect("no more was sent than there is");
+            let left = frame.bytes() - frame.sent_bytes;
+            if bytes < left {
+                frame.sent_bytes += bytes;
+                return;
+            }
+            bytes -= left;
+            let done = self.out.pop_front().expect("looked at above");
+            if self.spare.len() < 16 {
+                self.spare.push(done);
+            }
+        }
+    }
+
+    /// Reads once. `Ok(false)`: there is nothing now. The end of the stream is an error.
+    pub(crate) fn receive(&mut self) -> io::Result<bool> {
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+        } else if self.received.len() - self.end < FRAME_BYTES_MAX / 2 {
+            self.received.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+        }
+        loop {
+            match self.stream.read(&mut self.received[self.end..]) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(bytes) => {
+                    self.end += bytes;
+                    self.quiet_since = Instant::now();
+                    return Ok(true);
+                }
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    /// Takes the received bytes out, to look at while the rest of the agent works; give them back with
+    /// [`Self::put_back`].
+    pub(crate) fn take_received(&mut self) -> (Vec<u8>, usize, usize) {
+        (std::mem::take(&mut self.received), self.start, self.end)
+    }
+
+    /// The buffer comes back; bytes before `start` have been dealt with.
+    pub(crate) fn put_back(&mut self, received: Vec<u8>, start: usize) {
+        assert!(self.received.is_empty() && start <= self.end, "the receive buffer is taken once");
+        self.received = received;
+        self.start = start;
+    }
+}

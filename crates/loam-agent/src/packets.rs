@@ -1,0 +1,95 @@
+//! Packets between the agent and shims: one structure of `loam-hand` each, descriptors beside it.
+
+use loam_hand::{Call, CallReply, Hello, Ready, Welcome};
+use rustix::fd::{BorrowedFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+};
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+
+/// A structure that travels as its bytes.
+///
+/// # Safety
+/// `repr(C)`, integers only, no padding, every bit pattern valid.
+pub(crate) unsafe trait Packet: Default + Copy {}
+// SAFETY: u32 and u64 fields in an order that leaves no padding; the shim asserts the sizes.
+unsafe impl Packet for Hello {}
+// SAFETY: as above.
+unsafe impl Packet for Welcome {}
+// SAFETY: as above.
+unsafe impl Packet for Ready {}
+// SAFETY: as above.
+unsafe impl Packet for Call {}
+// SAFETY: as above.
+unsafe impl Packet for CallReply {}
+
+/// What a socket gave.
+#[derive(Debug)]
+pub(crate) enum Received<T> {
+    /// A whole packet.
+    Packet(T, Option<OwnedFd>),
+    /// Nothing now.
+    Nothing,
+    /// The other side is gone, or does not speak as it should.
+    Closed,
+}
+
+/// Sends a packet with `fds`; never waits.
+pub(crate) fn send<T: Packet>(socket: BorrowedFd<'_>, packet: &T, fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+    // SAFETY: `Packet` promises plain bytes without padding.
+    let bytes = unsafe { std::slice::from_raw_parts(std::ptr::from_ref(packet).cast::<u8>(), size_of::<T>()) };
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !fds.is_empty() {
+        assert!(ancillary.push(SendAncillaryMessage::ScmRights(fds)), "at most two descriptors");
+    }
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    rustix::net::sendmsg(socket, &[IoSlice::new(bytes)], &mut ancillary, flags).map(drop)
+}
+
+/// Receives one packet; never waits.
+pub(crate) fn receive<T: Packet>(socket: BorrowedFd<'_>) -> Received<T> {
+    let mut packet = T::default();
+    // SAFETY: `Packet` promises that any bytes make a valid value.
+    let bytes =
+        unsafe { std::slice::from_raw_parts_mut(std::ptr::from_mut(&mut packet).cast::<u8>(), size_of::<T>()) };
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    let got = match rustix::net::recvmsg(socket, &mut [IoSliceMut::new(bytes)], &mut ancillary, flags) {
+        Err(Errno::AGAIN | Errno::INTR) => return Received::Nothing,
+        Err(_) => return Received::Closed,
+        Ok(got) => got.bytes,
+    };
+    let mut fd = None;
+    for message in ancillary.drain() {
+        if let RecvAncillaryMessage::ScmRights(fds) = message {
+            for passed in fds {
+                fd.get_or_insert(passed); // a second one is closed
+            }
+        }
+    }
+    if got == size_of::<T>() { Received::Packet(packet, fd) } else { Received::Closed }
+}
+
+/// Rings the hand's doorbell.
+pub(crate) fn ring(socket: BorrowedFd<'_>) {
+    // A full socket means that the bell has rung already; a closed one is noticed by the event loop.
+    let _ = rustix::net::send(socket, &[1], SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+}
+
+/// Takes rung bells off the socket. False: the other side is gone.
+pub(crate) fn take_bells(socket: BorrowedFd<'_>) -> bool {
+    let mut bell = [0_u8; 16];
+    for _ in 0..64 {
+        match rustix::net::recv(socket, &mut bell, RecvFlags::DONTWAIT) {
+            Ok((0, _)) => return false,
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => return true,
+            Err(_) => return false,
+        }
+    }
+    true
+}

@@ -1,0 +1,193 @@
+//! What `/proc` tells about the processes of the tree. Any of them may vanish at any moment: then the answer is
+//! [`ProcError::Gone`], which callers treat as an exit, not as a failure.
+
+mod maps;
+mod pagemap;
+mod tree;
+
+pub(crate) use maps::{AdoptRule, Detail, Kind, Mapping, VmFlags, Why, adoptable, flags, mappings};
+pub(crate) use pagemap::Pagemap;
+pub(crate) use tree::{descendants, is_descendant};
+
+use loam_core::units::{BASE_PAGE_BYTES, Bytes};
+use rustix::fd::OwnedFd;
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::process::Pid;
+use std::io::Read;
+
+/// A file of `/proc` larger than this is not read: 65,530 mappings of smaps take about 50 MB.
+const FILE_BYTES_MAX: u64 = 256 << 20;
+
+/// `/proc` did not answer.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ProcError {
+    /// The process has ended, or has no memory any more.
+    #[error("process {pid} has ended")]
+    Gone {
+        /// Which.
+        pid: i32,
+    },
+    /// Not readable.
+    #[error(
+        "/proc/{pid}/{file} cannot be read ({errno}): run Loam as the same user as the program, and mount /proc"
+    )]
+    Io {
+        /// Of which process.
+        pid: i32,
+        /// Which file.
+        file: &'static str,
+        /// Why.
+        errno: Errno,
+    },
+    /// Not what Linux writes.
+    #[error("/proc/{pid}/{file} is not understood at {text:?}: please report this kernel (uname -r)")]
+    Malformed {
+        /// Of which process.
+        pid: i32,
+        /// Which file.
+        file: &'static str,
+        /// The text.
+        text: String,
+    },
+}
+
+impl ProcError {
+    fn new(pid: Pid, file: &'static str, errno: Errno) -> Self {
+        let pid = pid.as_raw_nonzero().get();
+        match errno {
+            Errno::NOENT | Errno::SRCH => Self::Gone { pid },
+            errno => Self::Io { pid, file, errno },
+        }
+    }
+
+    fn malformed(pid: Pid, file: &'static str, text: &str) -> Self {
+        let text = text.chars().take(80).collect();
+        Self::Malformed { pid: pid.as_raw_nonzero().get(), file, text }
+    }
+
+    /// Whether the process has ended.
+    pub(crate) fn is_gone(&self) -> bool {
+        matches!(self, Self::Gone { .. })
+    }
+}
+
+fn open(pid: Pid, file: &'static str) -> Result<OwnedFd, ProcError> {
+    let path = format!("/proc/{}/{file}", pid.as_raw_nonzero());
+    rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+        .map_err(|errno| ProcError::new(pid, file, errno))
+}
+
+/// The whole file as text; bytes that are no UTF-8 (file names can have any) are replaced.
+fn read_text(pid: Pid, file: &'static str) -> Result<String, ProcError> {
+    let mut bytes = Vec::new();
+    std::fs::File::from(open(pid, file)?)
+        .take(FILE_BYTES_MAX)
+        .read_to_end(&mut bytes)
+        .map_err(|error| ProcError::new(pid, file, Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
+    Ok(match String::from_utf8(bytes) {
+        Ok(text) => text,
+        Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned(),
+    })
+}
+
+/// The number after `key` (`"Threads:"`), if the file has such a line.
+fn field(text: &str, key: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(key))?;
+    line.split_ascii_whitespace().next()?.parse().ok()
+}
+
+/// The resident size of a process, from a file that stays open: one small system call a look.
+///
+/// The kernel counts per CPU and adds up now and then: the figure may be off by some 32 pages a CPU.
+#[derive(Debug)]
+pub(crate) struct Statm {
+    pid: Pid,
+    fd: OwnedFd,
+}
+
+impl Statm {
+    /// Opens it. It stays with this very process even if the id is given to another.
+    ///
+    /// # Errors
+    /// [`ProcError::Gone`], or no permission.
+    pub(crate) fn open(pid: Pid) -> Result<Self, ProcError> {
+        Ok(Self { pid, fd: open(pid, "statm")? })
+    }
+
+    /// Resident base pages now; 0 for a process that has exited and was not reaped yet.
+    ///
+    /// # Errors
+    /// [`ProcError::Gone`] once it was reaped.
+    pub(crate) fn resident_pages(&self) -> Result<u64, ProcError> {
+        let mut buffer = [0; 128];
+        let bytes = loop {
+            match rustix::io::pread(&self.fd, &mut buffer, 0) {
+                Err(Errno::INTR) => {}
+                other => break other.map_err(|errno| ProcError::new(self.pid, "statm", errno))?,
+            }
+        };
+        resident_of(&buffer[..bytes]).ok_or_else(|| {
+            ProcError::malformed(self.pid, "statm", &String::from_utf8_lossy(&buffer[..bytes]))
+        })
+    }
+}
+
+/// The second number.
+fn resident_of(statm: &[u8]) -> Option<u64> {
+    let number = statm.split(|byte| *byte == b' ').nth(1)?;
+    if number.is_empty() {
+        return None;
+    }
+    number.iter().try_fold(0_u64, |sum, byte| {
+        let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
+        sum.checked_mul(10)?.checked_add(digit)
+    })
+}
+
+/// Resident base pages of a process, once. For repeated looks: [`Statm`].
+///
+/// # Errors
+/// [`ProcError`].
+pub(crate) fn resident_pages(pid: Pid) -> Result<u64, ProcError> {
+    Statm::open(pid)?.resident_pages()
+}
+
+/// Private anonymous memory of a process that is resident, from `status`.
+///
+/// # Errors
+/// [`ProcError`].
+pub(crate) fn anonymous_bytes(pid: Pid) -> Result<Bytes, ProcError> {
+    Ok(Bytes(field(&read_text(pid, "status")?, "RssAnon:").unwrap_or(0) * 1024))
+}
+
+/// Resident shared memory of a process (shared anonymous mappings, shm, tmpfs files), which Loam leaves local.
+///
+/// # Errors
+/// [`ProcError`].
+pub(crate) fn shared_local_bytes(pid: Pid) -> Result<Bytes, ProcError> {
+    // Without memory (a zombie, a kernel thread) there is no such line.
+    Ok(Bytes(field(&read_text(pid, "status")?, "RssShmem:").unwrap_or(0) * 1024))
+}
+
+/// The proportional share of a process: what is shared counts in parts. Slow: the kernel looks at every page.
+///
+/// # Errors
+/// [`ProcError`].
+pub(crate) fn pss_bytes(pid: Pid) -> Result<Bytes, ProcError> {
+    Ok(Bytes(field(&read_text(pid, "smaps_rollup")?, "Pss:").unwrap_or(0) * 1024))
+}
+
+/// How many threads a process has.
+///
+/// # Errors
+/// [`ProcError`].
+pub(crate) fn threads(pid: Pid) -> Result<u64, ProcError> {
+    let text = read_text(pid, "status")?;
+    field(&text, "Threads:").ok_or_else(|| ProcError::malformed(pid, "status", &text))
+}
+
+const _: () = assert!(BASE_PAGE_BYTES == 4096, "statm counts the machine's pages, which must be base pages");
+
+#[cfg(test)]
+mod tests;

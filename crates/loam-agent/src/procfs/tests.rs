@@ -1,0 +1,265 @@
+//! Tables for the parsers, and this very process for the rest.
+
+use super::maps::parse_smaps;
+use super::tree::{descendants_by_scan, parent_in_stat};
+use super::*;
+use std::process::{Child, Command, Stdio};
+
+fn own() -> Pid {
+    rustix::process::getpid()
+}
+
+fn map(len_bytes: usize, flags: i32) -> u64 {
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: a new mapping that overlaps nothing; never unmapped.
+    let raw = unsafe {
+        libc::mmap(std::ptr::null_mut(), len_bytes, protection, flags | libc::MAP_ANONYMOUS, -1, 0)
+    };
+    assert_ne!(raw, libc::MAP_FAILED);
+    raw.expose_provenance() as u64
+}
+
+fn advise(address: u64, bytes: usize, advice: i32) {
+    let raw = std::ptr::with_exposed_provenance_mut(address as usize);
+    // SAFETY: a mapping of the calling test, to which no reference exists.
+    assert_eq!(unsafe { libc::madvise(raw, bytes, advice) }, 0);
+}
+
+fn touch(address: u64) {
+    // SAFETY: a mapping of the calling test, to which no reference exists.
+    unsafe { std::ptr::with_exposed_provenance_mut::<u8>(address as usize).write_volatile(1) }
+}
+
+#[test]
+fn lines_of_maps() {
+    let parse = Mapping::parse;
+    let heap =
+        parse("55d0c8a1e000-55d0c8a3f000 rw-p 00000000 00:00 0                          [heap]").unwrap();
+    assert_eq!((heap.start, heap.end), (0x55d0_c8a1_e000, 0x55d0_c8a3_f000));
+    assert!(heap.read && heap.write && !heap.exec && !heap.shared && heap.inode == 0);
+    let kinds = [
+        ("7f0000000000-7f0000001000 rw-p 00000000 00:00 0 ", Kind::Anonymous, 0),
+        ("7f0000000000-7f0000001000 rw-p 00000000 00:00 0", Kind::Anonymous, 0),
+        (
+            "7f0000000000-7f0000001000 ---p 00000000 00:00 0      [anon:glibc: malloc arena]",
+            Kind::Anonymous,
+            0,
+        ),
+        ("7f0000000000-7f0000001000 rw-s 00000000 00:01 1057   /dev/zero (deleted)", Kind::File, 1057),
+        ("7f0000000000-7f0000001000 r-xp 00000000 fd:00 12     /tmp/a file with  blanks", Kind::File, 12),
+        ("7f0000000000-7f0000001000 rw-p 00000000 00:00 0      /dev/without-inode", Kind::File, 0),
+        ("7ffd00000000-7ffd00021000 rw-p 00000000 00:00 0      [stack]", Kind::Stack, 0),
+        ("7ffd00000000-7ffd00002000 r-xp 00000000 00:00 0      [vdso]", Kind::Special, 0),
+        ("7ffd00000000-7ffd00002000 r--p 00000000 00:00 0      [vvar_vclock]", Kind::Special, 0),
+        ("ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0 [vsyscall]", Kind::Special, 0),
+        ("7f0000000000-7f0000001000 rw-p 00000000 00:00 0      [uprobes]", Kind::Special, 0),
+    ];
+    for (line, kind, inode) in kinds {
+        let mapping = parse(line).unwrap_or_else(|| panic!("{line}"));
+        assert_eq!((mapping.kind, mapping.inode), (kind, inode), "{line}");
+    }
+    for bad in [
+        "",
+        "x",
+        "1000-2000",
+        "2000-1000 rw-p 0 00:00 0",
+        "1000-1000 rw-p 0 00:00 0",
+        "1000-2001 rw-p 0 00:00 0",
+        "1000-2000 rw-q 0 00:00 0",
+        "1000-2000 rw- 0 00:00 0",
+        "1000-2000 rw-p 0 00:00 x",
+        "1000-fffffffffffffffff rw-p 0 00:00 0",
+    ] {
+        assert_eq!(parse(bad), None, "{bad}");
+    }
+}
+
+#[test]
+fn smaps_gives_each_mapping_its_own_lines() {
+    let text = "1000-200000 rw-p 00000000 00:00 0 \nSize: 4 kB\nRss:       12 kB\nLocked:     8 kB\nSwap: 3 kB\n\
+        VmFlags: rd wr mr mw me ac lo zz \nabc000-abd000 r--p 00000000 00:00 0 [vvar]\nRss: 0 kB\nVmFlags: rd de\n";
+    let details = parse_smaps(text).unwrap();
+    assert_eq!(details.len(), 2);
+    assert_eq!((details[0].rss_kib, details[0].locked_kib, details[0].swap_kib), (12, 8, 3));
+    assert!(details[0].flags.has("lo") && details[0].flags.has("wr") && !details[0].flags.has("de"));
+    assert!(details[1].flags.has("de") && !details[1].flags.has("wr"));
+    assert_eq!(format!("{:?}", details[1].flags), r#"{"rd", "de"}"#);
+    for bad in
+        ["Rss: 4 kB\n", "1000-2000 rw-p 0 00:00 0\nRss: x kB\n", "1000-2000 rw-p 0 00:00 0\nnonsense\n"]
+    {
+        assert!(parse_smaps(bad).is_err(), "{bad}");
+    }
+}
+
+#[test]
+fn the_rule_of_adoption() {
+    let plain = Mapping::parse("7f0000000000-7f0000080000 rw-p 00000000 00:00 0").unwrap();
+    let usual = VmFlags::parse("rd wr mr mw me ac");
+    assert_eq!(adoptable(&plain, usual, false), Ok(()));
+    assert_eq!(adoptable(&Mapping { kind: Kind::Heap, ..plain }, usual, false), Ok(()));
+    let small = Mapping { end: plain.end - 4096, ..plain };
+    assert_eq!(adoptable(&small, usual, false), Err(Why::Small));
+    assert_eq!(adoptable(&small, usual, true), Ok(()));
+    for (flag, why) in [
+        ("sh", Why::Shared),
+        ("gd", Why::Stack),
+        ("ht", Why::HugeTlb),
+        ("pf", Why::Device),
+        ("io", Why::Device),
+        ("ss", Why::Unusual),
+        ("dp", Why::Unusual),
+        ("wf", Why::WipeOnFork),
+        ("lo", Why::Locked),
+    ] {
+        let flags = VmFlags::parse(&format!("rd wr mr {flag} ac"));
+        assert_eq!(adoptable(&plain, flags, true), Err(why), "{flag}");
+    }
+    for (mapping, why) in [
+        (Mapping { shared: true, ..plain }, Why::Shared),
+        (Mapping { inode: 5, kind: Kind::File, ..plain }, Why::File),
+        (Mapping { kind: Kind::Stack, ..plain }, Why::Stack),
+        (Mapping { kind: Kind::Special, ..plain }, Why::Special),
+        (Mapping { write: false, ..plain }, Why::Protection),
+        (Mapping { read: false, ..plain }, Why::Protection),
+    ] {
+        assert_eq!(adoptable(&mapping, usual, true), Err(why));
+    }
+    assert_eq!(adoptable(&plain, VmFlags::parse("rd mr"), true), Err(Why::Protection));
+}
+
+/// What the rule says about a live mapping of ours, by the real smaps.
+fn verdict(address: u64) -> Result<(), Why> {
+    let details = flags(own()).unwrap();
+    let detail = details.iter().find(|d| (d.mapping.start..d.mapping.end).contains(&address)).unwrap();
+    adoptable(&detail.mapping, detail.flags, false)
+}
+
+#[test]
+fn live_mappings_are_judged_by_what_they_are() {
+    const BYTES: usize = 1 << 20;
+    assert_eq!(verdict(map(BYTES, libc::MAP_PRIVATE)), Ok(()));
+    assert_eq!(verdict(map(BYTES, libc::MAP_SHARED)), Err(Why::Shared));
+    let wiped = map(BYTES, libc::MAP_PRIVATE);
+    advise(wiped, BYTES, libc::MADV_WIPEONFORK);
+    assert_eq!(verdict(wiped), Err(Why::WipeOnFork));
+    let locked = map(BYTES, libc::MAP_PRIVATE);
+    let raw = std::ptr::with_exposed_provenance::<libc::c_void>(locked as usize);
+    // SAFETY: changes no contents.
+    if unsafe { libc::mlock(raw, BYTES) } == 0 {
+        assert_eq!(verdict(locked), Err(Why::Locked));
+    } else {
+        println!("skipped: locking memory is not permitted");
+    }
+    assert_eq!(verdict(map(BYTES, libc::MAP_PRIVATE | libc::MAP_GROWSDOWN)), Err(Why::Stack));
+    let kinds: Vec<_> = mappings(own()).unwrap().iter().map(|mapping| mapping.kind).collect();
+    for kind in [Kind::Heap, Kind::Stack, Kind::Special, Kind::File, Kind::Anonymous] {
+        assert!(kinds.contains(&kind), "{kind:?} not found");
+    }
+}
+
+#[test]
+fn present_pages_are_found_over_many_calls() {
+    const PAGES: u64 = 4096;
+    let address = map((PAGES * 4096) as usize, libc::MAP_PRIVATE);
+    advise(address, (PAGES * 4096) as usize, libc::MADV_NOHUGEPAGE);
+    let pagemap = Pagemap::open(own()).unwrap();
+    let mut out = vec![(0, address)]; // what is in there already is left alone, even if it is adjacent
+    pagemap.present(address, address + PAGES * 4096, &mut out).unwrap();
+    assert_eq!(out, [(0, address)]);
+    out.clear();
+    // Pages 0 and 1 of each four: 1,024 ranges, more than one call gives.
+    for page in (0..PAGES).filter(|page| page % 4 < 2) {
+        touch(address + page * 4096);
+    }
+    pagemap.present(address, address + PAGES * 4096, &mut out).unwrap();
+    let want: Vec<_> =
+        (0..PAGES).step_by(4).map(|page| (address + page * 4096, address + (page + 2) * 4096)).collect();
+    assert_eq!(out, want);
+    out.clear();
+    pagemap.present(address + 4096, address + 5 * 4096, &mut out).unwrap();
+    assert_eq!(out, [(address + 4096, address + 2 * 4096), (address + 4 * 4096, address + 5 * 4096)]);
+}
+
+#[test]
+fn sizes_follow_what_is_touched() {
+    const BYTES: u64 = 32 << 20;
+    let statm = Statm::open(own()).unwrap();
+    let (resident, shared) = (statm.resident_pages().unwrap(), shared_local_bytes(own()).unwrap());
+    let address = map(BYTES as usize, libc::MAP_SHARED);
+    (0..BYTES).step_by(4096).for_each(|offset| touch(address + offset));
+    // Other tests run beside this one: half of the growth is enough to see that it is ours.
+    assert!(statm.resident_pages().unwrap() > resident + BYTES / 4096 / 2);
+    assert!(resident_pages(own()).unwrap() > resident);
+    assert!(shared_local_bytes(own()).unwrap().0 > shared.0 + BYTES / 2);
+    assert!(pss_bytes(own()).unwrap().0 > BYTES / 2);
+    assert!(threads(own()).unwrap() >= 2);
+}
+
+#[test]
+fn numbers_of_statm() {
+    assert_eq!(resident_of(b"1234 567 89 1 0 2 0\n"), Some(567));
+    assert_eq!(resident_of(b"0 0 0 0 0 0 0\n"), Some(0));
+    for bad in [&b""[..], b"12", b"12 ", b"12 x 3", b"1 99999999999999999999 2"] {
+        assert_eq!(resident_of(bad), None, "{bad:?}");
+    }
+}
+
+fn sleeper() -> Child {
+    let script = "sleep 600 & exec sleep 600";
+    Command::new("/bin/sh").args(["-c", script]).stdout(Stdio::null()).spawn().unwrap()
+}
+
+#[test]
+fn descendants_are_found_both_ways_and_a_vanished_process_is_gone() {
+    let mut child = sleeper();
+    let child_pid = Pid::from_child(&child);
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    let grandchild = loop {
+        if let [grandchild] = descendants(child_pid)[..] {
+            break grandchild;
+        }
+        assert!(std::time::Instant::now() < end, "no grandchild");
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    };
+    for list in [descendants(own()), descendants_by_scan(own())] {
+        let place = |pid| list.iter().position(|found| *found == pid);
+        assert!(place(child_pid).unwrap() < place(grandchild).unwrap());
+        assert!(place(own()).is_none());
+    }
+    assert!(is_descendant(grandchild, own()) && is_descendant(grandchild, child_pid));
+    assert!(!is_descendant(own(), child_pid) && !is_descendant(child_pid, child_pid));
+
+    let (statm, pagemap) = (Statm::open(child_pid).unwrap(), Pagemap::open(child_pid).unwrap());
+    assert!(statm.resident_pages().unwrap() > 0);
+    rustix::process::kill_process(grandchild, rustix::process::Signal::KILL).unwrap();
+    child.kill().unwrap();
+    // Ended, not reaped: no memory any more.
+    while statm.resident_pages().unwrap() > 0 {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    assert!(mappings(child_pid).unwrap_err().is_gone());
+    assert_eq!(shared_local_bytes(child_pid).unwrap(), Bytes(0));
+    child.wait().unwrap();
+    assert!(statm.resident_pages().unwrap_err().is_gone());
+    for gone in [
+        mappings(child_pid).err(),
+        flags(child_pid).err(),
+        threads(child_pid).err(),
+        pss_bytes(child_pid).err(),
+    ] {
+        assert!(gone.unwrap().is_gone());
+    }
+    match pagemap.present(1 << 20, 1 << 21, &mut Vec::new()) {
+        Ok(()) => {}
+        Err(error) => assert!(error.is_gone(), "{error}"),
+    }
+}
+
+#[test]
+fn a_name_with_brackets_hides_no_parent() {
+    let parent = |stat| parent_in_stat(stat).map(|pid| pid.as_raw_nonzero().get());
+    assert_eq!(parent("12 (a) R 7 1 2"), Some(7));
+    assert_eq!(parent("12 (x) R 99 (y)) S 7 1 2"), Some(7));
+    assert_eq!(parent("1 (init) S 0 1 1"), None);
+    assert_eq!(parent("12 (a"), None);
+}

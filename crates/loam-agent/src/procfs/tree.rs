@@ -1,0 +1,98 @@
+//! Who descends from whom.
+
+use super::{ProcError, read_text};
+use rustix::process::Pid;
+use std::collections::{HashMap, HashSet};
+
+/// More processes than this are not listed.
+const PROCESSES_MAX: usize = 32 * 1024;
+/// Generations that are followed upwards.
+const GENERATIONS_MAX: usize = 1024;
+
+/// All living descendants of a process, itself left out, parents before children. A process that is made meanwhile
+/// may be missing; the next look has it.
+pub(crate) fn descendants(root: Pid) -> Vec<Pid> {
+    match has_children_files() {
+        true => walk(root, children_of),
+        false => descendants_by_scan(root),
+    }
+}
+
+/// For kernels built without `CONFIG_PROC_CHILDREN`.
+pub(super) fn descendants_by_scan(root: Pid) -> Vec<Pid> {
+    let mut children: HashMap<Pid, Vec<Pid>> = HashMap::new();
+    for pid in numbers_in("/proc") {
+        // Vanished meanwhile: nobody's child any more.
+        if let Some(parent) = parent_of(pid) {
+            children.entry(parent).or_default().push(pid);
+        }
+    }
+    walk(root, |pid| children.remove(&pid).unwrap_or_default())
+}
+
+/// Whether `pid` descends from `ancestor`, now. A process is not its own descendant.
+pub(crate) fn is_descendant(pid: Pid, ancestor: Pid) -> bool {
+    let mut at = pid;
+    for _ in 0..GENERATIONS_MAX {
+        match parent_of(at) {
+            Some(parent) if parent == ancestor => return true,
+            Some(parent) => at = parent,
+            None => return false,
+        }
+    }
+    false
+}
+
+fn walk(root: Pid, mut children: impl FnMut(Pid) -> Vec<Pid>) -> Vec<Pid> {
+    let mut found = Vec::new();
+    // Ids are used again: without this a list read at two moments could go in circles.
+    let mut seen = HashSet::from([root]);
+    let mut next = 0;
+    let mut at = root;
+    loop {
+        for child in children(at) {
+            if found.len() < PROCESSES_MAX && seen.insert(child) {
+                found.push(child);
+            }
+        }
+        let Some(&pid) = found.get(next) else { return found };
+        (at, next) = (pid, next + 1);
+    }
+}
+
+fn has_children_files() -> bool {
+    std::path::Path::new("/proc/thread-self/children").exists()
+}
+
+/// Children of all threads of a process: each has those that it made itself.
+fn children_of(pid: Pid) -> Vec<Pid> {
+    let task = format!("/proc/{}/task", pid.as_raw_nonzero());
+    let mut children = Vec::new();
+    for tid in numbers_in(&task) {
+        // A thread that is gone has passed its children on to another, which the next look will show.
+        let text =
+            std::fs::read_to_string(format!("{task}/{}/children", tid.as_raw_nonzero())).unwrap_or_default();
+        children.extend(text.split_ascii_whitespace().filter_map(pid_of));
+    }
+    children
+}
+
+fn numbers_in(dir: &str) -> Vec<Pid> {
+    let Ok(entries) = std::fs::read_dir(dir) else { return Vec::new() };
+    entries.filter_map(|entry| pid_of(entry.ok()?.file_name().to_str()?)).collect()
+}
+
+fn pid_of(text: &str) -> Option<Pid> {
+    Pid::from_raw(text.parse().ok()?).filter(|pid| pid.as_raw_nonzero().get() > 0)
+}
+
+fn parent_of(pid: Pid) -> Option<Pid> {
+    let text: Result<String, ProcError> = read_text(pid, "stat");
+    parent_in_stat(&text.ok()?)
+}
+
+/// `pid (name) state ppid ...`; the name may hold blanks and brackets, so it ends at the last bracket.
+pub(super) fn parent_in_stat(stat: &str) -> Option<Pid> {
+    let (_, rest) = stat.rsplit_once(')')?;
+    pid_of(rest.split_ascii_whitespace().nth(1)?)
+}

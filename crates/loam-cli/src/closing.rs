@@ -1,0 +1,172 @@
+//! The closing lines of a run, in words that need no manual.
+
+use crate::text::{count, micros, percent, printable, seconds};
+use loam_agent::summary::Summary;
+use loam_core::units::{BASE_PAGE_BYTES, Bytes};
+use std::fmt::Write;
+
+/// Longest part of the command that is shown.
+const COMMAND_CHARS_MAX: usize = 60;
+
+/// Everything that a person should know about a run that has ended.
+pub(crate) fn lines(summary: &Summary) -> String {
+    let mut out = String::new();
+    let mut say = |line: String| writeln!(out, "{line}").expect("a String takes what is written");
+    let ended = match summary.exit_code {
+        Some(code @ 129..=192) => format!("was ended by signal {}", code - 128),
+        Some(code) => format!("exited with status {code}"),
+        None => "still runs".into(),
+    };
+    let command = printable(&summary.command, COMMAND_CHARS_MAX);
+    say(format!("loam: {command} {ended} after {}", seconds(summary.wall_s)));
+    say(format!(
+        "  memory    at most {} here, limit {}",
+        Bytes(summary.local_peak_bytes),
+        Bytes(summary.local_limit_bytes)
+    ));
+    if summary.evictions.moved == 0 {
+        say("            it fitted: nothing was borrowed".into());
+    } else {
+        borrowed(summary, &mut say);
+    }
+    if summary.shared_local_bytes > 0 {
+        say(format!(
+            "  shared    {} of shared memory stayed here, outside of Loam",
+            Bytes(summary.shared_local_bytes)
+        ));
+    }
+    if summary.processes_without_loam > 0 {
+        say(format!(
+            "  processes {} served; {} ran without Loam (static, set-user-id or a cleaned environment)",
+            count(summary.processes),
+            count(summary.processes_without_loam)
+        ));
+    }
+    for warning in &summary.warnings {
+        say(format!("  WARNING   {}", printable(warning, 400)));
+    }
+    out
+}
+
+/// The part about pages that left and came back.
+fn borrowed(summary: &Summary, say: &mut impl FnMut(String)) {
+    let pages = |pages: u64| Bytes(pages.saturating_mul(BASE_PAGE_BYTES as u64));
+    let evictions = &summary.evictions;
+    say(format!(
+        "  left      {} in {} pages: {} unchanged since an earlier copy, {} all zeros (dropped), the rest sent away",
+        pages(evictions.moved),
+        count(evictions.moved),
+        percent(evictions.clean as f64, evictions.moved as f64),
+        percent(evictions.zero as f64, evictions.moved as f64),
+    ));
+    if evictions.busy > 0 {
+        say(format!(
+            "            {} pages were in use by a device or shared with a child, and stayed",
+            count(evictions.busy)
+        ));
+    }
+    let traffic = &summary.bytes;
+    say(format!(
+        "  lenders   {} sent to them, {} fetched back",
+        Bytes(traffic.sent),
+        Bytes(traffic.received)
+    ));
+    for lender in &summary.lenders {
+        let addr = printable(&lender.addr, 64);
+        let lost = if lender.lost { format!("LOST: {}", printable(&lender.why, 200)) } else { String::new() };
+        say(format!("            {addr:<21} holds {:>10}  {lost}", Bytes(lender.bytes).to_string())
+            .trim_end()
+            .into());
+    }
+    if traffic.disk_written + traffic.disk_read > 0 {
+        say(format!(
+            "  disk      {} written, {} read back",
+            Bytes(traffic.disk_written),
+            Bytes(traffic.disk_read)
+        ));
+    }
+    let faults = &summary.faults;
+    if faults.total == 0 {
+        say("  faults    none: what left was not wanted again".into());
+        return;
+    }
+    say(format!(
+        "  faults    the program waited {} times for a page that was away, answered",
+        count(faults.total)
+    ));
+    let ways = [
+        (faults.remote, "by a lender"),
+        (faults.disk, "by the disk"),
+        (faults.prefetched_hit, "at once: it had been fetched ahead"),
+        (faults.rescued, "at once: it was still on its way out"),
+        (faults.zero, "at once: fresh memory or zeros"),
+    ];
+    for (number, how) in ways.into_iter().filter(|(number, _)| *number > 0) {
+        let part = percent(number as f64, faults.total as f64);
+        say(format!("            {:>12} {part:>5}  {how}", count(number)));
+    }
+    let latency = &summary.fault_latency_us;
+    say(format!(
+        "  latency   half of them within {}, 9 of 10 within {}, 99 of 100 within {}, longest {}",
+        micros(latency.p50),
+        micros(latency.p90),
+        micros(latency.p99),
+        micros(latency.max)
+    ));
+    let time = &summary.time_s;
+    let whole = time.exec + time.sp_latency + time.page_wait;
+    say(format!(
+        "  time      {} with no thread waiting for memory ({}), {} waiting for the page touched, {} for one already asked for",
+        seconds(time.exec),
+        percent(time.exec, whole),
+        seconds(time.sp_latency),
+        seconds(time.page_wait)
+    ));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use loam_agent::summary::{Evictions, Faults, LenderSummary};
+
+    fn summary() -> Summary {
+        Summary {
+            command: "sort big.txt".into(),
+            exit_code: Some(0),
+            wall_s: 12.3,
+            local_limit_bytes: 256 << 20,
+            local_peak_bytes: 250 << 20,
+            ..Summary::default()
+        }
+    }
+
+    #[test]
+    fn a_program_that_fits_is_told_in_few_words() {
+        let text = lines(&summary());
+        assert!(text.contains("sort big.txt exited with status 0 after 12.3 s"), "{text}");
+        assert!(text.contains("nothing was borrowed") && !text.contains("faults"), "{text}");
+    }
+
+    #[test]
+    fn every_answered_fault_and_every_lost_lender_is_told() {
+        let mut summary = summary();
+        summary.exit_code = Some(139);
+        summary.evictions = Evictions { moved: 1000, clean: 250, zero: 5, busy: 3 };
+        summary.faults = Faults { total: 100, remote: 60, disk: 40, ..Faults::default() };
+        summary.lenders.push(LenderSummary {
+            addr: "10.0.0.7:7070".into(),
+            lost: true,
+            why: "hung\nfor 2 s".into(),
+            ..LenderSummary::default()
+        });
+        summary.warnings.push("disk full\x1b[2J".into());
+        let text = lines(&summary);
+        for part in
+            ["signal 11", "25%", "60%  by a lender", "40%  by the disk", "LOST: hung for 2 s", "WARNING"]
+        {
+            assert!(text.contains(part), "{part:?} is missing in\n{text}");
+        }
+        assert!(!text.contains("fetched ahead"), "{text}");
+        assert!(!text.contains('\x1b'), "control characters were passed on");
+    }
+}

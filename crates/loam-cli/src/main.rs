@@ -1,0 +1,45 @@
+//! The `loam` command: lend memory, run a program on borrowed memory, look at both, measure, check a machine.
+#![forbid(unsafe_code)]
+
+mod args;
+mod bench;
+mod closing;
+mod doctor;
+mod embedded;
+mod failure;
+mod generate;
+mod lend;
+mod machine;
+mod run;
+mod size;
+mod status;
+mod text;
+
+use clap::Parser;
+use failure::Failure;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let cli = match args::Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return failure::usage(&error),
+    };
+    match dispatch(cli) {
+        Ok(code) => code,
+        Err(failure) => failure.report(),
+    }
+}
+
+fn dispatch(cli: args::Cli) -> Result<ExitCode, Failure> {
+    match cli.command {
+        args::Command::Lend(lend) => lend::lend(&lend),
+        args::Command::Run(run) => run::run(run),
+        args::Command::Status(status) => status::status(&status),
+        args::Command::Bench(bench) => bench::bench(&bench),
+        args::Command::Doctor(doctor) => doctor::doctor(&doctor),
+        args::Command::Man { dir } => generate::man(&dir),
+        args::Command::Completions { shell } => generate::completions(shell),
+        args::Command::BenchPeer(peer) => bench::peer(&peer),
+        args::Command::BenchProgram(program) => bench::program(&program),
+    }
+}

@@ -1,0 +1,236 @@
+//! `loam run`: from the command line to the agent, and from its outcome to the closing lines and the exit status.
+
+use crate::args::{DurabilityArg, RunArgs, Switch};
+use crate::closing;
+use crate::embedded::Lenders;
+use crate::failure::{self, Failure};
+use crate::machine::{self, Memory};
+use loam_agent::summary::Summary;
+use loam_agent::{Durability, RunConfig};
+use loam_core::units::Bytes;
+use std::ffi::OsStr;
+use std::io::IsTerminal;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Part of the available memory that a run may use unless `--local` says otherwise: the rest stays for the file cache and
+/// for whatever else the machine does.
+const LOCAL_PERCENT_DEFAULT: u64 = 75;
+/// The shim's file name.
+const SHIM: &str = "libloam_shim.so";
+
+/// Runs the program and ends as it ended.
+pub(crate) fn run(args: RunArgs) -> Result<ExitCode, Failure> {
+    let executable = std::env::current_exe()
+        .map_err(|error| Failure::new(format!("cannot find its own executable ({error}): mount /proc")))?;
+    find_program(&args.program)?;
+    let shim = find_shim(std::env::var_os("LOAM_SHIM").map(PathBuf::from), &executable)?;
+    let memory = machine::memory()?;
+    let local = local_size(&args, memory)?;
+    let page = args.page.on(memory.total);
+    let disk_dir = args.disk.clone().unwrap_or_else(machine::default_disk_dir);
+    let durability = match args.durability {
+        DurabilityArg::Disk => Durability::Disk,
+        DurabilityArg::None => Durability::None,
+    };
+    if durability == Durability::None && args.lender.is_empty() && args.embedded.is_none() {
+        return Err(Failure::new(
+            "--durability none keeps pages on lenders only, and there is no lender: \
+             give --lender ADDR:PORT, or leave --durability out",
+        ));
+    }
+    if durability == Durability::Disk {
+        machine::private_dir(&disk_dir)?;
+    }
+    // Written at the end of what may be a long run: find out now whether it can be.
+    let summary_file = args.summary.as_deref().map(open_summary).transpose()?;
+
+    let embedded = args.embedded.map(|embedded| Lenders::start(&executable, embedded)).transpose()?;
+    let mut lenders = args.lender.clone();
+    lenders.extend(embedded.iter().flat_map(|started| &started.addrs));
+    if lenders.is_empty() && !args.quiet {
+        eprintln!("loam: no --lender: pages go to the disk alone, in {}", disk_dir.display());
+    }
+    let config = RunConfig {
+        program: args.program,
+        args: args.args,
+        local,
+        lenders,
+        durability,
+        disk_dir,
+        page,
+        prefetch: args.prefetch == Switch::On,
+        live_line: !args.quiet && std::io::stderr().is_terminal(),
+        quiet: args.quiet,
+        shim,
+    };
+    let outcome = loam_agent::run(&config);
+    // Before anything that may end this process.
+    drop(embedded);
+    let outcome = outcome.map_err(|error| {
+        // There are no figures: better no file than an empty one.
+        if let Some(path) = args.summary.as_deref().filter(|path| path.is_file()) {
+            let _ = std::fs::remove_file(path);
+        }
+        Failure::new(error)
+    })?;
+    if let (Some(file), Some(path)) = (summary_file, &args.summary) {
+        write_summary(file, path, &outcome.summary)?;
+    }
+    if !args.quiet {
+        eprint!("{}", closing::lines(&outcome.summary));
+    }
+    match (outcome.code, outcome.signal) {
+        (Some(code), _) => Ok(ExitCode::from((code & 0xFF) as u8)),
+        (None, Some(signal)) => Ok(end_by(signal)),
+        (None, None) => Err(Failure::new("the program's end was not seen; its exit status is lost")),
+    }
+}
+
+/// `--local`, or its default; never more than the machine has.
+fn local_size(args: &RunArgs, memory: Memory) -> Result<Bytes, Failure> {
+    let local = match args.local {
+        Some(size) => size.on(memory.total),
+        None => Bytes(memory.available.0 / 100 * LOCAL_PERCENT_DEFAULT),
+    };
+    if local > memory.total {
+        return Err(Failure::new(format!(
+            "--local {local} is more than this machine's {}: give less",
+            memory.total
+        )));
+    }
+    Ok(local)
+}
+
+/// Looks the program up as `execvp` does, so that a missing one is told before anything is started.
+fn find_program(program: &OsStr) -> Result<(), Failure> {
+    let shown = Path::new(program).display();
+    let executable =
+        |path: &Path| path.is_file() && rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok();
+    if program.as_bytes().contains(&b'/') {
+        let path = Path::new(program);
+        return match path.metadata() {
+            Err(_) => Err(Failure::with_status(format!("{shown}: not found"), failure::NOT_FOUND)),
+            Ok(_) if executable(path) => Ok(()),
+            Ok(meta) if meta.is_dir() => Err(Failure::with_status(
+                format!("{shown}: is a folder, not a program"),
+                failure::NOT_EXECUTABLE,
+            )),
+            Ok(_) => Err(Failure::with_status(
+                format!("{shown}: not executable: chmod +x it, or run it through its interpreter"),
+                failure::NOT_EXECUTABLE,
+            )),
+        };
+    }
+    let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into());
+    if !program.is_empty() && std::env::split_paths(&path).any(|dir| executable(&dir.join(program))) {
+        return Ok(());
+    }
+    Err(Failure::with_status(format!("{shown}: not found in PATH: give its path"), failure::NOT_FOUND))
+}
+
+/// `LOAM_SHIM`, else beside the executable, else where `make install` puts it.
+fn find_shim(from_environment: Option<PathBuf>, executable: &Path) -> Result<PathBuf, Failure> {
+    if let Some(path) = from_environment {
+        // The program may change its folder before it executes another: only an absolute path keeps its meaning.
+        return std::fs::canonicalize(&path).map_err(|error| {
+            Failure::new(format!("LOAM_SHIM={} ({error}): unset it or set it right", path.display()))
+        });
+    }
+    let dir = executable.parent().unwrap_or(Path::new("/"));
+    let places = [dir.join(SHIM), dir.join("../lib/loam").join(SHIM)];
+    for place in &places {
+        if let Ok(path) = std::fs::canonicalize(place) {
+            return Ok(path);
+        }
+    }
+    Err(Failure::new(format!(
+        "{SHIM} is neither {} nor {}: build it with `make`, or set LOAM_SHIM to it",
+        places[0].display(),
+        places[1].display()
+    )))
+}
+
+fn open_summary(path: &Path) -> Result<std::fs::File, Failure> {
+    std::fs::File::create(path).map_err(|error| summary_failure(path, &error))
+}
+
+fn write_summary(mut file: std::fs::File, path: &Path, summary: &Summary) -> Result<(), Failure> {
+    let mut json = serde_json::to_vec_pretty(summary).expect("a summary has only keys that JSON has");
+    json.push(b'\n');
+    std::io::Write::write_all(&mut file, &json).map_err(|error| summary_failure(path, &error))
+}
+
+fn summary_failure(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::new(format!("cannot write the summary to {} ({error}): give another --summary", path.display()))
+}
+
+/// Ends this process as the program ended, so that a shell or a supervisor sees the same signal.
+fn end_by(signal: i32) -> ExitCode {
+    loam_agent::ending::end_by_signal(signal);
+    // A signal that does not end a process (or cannot be raised) is told the way shells tell it.
+    ExitCode::from(u8::try_from(128 + signal).unwrap_or(failure::OWN_ERROR))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    /// A folder of this test's own, removed at the end.
+    struct Scratch(PathBuf);
+    impl Scratch {
+        fn new(name: &str) -> Self {
+            let dir = std::env::temp_dir().join(format!("loam-cli-{name}-{}", std::process::id()));
+            std::fs::create_dir_all(&dir).expect("a temporary folder can be made");
+            Self(dir)
+        }
+    }
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn programs_are_found_as_the_shell_finds_them() {
+        let scratch = Scratch::new("find");
+        let plain = scratch.0.join("plain");
+        std::fs::write(&plain, "x").expect("writable");
+        let report = |program: &OsStr| format!("{:?}", find_program(program).expect_err("no such program"));
+        assert!(find_program(OsStr::new("sh")).is_ok());
+        assert!(report(plain.as_os_str()).contains("126"), "a file without the x bit");
+        assert!(report(scratch.0.as_os_str()).contains("126"), "a folder");
+        assert!(report(OsStr::new("/no/such/program")).contains("127"));
+        assert!(report(OsStr::new("no-such-program-anywhere")).contains("127"));
+        assert!(report(OsStr::new("")).contains("127"));
+        std::fs::set_permissions(&plain, std::fs::Permissions::from_mode(0o755)).expect("our own file");
+        assert!(find_program(plain.as_os_str()).is_ok());
+    }
+
+    #[test]
+    fn the_shim_is_looked_for_in_three_places() {
+        let scratch = Scratch::new("shim");
+        let executable = scratch.0.join("bin/loam");
+        let missing = find_shim(None, &executable).expect_err("nothing is there");
+        assert!(format!("{missing:?}").contains("LOAM_SHIM"));
+        for place in ["lib/loam", "bin"] {
+            let dir = scratch.0.join(place);
+            std::fs::create_dir_all(&dir).expect("a folder can be made");
+            std::fs::create_dir_all(scratch.0.join("bin")).expect("a folder can be made");
+            let shim = dir.join(SHIM);
+            std::fs::write(&shim, "").expect("writable");
+            let found = find_shim(None, &executable).expect("it is there");
+            assert_eq!(
+                found,
+                std::fs::canonicalize(&shim).expect("it is there"),
+                "the later place is the nearer one"
+            );
+        }
+        assert!(
+            find_shim(Some(scratch.0.join("gone.so")), &executable).is_err(),
+            "a wrong LOAM_SHIM is not passed over"
+        );
+    }
+}

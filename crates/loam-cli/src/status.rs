@@ -1,0 +1,242 @@
+//! `loam status`: what this user's runs say of themselves, and what lenders say when they are asked.
+
+use crate::args::StatusArgs;
+use crate::failure::Failure;
+use crate::text::{count, micros, printable, seconds, table};
+use loam_agent::summary::Summary;
+use loam_core::units::{BASE_PAGE_BYTES, Bytes};
+use loam_wire::client::{Client, Status};
+use serde::Serialize;
+use std::io::Read;
+use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// How long a run or a lender may take to answer.
+const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+/// Longest answer of a run that is read.
+const ANSWER_BYTES_MAX: u64 = 4 << 20;
+/// Most runs that are asked.
+const RUNS_MAX: usize = 256;
+
+/// One lender's answer.
+#[derive(Serialize)]
+struct LenderStatus {
+    addr: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+    capacity_bytes: u64,
+    used_bytes: u64,
+    free_bytes: u64,
+    pages: u64,
+    gets: u64,
+    puts: u64,
+    misses: u64,
+    uptime_s: u64,
+    connections: u64,
+    borrowers: Vec<BorrowerStatus>,
+}
+
+/// One borrower of a lender.
+#[derive(Serialize)]
+struct BorrowerStatus {
+    name: String,
+    pages: u64,
+    bytes: u64,
+    connections: u32,
+}
+
+/// Asks and prints.
+pub(crate) fn status(args: &StatusArgs) -> Result<ExitCode, Failure> {
+    let runs = runs(&loam_agent::control_dir())?;
+    let lenders: Vec<LenderStatus> = args.lender.iter().map(|&addr| ask_lender(addr)).collect();
+    if args.json {
+        let object = serde_json::json!({ "runs": runs, "lenders": lenders });
+        println!("{object:#}");
+    } else {
+        print!("{}", runs_text(&runs));
+        for lender in &lenders {
+            print!("{}", lender_text(lender));
+        }
+    }
+    let unanswered = lenders.iter().filter(|lender| lender.error.is_some()).count();
+    Ok(if unanswered > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// The answers of every live run whose socket is in `dir`, oldest process id first.
+fn runs(dir: &Path) -> Result<Vec<Summary>, Failure> {
+    let entries = match std::fs::read_dir(dir) {
+        Ok(entries) => entries,
+        // No run has ever made it.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(Failure::new(format!("cannot read {} ({error})", dir.display()))),
+    };
+    let is_socket = |path: &Path| {
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        name.starts_with("run-") && name.ends_with(".sock")
+    };
+    let paths = entries.flatten().map(|entry| entry.path()).filter(|path| is_socket(path)).take(RUNS_MAX);
+    // A socket without a listener is what a killed run left behind; the same goes for one that ends just now.
+    let mut runs: Vec<Summary> = paths.filter_map(|path| ask_run(&path).ok()).collect();
+    runs.sort_by_key(|run| run.pid);
+    Ok(runs)
+}
+
+fn ask_run(path: &Path) -> std::io::Result<Summary> {
+    let stream = UnixStream::connect(path)?;
+    stream.set_read_timeout(Some(ANSWER_WITHIN))?;
+    let mut answer = Vec::new();
+    stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer)?;
+    Ok(serde_json::from_slice(&answer)?)
+}
+
+fn ask_lender(addr: SocketAddr) -> LenderStatus {
+    let asked = Client::connect(addr, 0, "loam status", ANSWER_WITHIN).and_then(|mut client| client.status());
+    match asked {
+        Ok(status) => answered(addr, &status),
+        Err(error) => LenderStatus { error: Some(error.to_string()), ..silent(addr) },
+    }
+}
+
+fn silent(addr: SocketAddr) -> LenderStatus {
+    LenderStatus {
+        addr: addr.to_string(),
+        error: None,
+        capacity_bytes: 0,
+        used_bytes: 0,
+        free_bytes: 0,
+        pages: 0,
+        gets: 0,
+        puts: 0,
+        misses: 0,
+        uptime_s: 0,
+        connections: 0,
+        borrowers: Vec::new(),
+    }
+}
+
+fn answered(addr: SocketAddr, status: &Status) -> LenderStatus {
+    let figures = &status.figures;
+    let borrowers = status.borrowers.iter().map(|borrower| BorrowerStatus {
+        name: borrower.name().to_string(),
+        pages: borrower.pages(),
+        bytes: borrower.pages().saturating_mul(BASE_PAGE_BYTES as u64),
+        connections: borrower.connections(),
+    });
+    LenderStatus {
+        capacity_bytes: figures.capacity_bytes.get(),
+        used_bytes: figures.used_bytes.get(),
+        free_bytes: figures.free_bytes.get(),
+        pages: figures.pages.get(),
+        gets: figures.gets.get(),
+        puts: figures.puts.get(),
+        misses: figures.misses.get(),
+        uptime_s: figures.uptime_s.get(),
+        connections: figures.connections.get(),
+        borrowers: borrowers.collect(),
+        ..silent(addr)
+    }
+}
+
+fn runs_text(runs: &[Summary]) -> String {
+    if runs.is_empty() {
+        return "no run of this user\n".into();
+    }
+    let heading =
+        ["program", "pid", "for", "here", "limit", "elsewhere", "faults", "remote", "disk", "p50", "p99"];
+    let mut rows = vec![heading.map(String::from).to_vec()];
+    for run in runs {
+        rows.push(vec![
+            printable(&run.command, 32),
+            run.pid.to_string(),
+            seconds(run.wall_s),
+            Bytes(run.local_bytes).to_string(),
+            Bytes(run.local_limit_bytes).to_string(),
+            Bytes(run.remote_bytes).to_string(),
+            count(run.faults.total),
+            count(run.faults.remote),
+            count(run.faults.disk),
+            micros(run.fault_latency_us.p50),
+            micros(run.fault_latency_us.p99),
+        ]);
+    }
+    let mut out = table(&rows);
+    for run in runs {
+        for lender in run.lenders.iter().filter(|lender| lender.lost) {
+            let (addr, why) = (printable(&lender.addr, 64), printable(&lender.why, 200));
+            out.push_str(&format!("run {} lost lender {addr}: {why}\n", run.pid));
+        }
+        for warning in &run.warnings {
+            out.push_str(&format!("run {}: {}\n", run.pid, printable(warning, 400)));
+        }
+    }
+    out
+}
+
+fn lender_text(lender: &LenderStatus) -> String {
+    if let Some(error) = &lender.error {
+        return format!("lender {}: {}\n", lender.addr, printable(error, 400));
+    }
+    let mut out = format!(
+        "lender {}: {} of {} used, {} free; {} pages stored, {} fetched, {} missed since {} ago\n",
+        lender.addr,
+        Bytes(lender.used_bytes),
+        Bytes(lender.capacity_bytes),
+        Bytes(lender.free_bytes),
+        count(lender.puts),
+        count(lender.gets),
+        count(lender.misses),
+        seconds(lender.uptime_s as f64),
+    );
+    for borrower in &lender.borrowers {
+        let away = if borrower.connections == 0 { ", away" } else { "" };
+        out.push_str(&format!("  {}: {}{away}\n", printable(&borrower.name, 64), Bytes(borrower.bytes)));
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::os::unix::net::UnixListener;
+
+    #[test]
+    fn live_runs_answer_and_stale_sockets_are_skipped() {
+        let dir = std::env::temp_dir().join(format!("loam-status-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).expect("a temporary folder can be made");
+        drop(UnixListener::bind(dir.join("run-1.sock")).expect("bound"));
+        std::fs::write(dir.join("notes.txt"), "not a socket").expect("writable");
+        let listener = UnixListener::bind(dir.join("run-2.sock")).expect("bound");
+        let answering = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().expect("one asks");
+            let summary = Summary { pid: 2, command: "sort\x1b[2J".into(), ..Summary::default() };
+            stream.write_all(&serde_json::to_vec(&summary).expect("JSON")).expect("written");
+        });
+        let found = runs(&dir).expect("readable");
+        answering.join().expect("no panic");
+        std::fs::remove_dir_all(&dir).expect("our own folder");
+        assert_eq!(found.iter().map(|run| run.pid).collect::<Vec<_>>(), [2]);
+        let text = runs_text(&found);
+        assert!(text.contains("sort [2J") && !text.contains('\x1b'), "{text}");
+    }
+
+    #[test]
+    fn without_runs_it_says_so() {
+        let found = runs(Path::new("/no/such/folder")).expect("nothing there is no error");
+        assert_eq!(runs_text(&found), "no run of this user\n");
+    }
+
+    #[test]
+    fn a_lender_that_is_not_there_is_told() {
+        // Bound, never accepted from with our protocol: closed at once.
+        let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("bound");
+        let addr = listener.local_addr().expect("bound");
+        drop(listener);
+        let asked = ask_lender(addr);
+        assert!(asked.error.is_some());
+        assert!(lender_text(&asked).contains(&addr.to_string()));
+    }
+}

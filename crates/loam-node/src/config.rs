@@ -1,0 +1,103 @@
+//! What `loam lend` asks for, and whether it can be had.
+
+use crate::error::NodeError;
+use loam_core::units::{BasePages, Bytes};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::{fmt, fs};
+
+/// Everything that [`crate::lend`] needs to know.
+#[derive(Clone, Debug)]
+pub struct LendConfig {
+    /// How much to lend; rounded down to whole base pages.
+    pub size: Bytes,
+    /// Where to listen; port 0 takes any that is free.
+    pub listen: SocketAddr,
+    /// Listen on an address that other machines can reach, without encryption.
+    pub insecure: bool,
+    /// How long a loop goes on polling after a request before it sleeps, in microseconds. 0: it sleeps at once.
+    pub spin_us: u64,
+    /// Event loops; `None` is one a core.
+    pub loops: Option<usize>,
+    /// How long the pages of a borrower without connections wait for it.
+    pub grace: loam_core::units::Duration,
+    /// Keep the processor from deep sleep while requests come, where that is permitted.
+    pub hold_latency: bool,
+}
+
+impl LendConfig {
+    /// Lends `size` on loopback at the default port.
+    pub fn new(size: Bytes) -> Self {
+        Self {
+            size,
+            listen: (Ipv4Addr::LOCALHOST, loam_wire::DEFAULT_PORT).into(),
+            insecure: false,
+            spin_us: 100,
+            loops: None,
+            grace: crate::limits::GRACE,
+            hold_latency: true,
+        }
+    }
+
+    /// Base pages to lend, if all of the configuration can be had.
+    pub(crate) fn check(&self) -> Result<BasePages, NodeError> {
+        let pages = self.size.base_pages();
+        let (min, max) = (BasePages(1), BasePages(u64::from(u32::MAX)));
+        if pages < min || pages > max {
+            return Err(NodeError::Size { asked: self.size, min: min.bytes(), max: max.bytes() });
+        }
+        let available = available()?;
+        if self.size > available {
+            return Err(NodeError::TooLarge { asked: self.size, available });
+        }
+        if !self.listen.ip().is_loopback() && !self.insecure {
+            return Err(NodeError::NotLoopback { addr: self.listen });
+        }
+        Ok(pages)
+    }
+}
+
+/// What the kernel says can be used without swapping.
+fn available() -> Result<Bytes, NodeError> {
+    let text = fs::read_to_string("/proc/meminfo").map_err(NodeError::system("reading /proc/meminfo"))?;
+    parse_available(&text).ok_or_else(|| {
+        NodeError::system("finding MemAvailable in /proc/meminfo")(std::io::Error::from(
+            std::io::ErrorKind::InvalidData,
+        ))
+    })
+}
+
+fn parse_available(meminfo: &str) -> Option<Bytes> {
+    let rest = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kib: u64 = rest.trim().strip_suffix(" kB")?.trim().parse().ok()?;
+    Some(Bytes(kib.checked_mul(1024)?))
+}
+
+/// What is being lent, and where: ready for borrowers. Prints as `lending 4.0 GiB on 127.0.0.1:7070`.
+#[derive(Clone, Debug)]
+pub struct Lending {
+    /// How much.
+    pub size: Bytes,
+    /// Where, with the real port.
+    pub addr: SocketAddr,
+    /// Lines that the person who started it should see.
+    pub warnings: Vec<String>,
+}
+
+impl fmt::Display for Lending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "lending {} on {}", self.size, self.addr)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn meminfo_is_read_as_the_kernel_writes_it() {
+        let text = "MemTotal:       24601528 kB\nMemFree:  1 kB\nMemAvailable:   23861332 kB\n";
+        assert_eq!(parse_available(text), Some(Bytes(23_861_332 * 1024)));
+        assert_eq!(parse_available("MemTotal: 5 kB\n"), None);
+        assert!(available().unwrap() > Bytes::from_mib(1));
+    }
+}

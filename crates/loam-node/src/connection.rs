@@ -1,0 +1,267 @@
+//! One peer: its socket, what came and is not handled, what waits to be sent.
+
+use crate::buffers::{Incoming, Outgoing};
+use crate::limits::*;
+use crate::service::{Outlet, Peer, Refusal, Service};
+use crate::shared::Shared;
+use loam_wire::{Decoded, decode, encode, error_code};
+use rustix::event::epoll::EventFlags;
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, Shutdown};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+/// What an attempt to make progress came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// Something was received or sent.
+    Some,
+    /// There was nothing to do.
+    None,
+    /// The connection is over.
+    Over,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Open,
+    /// It was refused: the reason is sent, what still comes is thrown away (closing with unread bytes would reset the
+    /// connection and lose the reason), and at this moment it ends.
+    Farewell(Instant),
+    Over,
+}
+
+/// Counts a connection for as long as it lives.
+#[derive(Debug)]
+pub(crate) struct Place(Arc<Shared>);
+
+impl Place {
+    /// A place for one more connection, if there is one.
+    pub(crate) fn take(shared: &Arc<Shared>) -> Option<Self> {
+        let place = Self(Arc::clone(shared));
+        (shared.connections.fetch_add(1, Ordering::AcqRel) < CONNECTIONS_MAX).then_some(place)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.connections.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+#[derive(Debug)]
+struct Line {
+    socket: OwnedFd,
+    outgoing: Outgoing,
+    broken: bool,
+    sent_bytes: u64,
+    /// When bytes last left, or nothing waited.
+    moved: Instant,
+}
+
+impl Outlet for Line {
+    fn queue(&mut self) -> &mut Outgoing {
+        if self.outgoing.len() == 0 {
+            self.moved = Instant::now();
+        }
+        &mut self.outgoing
+    }
+
+    fn flush(&mut self) {
+        while self.outgoing.len() > 0 && !self.broken {
+            match rustix::net::send(
+                &self.socket,
+                self.outgoing.bytes(),
+                SendFlags::DONTWAIT | SendFlags::NOSIGNAL,
+            ) {
+                Ok(bytes) => {
+                    self.outgoing.sent(bytes);
+                    self.sent_bytes += bytes as u64;
+                    self.moved = Instant::now();
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return,
+                Err(_) => self.broken = true,
+            }
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Connection {
+    line: Line,
+    addr: SocketAddr,
+    peer: Peer,
+    incoming: Incoming,
+    state: State,
+    opened: Instant,
+    /// Its turn ended with frames left that can be handled.
+    unfinished: bool,
+    /// What epoll was last asked for.
+    pub(crate) interest: EventFlags,
+    _place: Place,
+}
+
+impl Connection {
+    pub(crate) fn new(socket: OwnedFd, addr: SocketAddr, place: Place) -> Self {
+        let now = Instant::now();
+        Self {
+            line: Line { socket, outgoing: Outgoing::default(), broken: false, sent_bytes: 0, moved: now },
+            addr,
+            peer: Peer::Stranger,
+            incoming: Incoming::default(),
+            state: State::Open,
+            opened: now,
+            unfinished: false,
+            interest: EventFlags::IN,
+            _place: place,
+        }
+    }
+
+    pub(crate) fn socket(&self) -> &OwnedFd {
+        &self.line.socket
+    }
+
+    /// What to wait for: nothing more is read while much waits to be sent.
+    pub(crate) fn wants(&self) -> EventFlags {
+        let mut wants = EventFlags::empty();
+        // A socket that can be written at once brings an unfinished turn back.
+        wants.set(EventFlags::OUT, self.line.outgoing.len() > 0 || self.unfinished);
+        wants.set(EventFlags::IN, self.has_room() || self.state != State::Open);
+        wants
+    }
+
+    fn has_room(&self) -> bool {
+        self.line.outgoing.len() <= QUEUED_BYTES_HIGH
+    }
+
+    /// Does all that can be done without waiting, up to one turn's worth.
+    pub(crate) fn advance(&mut self, service: &mut Service) -> Progress {
+        let mut progress = Progress::None;
+        if self.line.outgoing.len() > 0 || self.unfinished {
+            self.line.flush();
+            progress = Progress::Some;
+            self.handle_frames(service);
+        }
+        let mut turn_bytes = 0;
+        while turn_bytes < TURN_BYTES_MAX {
+            match self.state {
+                State::Open if self.has_room() && !self.unfinished => {}
+                State::Farewell(_) => self.incoming.consume(self.incoming.bytes().len()),
+                _ => break,
+            }
+            let room = self.incoming.room();
+            let room_bytes = room.len();
+            match rustix::net::recv(&self.line.socket, room, RecvFlags::DONTWAIT) {
+                Ok((_, 0)) => {
+                    if self.state == State::Open && !self.incoming.bytes().is_empty() {
+                        tracing::warn!("{} closed in the middle of a frame", self.addr);
+                    }
+                    self.state = State::Over;
+                }
+                Ok((_, bytes)) => {
+                    progress = Progress::Some;
+                    turn_bytes += bytes;
+                    self.incoming.received(bytes);
+                    self.handle_frames(service);
+                    if bytes < room_bytes {
+                        break;
+                    }
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => break,
+                Err(why) => {
+                    tracing::info!("lost {}: {why}", self.addr);
+                    self.state = State::Over;
+                }
+            }
+        }
+        if self.line.broken {
+            self.state = State::Over;
+        }
+        if self.state == State::Over { Progress::Over } else { progress }
+    }
+
+    /// Handles whole frames while there is room for answers, and sends the answers; at most one turn's worth.
+    fn handle_frames(&mut self, service: &mut Service) {
+        self.unfinished = false;
+        let sent_before = self.line.sent_bytes;
+        while self.state == State::Open && !self.line.broken {
+            if !self.has_room() {
+                self.line.flush();
+                if !self.has_room() {
+                    break;
+                }
+            }
+            if self.line.sent_bytes - sent_before > TURN_BYTES_MAX as u64 {
+                self.unfinished = true;
+                break;
+            }
+            let handled = match decode(self.incoming.bytes()) {
+                Ok(Decoded::NeedMore { bytes_total }) => {
+                    self.incoming.want(bytes_total);
+                    break;
+                }
+                Ok(Decoded::Whole { frame, consumed }) => {
+                    service.handle(&mut self.peer, frame, &mut self.line).map(|()| consumed)
+                }
+                Err(error) => Err(error.into()),
+            };
+            match handled {
+                Ok(consumed) => self.incoming.consume(consumed),
+                Err(refusal) => self.refuse(&refusal),
+            }
+        }
+        self.line.flush();
+    }
+
+    fn refuse(&mut self, refusal: &Refusal) {
+        tracing::warn!("refused {}: {}", self.addr, refusal.text);
+        let mut head = Vec::new();
+        encode::error(&mut head, refusal.code, &refusal.text);
+        self.line.outgoing.append(head.len()).copy_from_slice(&head);
+        self.line.flush();
+        self.state = State::Farewell(Instant::now() + FAREWELL_TIMEOUT);
+        if self.line.outgoing.len() == 0 {
+            let _ = rustix::net::shutdown(&self.line.socket, Shutdown::Write);
+        }
+    }
+
+    /// The lender ends: says so, without waiting.
+    pub(crate) fn end(&mut self) {
+        if self.state == State::Open && self.peer != Peer::Stranger {
+            let mut head = Vec::new();
+            encode::error(&mut head, error_code::ENDING, "the lender was told to end");
+            self.line.outgoing.append(head.len()).copy_from_slice(&head);
+            self.line.flush();
+        }
+    }
+
+    /// Whether its time has run out; gives buffers back that are not used.
+    pub(crate) fn sweep(&mut self, now: Instant) -> bool {
+        self.incoming.shrink();
+        self.line.outgoing.shrink();
+        let late = match self.state {
+            State::Farewell(until) => return now >= until,
+            _ if self.peer == Peer::Stranger && now > self.opened + HELLO_TIMEOUT => "said no hello",
+            _ if self.line.outgoing.len() > 0 && now > self.line.moved + STALLED_TIMEOUT => {
+                "does not take its answers"
+            }
+            _ => return false,
+        };
+        tracing::warn!("closed {}: it {late}", self.addr);
+        true
+    }
+
+    /// Tells the lender's state that it is gone.
+    pub(crate) fn close(self, shared: &Shared) {
+        if let Peer::Borrower(space) = self.peer {
+            shared.lender().connection_closed(shared.now(), space);
+            // The keeper has a new moment to wait for.
+            shared.tell_keeper();
+        }
+    }
+}

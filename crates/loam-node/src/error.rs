@@ -1,0 +1,60 @@
+//! Why lending could not begin.
+
+use loam_core::units::Bytes;
+use std::io;
+use std::net::SocketAddr;
+
+/// Each prints as one line: what, where, what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum NodeError {
+    /// More than the machine has.
+    #[error("cannot lend {asked}: this machine has {available} of memory available; lend less than that")]
+    TooLarge {
+        /// What was asked for.
+        asked: Bytes,
+        /// MemAvailable.
+        available: Bytes,
+    },
+    /// Less than a page, or more than a slab can be.
+    #[error("cannot lend {asked}: the size must be between {min} and {max}")]
+    Size {
+        /// What was asked for.
+        asked: Bytes,
+        /// The least.
+        min: Bytes,
+        /// The most.
+        max: Bytes,
+    },
+    /// Anybody who reaches the address could read what borrowers store.
+    #[error(
+        "refusing to listen on {addr}: it is reachable from other machines and there is no encryption yet; \
+         use a loopback address, or say --insecure on a network that you trust"
+    )]
+    NotLoopback {
+        /// What was asked for.
+        addr: SocketAddr,
+    },
+    /// The address is taken, or not this machine's.
+    #[error("cannot listen on {addr}: {why}; choose another with --listen ADDR:PORT")]
+    Listen {
+        /// What was asked for.
+        addr: SocketAddr,
+        /// The system's answer.
+        why: io::Error,
+    },
+    /// The system refused something that lending needs.
+    #[error("cannot lend: {what}: {why}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// The system's answer.
+        why: io::Error,
+    },
+}
+
+impl NodeError {
+    /// For `map_err`: the system refused `what`.
+    pub(crate) fn system<E: Into<io::Error>>(what: &'static str) -> impl FnOnce(E) -> Self {
+        move |why| Self::System { what, why: why.into() }
+    }
+}

@@ -1,0 +1,202 @@
+//! One thread's epoll and its connections.
+//!
+//! After a request the loop does not sleep for a while: it asks the socket that was last served again and again, and the
+//! others every few times. A wake-up across cores costs several times what serving a page does.
+
+use crate::connection::{Connection, Place, Progress};
+use crate::latency::LatencyHold;
+use crate::limits::SWEEP_INTERVAL;
+use crate::service::Service;
+use crate::shared::{Shared, ring, silence};
+use rustix::buffer::spare_capacity;
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::fd::OwnedFd;
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// Epoll's name for the bell.
+const BELL: u64 = 0;
+/// Looks at the hot socket between two looks at all of them.
+const HOT_LOOKS: u32 = 8;
+
+/// A connection on its way to a loop.
+pub(crate) type Newcomer = (OwnedFd, SocketAddr, Place);
+
+/// The keeper's handle of a loop.
+#[derive(Debug)]
+pub(crate) struct Mailbox {
+    newcomers: Mutex<Vec<Newcomer>>,
+    bell: OwnedFd,
+}
+
+impl Mailbox {
+    pub(crate) fn new(bell: OwnedFd) -> Self {
+        Self { newcomers: Mutex::new(Vec::new()), bell }
+    }
+
+    /// Hands a connection over.
+    pub(crate) fn deliver(&self, newcomer: Newcomer) {
+        self.newcomers.lock().expect("nothing panics under it").push(newcomer);
+        ring(&self.bell);
+    }
+
+    /// Makes the loop look up, to see that it shall end.
+    pub(crate) fn wake(&self) {
+        ring(&self.bell);
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct EventLoop {
+    epoll: OwnedFd,
+    shared: Arc<Shared>,
+    mailbox: Arc<Mailbox>,
+    service: Service,
+    connections: BTreeMap<u64, Connection>,
+    token_last: u64,
+    latency: LatencyHold,
+    spin: Duration,
+}
+
+impl EventLoop {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        mailbox: Arc<Mailbox>,
+        spin: Duration,
+        hold_latency: bool,
+    ) -> io::Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        epoll::add(&epoll, &mailbox.bell, EventData::new_u64(BELL), EventFlags::IN)?;
+        Ok(Self {
+            epoll,
+            service: Service::new(Arc::clone(&shared)),
+            shared,
+            mailbox,
+            connections: BTreeMap::new(),
+            token_last: BELL,
+            latency: LatencyHold::new(hold_latency),
+            spin,
+        })
+    }
+
+    /// Serves until the lender ends.
+    pub(crate) fn run(mut self) {
+        let mut events = Vec::with_capacity(64);
+        let mut hot = None;
+        let mut looks = 0;
+        let mut now = Instant::now();
+        // Long ago: nothing to spin for yet.
+        let mut served = now.checked_sub(Duration::from_secs(3600)).unwrap_or(now);
+        let mut swept = now;
+        while !self.shared.stopping() {
+            let spinning = now.saturating_duration_since(served) < self.spin;
+            looks += 1;
+            if let Some(token) = hot.filter(|_| spinning && looks % HOT_LOOKS != 0) {
+                if self.advance(token) == Progress::Some {
+                    served = Instant::now();
+                    now = served;
+                    continue;
+                }
+            } else {
+                if spinning {
+                    // Whoever waits for this core (the borrower, perhaps) comes first.
+                    rustix::thread::sched_yield();
+                }
+                let wait = if spinning { Duration::ZERO } else { self.wait(served, now) };
+                self.poll(&mut events, wait);
+                let mut any = false;
+                for event in &events {
+                    let event: &epoll::Event = event;
+                    let token = event.data.u64();
+                    if token == BELL {
+                        self.welcome_newcomers();
+                    } else if self.advance(token) == Progress::Some {
+                        hot = Some(token);
+                        any = true;
+                    }
+                }
+                if any {
+                    self.latency.active();
+                    served = Instant::now();
+                }
+            }
+            now = Instant::now();
+            if now.saturating_duration_since(swept) > SWEEP_INTERVAL {
+                swept = now;
+                self.sweep(now);
+            }
+        }
+        for (_, mut connection) in std::mem::take(&mut self.connections) {
+            connection.end();
+            connection.close(&self.shared);
+        }
+    }
+
+    /// How long it may sleep.
+    fn wait(&mut self, served: Instant, now: Instant) -> Duration {
+        let hold = self.latency.idle(served, now);
+        let sweep = if self.connections.is_empty() { Duration::from_secs(3600) } else { SWEEP_INTERVAL };
+        hold.unwrap_or(sweep).min(sweep)
+    }
+
+    fn poll(&self, events: &mut Vec<epoll::Event>, wait: Duration) {
+        events.clear();
+        let wait = Timespec::try_from(wait).expect("at most an hour");
+        match epoll::wait(&self.epoll, spare_capacity(events), Some(&wait)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(why) => panic!("epoll_wait: {why}"),
+        }
+    }
+
+    fn welcome_newcomers(&mut self) {
+        silence(&self.mailbox.bell);
+        let newcomers = std::mem::take(&mut *self.mailbox.newcomers.lock().expect("nothing panics under it"));
+        for (socket, addr, place) in newcomers {
+            self.token_last += 1;
+            let connection = Connection::new(socket, addr, place);
+            let data = EventData::new_u64(self.token_last);
+            match epoll::add(&self.epoll, connection.socket(), data, connection.interest) {
+                Ok(()) => assert!(self.connections.insert(self.token_last, connection).is_none()),
+                Err(why) => tracing::warn!("cannot take the connection of {addr}: {why}"),
+            }
+        }
+    }
+
+    fn advance(&mut self, token: u64) -> Progress {
+        // It may have gone since epoll told of it.
+        let Some(connection) = self.connections.get_mut(&token) else { return Progress::None };
+        let mut progress = connection.advance(&mut self.service);
+        let wants = connection.wants();
+        if progress != Progress::Over && wants != connection.interest {
+            connection.interest = wants;
+            if epoll::modify(&self.epoll, connection.socket(), EventData::new_u64(token), wants).is_err() {
+                progress = Progress::Over;
+            }
+        }
+        if progress == Progress::Over {
+            self.close(token);
+        }
+        progress
+    }
+
+    fn close(&mut self, token: u64) {
+        let connection = self.connections.remove(&token).expect("it was just there");
+        // Dropping the socket takes it off the epoll.
+        connection.close(&self.shared);
+    }
+
+    fn sweep(&mut self, now: Instant) {
+        let late: Vec<u64> = self
+            .connections
+            .iter_mut()
+            .filter_map(|(token, connection)| connection.sweep(now).then_some(*token))
+            .collect();
+        for token in late {
+            self.close(token);
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! Every limit of the lender, in one place.
+
+use std::time::Duration;
+
+/// Connections open at once; the next one is told so and closed.
+pub const CONNECTIONS_MAX: usize = 512;
+/// Borrowers with pages or connections at once.
+pub const BORROWERS_MAX: usize = 256;
+/// How long the pages of a borrower without connections wait for it.
+pub const GRACE: loam_core::units::Duration = loam_core::units::Duration::from_millis(10_000);
+/// Event loops (one a core up to this).
+pub const LOOPS_MAX: usize = 8;
+
+/// A connection must have said hello by then.
+pub(crate) const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
+/// A peer that takes none of the bytes that wait for it this long is given up.
+pub(crate) const STALLED_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long a refused peer may take to read why before the connection is cut.
+pub(crate) const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
+/// A peer whose machine has vanished is given up by the kernel after this.
+pub(crate) const PEER_VANISHED_TIMEOUT_MS: u32 = 30_000;
+/// How often a loop looks for the above.
+pub(crate) const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Requests wait in the receive buffer while more than this is queued to be sent on their connection.
+pub(crate) const QUEUED_BYTES_HIGH: usize = 256 * 1024;
+/// Bytes read from one connection before the others have their turn.
+pub(crate) const TURN_BYTES_MAX: usize = 1024 * 1024;
+/// Buffers begin at this size, and go back to it when their connection is quiet.
+pub(crate) const BUFFER_BYTES_MIN: usize = 16 * 1024;
+/// Base pages of one page frame: the borrower can begin with the first while the next is read.
+pub(crate) const ANSWER_PAGES: usize = 32;
+
+/// How long the processor is kept from deep sleep after the last request.
+pub(crate) const LATENCY_HOLD: Duration = Duration::from_millis(50);

@@ -1,0 +1,334 @@
+//! What a lender does with each request.
+
+use crate::buffers::Outgoing;
+use crate::limits::ANSWER_PAGES;
+use crate::shared::Shared;
+use loam_core::ids::SpaceId;
+use loam_core::lender::{Slot, SlotRun};
+use loam_core::units::BASE_PAGE_BYTES;
+use loam_wire::limits::STATUS_BORROWERS_MAX;
+use loam_wire::{
+    BorrowerEntry, FEATURES_KNOWN, Frame, PROTOCOL_VERSION, PageAck, PageMeta, PageRef, PutStatus,
+    StatusFigures, WireError, encode, error_code, page_hash,
+};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Why a connection is ended, in words for the peer.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    pub(crate) code: u16,
+    pub(crate) text: String,
+}
+
+impl Refusal {
+    fn bad_frame(text: &str) -> Self {
+        Self { code: error_code::BAD_FRAME, text: text.to_owned() }
+    }
+}
+
+impl From<WireError> for Refusal {
+    fn from(error: WireError) -> Self {
+        Self { code: error_code::BAD_FRAME, text: error.to_string() }
+    }
+}
+
+/// Who is at the other end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Peer {
+    /// It has not said hello.
+    Stranger,
+    /// `loam status` and the like: stores nothing.
+    Tool,
+    /// A borrower.
+    Borrower(SpaceId),
+}
+
+/// Where answers go: a queue, and a way to send from it early.
+pub(crate) trait Outlet {
+    /// The queue.
+    fn queue(&mut self) -> &mut Outgoing;
+    /// Sends what can be sent without waiting.
+    fn flush(&mut self);
+}
+
+/// One event loop's side of the service, with the lists that it uses again and again.
+#[derive(Debug)]
+pub(crate) struct Service {
+    shared: Arc<Shared>,
+    head: Vec<u8>,
+    metas: Vec<PageMeta>,
+    slots: Vec<Slot>,
+    misses: Vec<PageRef>,
+    acks: Vec<PageAck>,
+    indexes: Vec<u64>,
+    runs: Vec<SlotRun>,
+}
+
+impl Service {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        Self {
+            shared,
+            head: Vec::new(),
+            metas: Vec::new(),
+            slots: Vec::new(),
+            misses: Vec::new(),
+            acks: Vec::new(),
+            indexes: Vec::new(),
+            runs: Vec::new(),
+        }
+    }
+
+    /// Handles one frame of `peer` (which hello changes).
+    pub(crate) fn handle(
+        &mut self,
+        peer: &mut Peer,
+        frame: Frame<'_>,
+        out: &mut impl Outlet,
+    ) -> Result<(), Refusal> {
+        match (*peer, frame) {
+            (Peer::Stranger, Frame::Hello { version, features, space, name }) => {
+                *peer = self.hello(version, space, name)?;
+                let stats = self.shared.lender().stats();
+                let (capacity, free) = (stats.capacity.0, stats.free.0);
+                self.answer(out, |shared, head| {
+                    encode::welcome(head, features & FEATURES_KNOWN, shared.instance, capacity, free);
+                });
+            }
+            (Peer::Stranger, _) => return Err(Refusal::bad_frame("the first frame must be a hello")),
+            (Peer::Borrower(space), Frame::GetPage { request, pages }) => {
+                self.getpage(space, request, pages, out)?;
+            }
+            (Peer::Borrower(space), Frame::PutPage { request, pages, payload }) => {
+                self.putpage(space, request, pages, payload, out);
+            }
+            (Peer::Borrower(space), Frame::Drop { pages }) => {
+                let mut lender = self.shared.lender();
+                for page in pages {
+                    lender.drop_page(space, page.index(), page.version());
+                }
+                if lender.has_effect() {
+                    self.shared.tell_keeper();
+                }
+            }
+            (Peer::Borrower(space), Frame::Bye) => {
+                self.shared.lender().drop_all(space);
+                self.shared.tell_keeper();
+            }
+            (Peer::Tool, Frame::Bye) => {}
+            (_, Frame::Ping { request }) => self.answer(out, |_, head| encode::pong(head, request)),
+            (_, Frame::StatusRequest { request }) => {
+                let (figures, borrowers) = self.status();
+                self.answer(out, |_, head| encode::status(head, request, &figures, &borrowers));
+            }
+            (Peer::Tool, Frame::GetPage { .. } | Frame::PutPage { .. } | Frame::Drop { .. }) => {
+                return Err(Refusal::bad_frame("space 0 has no pages: say hello with a space of your own"));
+            }
+            _ => return Err(Refusal::bad_frame("a lender takes no frame of this kind here")),
+        }
+        Ok(())
+    }
+
+    /// Appends a frame without payload.
+    fn answer(&mut self, out: &mut impl Outlet, build: impl FnOnce(&Shared, &mut Vec<u8>)) {
+        self.head.clear();
+        build(&self.shared, &mut self.head);
+        out.queue().append(self.head.len()).copy_from_slice(&self.head);
+    }
+
+    fn hello(&self, version: u16, space: u64, name: &str) -> Result<Peer, Refusal> {
+        if version != PROTOCOL_VERSION {
+            return Err(Refusal {
+                code: error_code::VERSION,
+                text: format!(
+                    "this lender speaks protocol version {PROTOCOL_VERSION}, you speak {version}: use the same \
+                     version of Loam on both"
+                ),
+            });
+        }
+        if space == 0 {
+            return Ok(Peer::Tool);
+        }
+        let space = SpaceId(space);
+        self.shared.lender().connection_opened(space, name).map_err(|_| Refusal {
+            code: error_code::BUSY,
+            text: "this lender has too many borrowers: try another".into(),
+        })?;
+        Ok(Peer::Borrower(space))
+    }
+
+    fn getpage(
+        &mut self,
+        space: SpaceId,
+        request: u64,
+        pages: &[PageRef],
+        out: &mut impl Outlet,
+    ) -> Result<(), Refusal> {
+        self.metas.clear();
+        self.slots.clear();
+        self.misses.clear();
+        let ticket = {
+            let mut lender = self.shared.lender();
+            let wanted = pages.iter().map(|page| (page.index(), page.version()));
+            lender.get(space, wanted, |index, version, hit| match hit {
+                Some((slot, hash)) => {
+                    self.metas.push(PageMeta::new(index, version, hash));
+                    self.slots.push(slot);
+                }
+                None => self.misses.push(PageRef::new(index, version)),
+            });
+            lender.read_begin()
+        };
+        let mut result = Ok(());
+        let frames = self.slots.len().div_ceil(ANSWER_PAGES);
+        for (at, (metas, slots)) in
+            self.metas.chunks(ANSWER_PAGES).zip(self.slots.chunks(ANSWER_PAGES)).enumerate()
+        {
+            self.head.clear();
+            encode::page(&mut self.head, request, metas);
+            let head_bytes = self.head.len();
+            let frame_bytes = head_bytes + slots.len() * BASE_PAGE_BYTES;
+            let frame = out.queue().append(frame_bytes);
+            frame[..head_bytes].copy_from_slice(&self.head);
+            if let Err(why) = read_slots(&self.shared, slots, &mut frame[head_bytes..]) {
+                tracing::error!("cannot read the memory file: {why}");
+                out.queue().take_back(frame_bytes);
+                result = Err(Refusal { code: error_code::ENDING, text: "the lender lost its memory".into() });
+                break;
+            }
+            if at + 1 < frames {
+                out.flush();
+            }
+        }
+        let mut lender = self.shared.lender();
+        lender.read_end(ticket);
+        if lender.has_effect() {
+            self.shared.tell_keeper();
+        }
+        drop(lender);
+        if result.is_ok() && !self.misses.is_empty() {
+            self.head.clear();
+            encode::miss(&mut self.head, request, &self.misses);
+            out.queue().append(self.head.len()).copy_from_slice(&self.head);
+        }
+        result
+    }
+
+    fn putpage(
+        &mut self,
+        space: SpaceId,
+        request: u64,
+        pages: &[PageMeta],
+        payload: &[u8],
+        out: &mut impl Outlet,
+    ) {
+        self.acks.clear();
+        self.indexes.clear();
+        for (page, contents) in pages.iter().zip(payload.chunks_exact(BASE_PAGE_BYTES)) {
+            let good = page_hash(contents) == page.hash();
+            let status = if good { PutStatus::Stored } else { PutStatus::BadHash };
+            self.acks.push(PageAck::new(page.index(), page.version(), status));
+            if good {
+                self.indexes.push(page.index());
+            }
+        }
+        assert_eq!(self.acks.len(), pages.len(), "the decoder gives a base page for each descriptor");
+        self.reserve(space);
+        let free_bytes = self.write_and_commit(space, pages, payload);
+        self.head.clear();
+        encode::ack(&mut self.head, request, &self.acks, free_bytes);
+        out.queue().append(self.head.len()).copy_from_slice(&self.head);
+    }
+
+    /// Reserves slots for `self.indexes` into `self.runs`, in order, as far as there is room.
+    fn reserve(&mut self, space: SpaceId) {
+        self.runs.clear();
+        let mut lender = self.shared.lender();
+        let mut rest = &self.indexes[..];
+        while !rest.is_empty() {
+            let Some(run) = lender.reserve(space, rest) else { break };
+            self.runs.push(run);
+            rest = &rest[run.pages as usize..];
+        }
+    }
+
+    /// Fills the reserved runs with the good pages in their order, and makes them known. Answers the room that is left.
+    fn write_and_commit(&mut self, space: SpaceId, pages: &[PageMeta], payload: &[u8]) -> u64 {
+        // Slots that are written, and their place in the frame.
+        let mut written = 0;
+        let mut good = (0..pages.len()).filter(|at| self.acks[*at].status() == PutStatus::Stored);
+        let mut placed: Vec<(usize, Slot)> = Vec::with_capacity(self.indexes.len());
+        for run in &self.runs {
+            placed.extend(run.slots().zip(&mut good).map(|(slot, at)| (at, slot)));
+        }
+        let unplaced: Vec<usize> = good.collect();
+        while written < placed.len() {
+            // A stretch that is contiguous in the frame and in the slab goes in one call.
+            let (at, slot) = placed[written];
+            let stretch = placed[written..]
+                .iter()
+                .enumerate()
+                .take_while(|(far, next)| **next == (at + far, Slot(slot.0 + *far as u32)))
+                .count();
+            let run = SlotRun { first: slot, pages: stretch as u32 };
+            let contents = &payload[at * BASE_PAGE_BYTES..(at + stretch) * BASE_PAGE_BYTES];
+            if let Err(why) = self.shared.slab.write(run, contents) {
+                tracing::warn!("cannot store pages: {why}; is the machine out of memory?");
+                break;
+            }
+            written += stretch;
+        }
+        let mut lender = self.shared.lender();
+        for (order, &(at, slot)) in placed.iter().enumerate() {
+            let page = &pages[at];
+            if order < written {
+                lender.commit(space, page.index(), page.version(), page.hash(), slot);
+            } else {
+                lender.abort(slot);
+                self.acks[at] = PageAck::new(page.index(), page.version(), PutStatus::NoRoom);
+            }
+        }
+        for at in unplaced {
+            self.acks[at] = PageAck::new(pages[at].index(), pages[at].version(), PutStatus::NoRoom);
+        }
+        if lender.has_effect() {
+            self.shared.tell_keeper();
+        }
+        lender.free().0
+    }
+
+    fn status(&self) -> (StatusFigures, Vec<BorrowerEntry>) {
+        let lender = self.shared.lender();
+        let stats = lender.stats();
+        let borrowers = lender
+            .borrowers()
+            .take(STATUS_BORROWERS_MAX)
+            .map(|b| BorrowerEntry::new(b.space.0, b.pages, b.connections, b.name))
+            .collect();
+        drop(lender);
+        let figures = StatusFigures {
+            instance: self.shared.instance.into(),
+            capacity_bytes: stats.capacity.0.into(),
+            used_bytes: (stats.pages * BASE_PAGE_BYTES as u64).into(),
+            free_bytes: stats.free.0.into(),
+            pages: stats.pages.into(),
+            gets: stats.gets.into(),
+            puts: stats.puts.into(),
+            misses: stats.misses.into(),
+            uptime_s: self.shared.uptime_s().into(),
+            borrowers: stats.borrowers.into(),
+            connections: (self.shared.connections.load(Ordering::Relaxed) as u64).into(),
+        };
+        (figures, borrowers)
+    }
+}
+
+/// Copies slots into `to` in order, neighbours in one call.
+fn read_slots(shared: &Shared, slots: &[Slot], mut to: &mut [u8]) -> std::io::Result<()> {
+    for run in slots.chunk_by(|a, b| a.0 + 1 == b.0) {
+        let (now, rest) = to.split_at_mut(run.len() * BASE_PAGE_BYTES);
+        shared.slab.read(SlotRun { first: run[0], pages: run.len() as u32 }, now)?;
+        to = rest;
+    }
+    Ok(())
+}

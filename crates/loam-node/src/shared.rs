@@ -1,0 +1,85 @@
+//! What the event loops and the keeper share.
+//!
+//! The lender's state is behind one lock. It is held for lookups and bookkeeping only (well under a microsecond for a small
+//! request, some tens for a full one), never while contents are hashed, copied, sent or received.
+
+use crate::slab::Slab;
+use loam_core::lender::Lender;
+use loam_core::units::Instant;
+use rustix::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard};
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    lender: Mutex<Lender>,
+    pub(crate) slab: Slab,
+    /// Random: tells a borrower whether this is still the lender that has its pages.
+    pub(crate) instance: u64,
+    pub(crate) connections: AtomicUsize,
+    pub(crate) stop: AtomicBool,
+    started: std::time::Instant,
+    keeper: OwnedFd,
+    keeper_told: AtomicBool,
+}
+
+impl Shared {
+    pub(crate) fn new(lender: Lender, slab: Slab, instance: u64, keeper: OwnedFd) -> Self {
+        Self {
+            lender: Mutex::new(lender),
+            slab,
+            instance,
+            connections: AtomicUsize::new(0),
+            stop: AtomicBool::new(false),
+            started: std::time::Instant::now(),
+            keeper,
+            keeper_told: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn lender(&self) -> MutexGuard<'_, Lender> {
+        self.lender.lock().expect("a thread that breaks an invariant ends the lender")
+    }
+
+    /// The core's time: nanoseconds since the start.
+    pub(crate) fn now(&self) -> Instant {
+        Instant(u64::try_from(self.started.elapsed().as_nanos()).expect("it does not run for 500 years"))
+    }
+
+    pub(crate) fn uptime_s(&self) -> u64 {
+        self.started.elapsed().as_secs()
+    }
+
+    /// There is memory to give back, pages to free, or the end to see: wakes the keeper once.
+    pub(crate) fn tell_keeper(&self) {
+        if !self.keeper_told.swap(true, Ordering::AcqRel) {
+            ring(&self.keeper);
+        }
+    }
+
+    /// The keeper is about to look at everything.
+    pub(crate) fn keeper_looks(&self) {
+        silence(&self.keeper);
+        self.keeper_told.store(false, Ordering::Release);
+    }
+
+    pub(crate) fn keeper_bell(&self) -> &OwnedFd {
+        &self.keeper
+    }
+
+    pub(crate) fn stopping(&self) -> bool {
+        self.stop.load(Ordering::Acquire)
+    }
+}
+
+/// Wakes who waits for an eventfd.
+pub(crate) fn ring(bell: &OwnedFd) {
+    // It only fails when its counter is full, and then it is ringing already.
+    let _ = rustix::io::write(bell, &1_u64.to_ne_bytes());
+}
+
+/// Makes an eventfd wait for the next ring.
+pub(crate) fn silence(bell: &OwnedFd) {
+    // It only fails when it was not ringing.
+    let _ = rustix::io::read(bell, &mut [0; 8]);
+}

@@ -1,0 +1,8 @@
+//! A real lender on loopback, against peers that behave and peers that do not.
+
+mod hostile;
+mod refusals;
+mod sharing;
+mod signals;
+mod support;
+mod transfer;

@@ -1,0 +1,229 @@
+//! Taking pages away: `UFFDIO_MOVE` into the staging window, from there a copy to the transfer area.
+//!
+//! Page `i` of a command goes to page `i` of the window, so runs of moved pages are copied in one piece.
+
+use core::arch::asm;
+use core::hint::spin_loop;
+use core::sync::atomic::Ordering::Relaxed;
+
+use loam_hand::{BASE_PAGE_BYTES, COMMAND_PAGES, CONTROL_BYTES, Command, GATE_PAGES, TRANSFER_BYTES, result};
+
+use crate::hand::Hand;
+use crate::message::{self, Piece};
+use crate::sys::{self, Errno};
+use crate::userfault::{self, Moved};
+
+/// Rounds of a wait before the hand lets others have its core.
+const SPINS_BEFORE_YIELD: u32 = 200;
+/// Rounds with a yield each between looks at the clock.
+const YIELDS_PER_CLOCK: u32 = 16;
+/// A wait for the agent this long: look whether it lives.
+const CHECK_AGENT_NS: u64 = 100_000_000;
+
+/// A wait for something that the agent is about to do.
+struct Wait<'a> {
+    hand: &'a Hand,
+    rounds: u32,
+    checked_ns: u64,
+}
+
+impl<'a> Wait<'a> {
+    fn new(hand: &'a Hand) -> Wait<'a> {
+        Wait { hand, rounds: 0, checked_ns: 0 }
+    }
+
+    /// Lets a little time pass.
+    fn pause(&mut self) {
+        self.rounds = self.rounds.saturating_add(1);
+        if self.rounds < SPINS_BEFORE_YIELD {
+            spin_loop();
+            return;
+        }
+        sys::sched_yield();
+        if self.rounds.is_multiple_of(YIELDS_PER_CLOCK) {
+            let now_ns = sys::now_ns();
+            if self.checked_ns == 0 {
+                self.checked_ns = now_ns;
+            } else if now_ns - self.checked_ns > CHECK_AGENT_NS {
+                self.hand.check_agent();
+                self.checked_ns = now_ns;
+            }
+        }
+    }
+}
+
+/// Void: an event that changes mappings has been read since the command was posted.
+struct Void;
+
+/// Takes the pages of an EVICT command away, their contents to the transfer area and what became of each to
+/// `Command::results`. Returns how many pages of the window were in use.
+pub(crate) fn take_pages(hand: &Hand, slot: usize, command: &Command) -> usize {
+    assert!(hand.start.window_bytes >= TRANSFER_BYTES, "the window holds a command's pages");
+    let epoch = command.epoch.load(Relaxed);
+    let mut page = 0;
+    let mut is_void = false;
+    for (address, pages, _) in hand.spans(command) {
+        let mut done = 0;
+        while done < pages {
+            let take = GATE_PAGES.min(pages - done);
+            let first = page + done;
+            if !is_void
+                && take_chunk(hand, command, epoch, address + done * BASE_PAGE_BYTES, first, take).is_err()
+            {
+                is_void = true;
+            } else if is_void {
+                set(command, first, take, result::CANCELLED);
+            }
+            done += take;
+        }
+        page += pages;
+    }
+    copy_out(hand, slot, command, page);
+    page
+}
+
+/// At most [`GATE_PAGES`] pages, with the gate held once, or as often as the kernel refuses because an event is unread.
+fn take_chunk(
+    hand: &Hand,
+    command: &Command,
+    epoch: u32,
+    address: usize,
+    first: usize,
+    pages: usize,
+) -> core::result::Result<(), Void> {
+    let control = hand.control;
+    let mut done = 0;
+    let mut wait = Wait::new(hand);
+    loop {
+        while !control.gate.try_lock() {
+            wait.pause();
+        }
+        let step = if control.epoch.load(Relaxed) == epoch {
+            move_pages(hand, command, address, first, pages, &mut done)
+        } else {
+            Step::Void
+        };
+        // Results are written by now: the agent may look at them as soon as it has the gate.
+        if matches!(step, Step::Void) {
+            set(command, first + done, pages - done, result::CANCELLED);
+        }
+        control.gate.unlock();
+        match step {
+            Step::Finished => return Ok(()),
+            Step::Void => return Err(Void),
+            // The agent needs the gate to read the event; then the epoch is another.
+            Step::EventUnread => wait.pause(),
+        }
+    }
+}
+
+enum Step {
+    Finished,
+    EventUnread,
+    Void,
+}
+
+/// Moves what can be moved, from page `done` of the chunk on. The gate is held.
+fn move_pages(
+    hand: &Hand,
+    command: &Command,
+    address: usize,
+    first: usize,
+    pages: usize,
+    done: &mut usize,
+) -> Step {
+    assert!(first + pages <= COMMAND_PAGES, "checked with the spans");
+    // After a refusal that may concern the whole span (it crosses the end of a mapping): one by one.
+    let mut at_once = pages;
+    while *done < pages {
+        let take = at_once.min(pages - *done);
+        let source = address + *done * BASE_PAGE_BYTES;
+        let destination = hand.start.window + (first + *done) * BASE_PAGE_BYTES;
+        // SAFETY: the window is ours, empty (see `empty_window`) and registered; the agent serves the source's pages.
+        let moved = unsafe {
+            userfault::move_pages(hand.start.userfaultfd, destination, source, take * BASE_PAGE_BYTES)
+        };
+        let outcome = match moved {
+            Moved::Bytes(bytes) => {
+                let count = bytes / BASE_PAGE_BYTES;
+                set(command, first + *done, count, result::MOVED);
+                *done += count;
+                continue;
+            }
+            Moved::Nothing(Errno::EAGAIN) => return Step::EventUnread,
+            // The program is ending.
+            Moved::Nothing(Errno::ESRCH | Errno::EINTR) => return Step::Void,
+            Moved::Nothing(Errno::EINVAL) if take > 1 => {
+                at_once = 1;
+                continue;
+            }
+            // These concern the first page of what was asked for.
+            Moved::Nothing(Errno::ENOENT) => result::HOLE,
+            Moved::Nothing(Errno::EBUSY | Errno::ENOMEM) => result::BUSY,
+            Moved::Nothing(Errno::EEXIST) => hand.broken(b"the staging window is not empty"),
+            Moved::Nothing(_) => result::DENIED,
+        };
+        set(command, first + *done, 1, outcome);
+        *done += 1;
+    }
+    Step::Finished
+}
+
+fn set(command: &Command, first: usize, pages: usize, outcome: u8) {
+    for slot in &command.results[first..first + pages] {
+        slot.store(outcome, Relaxed);
+    }
+}
+
+/// Copies every moved page to its place in the transfer area of `slot`.
+fn copy_out(hand: &Hand, slot: usize, command: &Command, pages: usize) {
+    let transfer = hand.start.control as usize + CONTROL_BYTES + slot * TRANSFER_BYTES;
+    let is_moved = |page: usize| command.results[page].load(Relaxed) == result::MOVED;
+    let mut page = 0;
+    while page < pages {
+        if !is_moved(page) {
+            page += 1;
+            continue;
+        }
+        let first = page;
+        while page < pages && is_moved(page) {
+            page += 1;
+        }
+        let at = first * BASE_PAGE_BYTES;
+        // SAFETY: the window's pages were moved in just now and are the hand's alone; the transfer area of a running command is
+        // the hand's too; both are mapped and `page <= COMMAND_PAGES` bounds the range in both. The direction flag is clear, as
+        // the calling convention has it. (An instruction, not `memcpy`: the program may have one of its own.)
+        unsafe {
+            asm!(
+                "rep movsb",
+                inout("rcx") (page - first) * BASE_PAGE_BYTES => _,
+                inout("rsi") hand.start.window + at => _,
+                inout("rdi") transfer + at => _,
+                options(nostack, preserves_flags),
+            );
+        }
+    }
+}
+
+/// Gives the frames of the window's first `pages` pages back and leaves it empty for the next command.
+pub(crate) fn empty_window(hand: &Hand, pages: usize) {
+    if pages == 0 {
+        return;
+    }
+    // SAFETY: the window is ours, registered for write protection, and its contents have been copied out.
+    let emptied = unsafe {
+        userfault::discard_quietly(
+            hand.start.userfaultfd,
+            hand.start.window,
+            hand.start.window_bytes,
+            pages * BASE_PAGE_BYTES,
+        )
+    };
+    if let Err(errno) = emptied {
+        message::kill_self(&[
+            Piece::Text(b"the staging window cannot be emptied (error "),
+            Piece::errno(errno),
+            Piece::Text(b"); the program is ended"),
+        ]);
+    }
+}

@@ -1,0 +1,60 @@
+//! Fork handlers. Threads do not survive a fork, so the child starts a hand of its own before it runs on.
+//!
+//! They run in a child of a possibly threaded program: raw system calls only. A child that cannot be served is ended: it must never
+//! read zeros.
+
+use loam_hand::{BASE_PAGE_BYTES, call};
+
+use crate::connect::{self, Patience};
+use crate::join::{self, Reason};
+use crate::message;
+use crate::process;
+use crate::sys::{SignalsBlocked, map};
+
+/// Before the fork. Where the kernel does not tell the agent of forks, everything that the child could read must be at
+/// home by then: the child's missing pages would be zeros.
+pub(crate) extern "C" fn prepare() {
+    if process::is_under_loam() && !process::has_fork_events() {
+        let _blocked = SignalsBlocked::new();
+        let path = process::path();
+        let done = connect::call_agent(path.bytes(), call::FORK_PREPARE, 0, 0, Patience::WhileTheAgentLives);
+        if let Err(errno) = done {
+            message::exit_errno(b"the agent (loam run) cannot bring the memory home for a fork", errno);
+        }
+    }
+}
+
+/// After the fork, in the parent.
+pub(crate) extern "C" fn parent() {
+    if process::is_under_loam() && !process::has_fork_events() {
+        let _blocked = SignalsBlocked::new();
+        let path = process::path();
+        if let Err(errno) = connect::call_agent(path.bytes(), call::FORK_DONE, 0, 0, Patience::Limited) {
+            message::exit_errno(b"the agent (loam run) does not hear that a fork is over", errno);
+        }
+    }
+}
+
+/// After the fork, in the child.
+pub(crate) extern "C" fn child() {
+    if !process::is_under_loam() {
+        return;
+    }
+    let _blocked = SignalsBlocked::new();
+    if process::has_fork_events() {
+        knock(process::probe());
+    }
+    join::join(Reason::Forked);
+}
+
+/// Touches the probe page, which is missing and registered: the fault comes out of the userfaultfd that the kernel made for this
+/// child, with our thread id, and so tells the agent which of its descriptors is ours. Then empties the page again, for a child
+/// of this child.
+fn knock(probe: usize) {
+    assert_ne!(probe, 0, "a process under Loam has a probe page");
+    // SAFETY: the probe page is mapped for the life of the process, and only ever read.
+    unsafe {
+        core::ptr::read_volatile(probe as *const u8);
+        let _ = map::advise(probe, BASE_PAGE_BYTES, map::ADVICE_DONTNEED);
+    }
+}

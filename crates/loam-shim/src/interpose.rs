@@ -1,0 +1,74 @@
+//! Two functions of libc that the shim stands in for, to tell the agent of requests that clash with paging. Everything
+//! else passes straight through to the kernel.
+
+use core::ffi::{c_int, c_ulong, c_void};
+
+use loam_hand::call;
+
+use crate::connect::{self, Patience};
+use crate::start::errno_location;
+use crate::sys::{self, SignalsBlocked};
+use crate::{process, userfault};
+
+const MADV_WIPEONFORK: c_int = 18;
+
+/// Asks the agent to bring a range home and let it go for good. If it cannot, the program's own request gets the kernel's
+/// answer, as it would from a range that another pager holds.
+fn release(address: u64, bytes: u64) {
+    let _blocked = SignalsBlocked::new();
+    let path = process::path();
+    let _ = connect::call_agent(path.bytes(), call::RELEASE, address, bytes, Patience::Limited);
+}
+
+/// Start and length of the range at `argument`; `None` if it cannot be read, which the kernel will say as well.
+fn range_at(argument: usize) -> Option<(u64, u64)> {
+    let mut range = [0_u64; 2];
+    let local = [&raw mut range as usize, size_of_val(&range)];
+    let remote = [argument, size_of_val(&range)];
+    let arguments = [sys::getpid() as usize, local.as_ptr() as usize, 1, remote.as_ptr() as usize, 1, 0];
+    // SAFETY: writes at most 16 bytes to `range`; a bad remote address is an error, not a fault.
+    let read = unsafe { sys::call(sys::PROCESS_VM_READV, arguments) };
+    (read == Ok(size_of_val(&range))).then_some((range[0], range[1]))
+}
+
+/// libc's answer: -1 and `errno`.
+fn answer(result: sys::Result<usize>) -> c_int {
+    match result {
+        Ok(value) => value as c_int,
+        Err(errno) => {
+            // SAFETY: libc's own location for the calling thread, which is a thread of the program: the hand never comes here.
+            unsafe { *errno_location() = errno.0 };
+            -1
+        }
+    }
+}
+
+/// `ioctl(2)`.
+///
+/// # Safety
+/// As the system call.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_int {
+    // The kernel takes 32 bits of the request; callers with an `int` extend its sign.
+    if request as u32 as usize == userfault::REGISTER
+        && process::is_under_loam()
+        && let Some((start, bytes)) = range_at(argument)
+    {
+        release(start, bytes);
+    }
+    // SAFETY: the caller's promise.
+    answer(unsafe { sys::call(sys::IOCTL, [fd as usize, request as usize, argument, 0, 0, 0]) })
+}
+
+/// `madvise(2)`.
+///
+/// # Safety
+/// As the system call.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn madvise(address: *mut c_void, bytes: usize, advice: c_int) -> c_int {
+    if advice == MADV_WIPEONFORK && process::is_under_loam() {
+        release(address as u64, bytes as u64);
+    }
+    // SAFETY: the caller's promise.
+    answer(unsafe { sys::call(sys::MADVISE, [address as usize, bytes, advice as usize, 0, 0, 0]) })
+}

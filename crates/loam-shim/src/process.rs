@@ -1,0 +1,71 @@
+//! What the shim remembers of its process. Copied by a fork, as all private memory is.
+
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering::Relaxed};
+
+use crate::connect::PATH_BYTES_MAX;
+
+static PATH: [AtomicU8; PATH_BYTES_MAX] = [const { AtomicU8::new(0) }; PATH_BYTES_MAX];
+static PATH_BYTES: AtomicUsize = AtomicUsize::new(0);
+static UNDER_LOAM: AtomicBool = AtomicBool::new(false);
+static FORK_EVENTS: AtomicBool = AtomicBool::new(false);
+static PROBE: AtomicUsize = AtomicUsize::new(0);
+
+/// The agent's socket: a copy, so that no pointer into the environment is kept.
+pub(crate) struct Path {
+    bytes: [u8; PATH_BYTES_MAX],
+    used: usize,
+}
+
+impl Path {
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.used]
+    }
+}
+
+/// Remembers the agent's socket. False: too long to be one.
+pub(crate) fn set_path(path: &[u8]) -> bool {
+    if path.is_empty() || path.len() >= PATH_BYTES_MAX {
+        return false;
+    }
+    for (slot, byte) in PATH.iter().zip(path) {
+        slot.store(*byte, Relaxed);
+    }
+    PATH_BYTES.store(path.len(), Relaxed);
+    true
+}
+
+pub(crate) fn path() -> Path {
+    let mut path = Path { bytes: [0; PATH_BYTES_MAX], used: PATH_BYTES.load(Relaxed) };
+    for (byte, slot) in path.bytes.iter_mut().zip(&PATH) {
+        *byte = slot.load(Relaxed);
+    }
+    path
+}
+
+/// True while an agent serves this process.
+pub(crate) fn is_under_loam() -> bool {
+    UNDER_LOAM.load(Relaxed)
+}
+
+/// Called before the process has threads: by the constructor, or in a forked child.
+pub(crate) fn set_under_loam(under_loam: bool) {
+    UNDER_LOAM.store(under_loam, Relaxed);
+}
+
+/// True where the agent hears of forks from the kernel.
+pub(crate) fn has_fork_events() -> bool {
+    FORK_EVENTS.load(Relaxed)
+}
+
+pub(crate) fn set_fork_events(has: bool) {
+    FORK_EVENTS.store(has, Relaxed);
+}
+
+/// Address of the probe page; 0: none yet.
+pub(crate) fn probe() -> usize {
+    PROBE.load(Relaxed)
+}
+
+pub(crate) fn set_probe(address: usize) {
+    PROBE.store(address, Relaxed);
+}

@@ -1,0 +1,121 @@
+//! The constructor, and what the shim takes from libc.
+//!
+//! All of libc's symbols are weak and looked up through the global offset table, so that the object loads into programs
+//! of any libc. On glibc a constructor gets `main`'s arguments; elsewhere the environment is read from `environ`.
+
+use core::arch::asm;
+use core::ffi::{CStr, c_char, c_int};
+
+use crate::connect::PATH_BYTES_MAX;
+use crate::join::{self, Reason};
+use crate::message::{self, Piece};
+use crate::sys::SignalsBlocked;
+use crate::{fork, process};
+
+/// Address of a weak symbol; 0: this libc has none.
+macro_rules! weak {
+    ($symbol:literal) => {{
+        let address: usize;
+        // SAFETY: reads one entry of this object's global offset table.
+        unsafe {
+            asm!(
+                // In every object file that uses it, or the linker takes the strongest.
+                concat!(".weak ", $symbol),
+                concat!("mov {}, qword ptr [rip + ", $symbol, "@GOTPCREL]"),
+                out(reg) address,
+                options(nostack, preserves_flags, readonly),
+            );
+        }
+        address
+    }};
+}
+
+type Handler = extern "C" fn();
+
+/// Where the calling thread's `errno` is.
+pub(crate) fn errno_location() -> *mut c_int {
+    let address = weak!("__errno_location");
+    assert_ne!(address, 0, "every libc of Linux has __errno_location");
+    // SAFETY: that is its type in glibc and musl alike.
+    let location: extern "C" fn() -> *mut c_int = unsafe { core::mem::transmute(address) };
+    location()
+}
+
+/// Runs before the program's own constructors and `main`.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static CONSTRUCTOR: extern "C" fn(c_int, *const *const c_char, *const *const c_char) = construct;
+
+extern "C" fn construct(_: c_int, _: *const *const c_char, environment: *const *const c_char) {
+    // SAFETY: glibc passes the environment, a list of strings that ends with a null pointer.
+    let Some(path) = (unsafe { variable(if is_glibc() { environment } else { environ() }, b"LOAM_SOCKET=") })
+    else {
+        return;
+    };
+    if !process::set_path(path) {
+        message::exit(&[
+            Piece::Text(b"LOAM_SOCKET must be the path of the agent's socket, 1 to "),
+            Piece::Number(PATH_BYTES_MAX as u64 - 1),
+            Piece::Text(b" bytes; start the program by `loam run`"),
+        ]);
+    }
+    {
+        let _blocked = SignalsBlocked::new();
+        join::join(Reason::Started);
+    }
+    if process::is_under_loam() && !register_fork_handlers() {
+        message::exit(&[Piece::Text(b"this program's libc has no fork handlers; run it without Loam")]);
+    }
+}
+
+fn is_glibc() -> bool {
+    weak!("__register_atfork") != 0
+}
+
+fn environ() -> *const *const c_char {
+    let address = weak!("environ") as *const *const *const c_char;
+    if address.is_null() {
+        return core::ptr::null();
+    }
+    // SAFETY: libc's variable of that type.
+    unsafe { *address }
+}
+
+/// The value of the variable that `prefix` (name and `=`) names.
+///
+/// # Safety
+/// `environment` is null or a list of strings that ends with a null pointer, all of which stay as they are.
+unsafe fn variable(mut environment: *const *const c_char, prefix: &[u8]) -> Option<&'static [u8]> {
+    if environment.is_null() {
+        return None;
+    }
+    // SAFETY: the caller's promise; the walk ends at the null pointer.
+    unsafe {
+        while !(*environment).is_null() {
+            if let Some(value) = CStr::from_ptr(*environment).to_bytes().strip_prefix(prefix) {
+                return Some(value);
+            }
+            environment = environment.add(1);
+        }
+    }
+    None
+}
+
+/// Registered first of all, so that `prepare` runs last and `child` first.
+fn register_fork_handlers() -> bool {
+    let glibc = weak!("__register_atfork");
+    if glibc != 0 {
+        type Register = extern "C" fn(Handler, Handler, Handler, usize) -> c_int;
+        // SAFETY: glibc's own signature; pthread_atfork is a static function around it. The last argument names the object whose
+        // unloading takes the handlers back: this one, which is never unloaded (0: never).
+        let register: Register = unsafe { core::mem::transmute(glibc) };
+        return register(fork::prepare, fork::parent, fork::child, 0) == 0;
+    }
+    let other = weak!("pthread_atfork");
+    if other == 0 {
+        return false;
+    }
+    // SAFETY: the signature of POSIX.
+    let register: extern "C" fn(Handler, Handler, Handler) -> c_int = unsafe { core::mem::transmute(other) };
+    register(fork::prepare, fork::parent, fork::child) == 0
+}

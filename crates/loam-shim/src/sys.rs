@@ -1,0 +1,235 @@
+//! Raw system calls: no `errno`, no cancellation points, nothing of libc. Safe to call from the hand, in a forked child of a
+//! threaded program, and before libc is set up.
+
+use core::arch::asm;
+
+/// An error number of the kernel, positive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Errno(pub(crate) i32);
+
+impl Errno {
+    pub(crate) const ENOENT: Errno = Errno(2);
+    pub(crate) const ESRCH: Errno = Errno(3);
+    pub(crate) const EINTR: Errno = Errno(4);
+    pub(crate) const EAGAIN: Errno = Errno(11);
+    pub(crate) const ENOMEM: Errno = Errno(12);
+    pub(crate) const EBUSY: Errno = Errno(16);
+    pub(crate) const EEXIST: Errno = Errno(17);
+    pub(crate) const EINVAL: Errno = Errno(22);
+    pub(crate) const EPIPE: Errno = Errno(32);
+    pub(crate) const EPROTO: Errno = Errno(71);
+    pub(crate) const ECONNREFUSED: Errno = Errno(111);
+}
+
+pub(crate) type Result<T> = core::result::Result<T, Errno>;
+
+/// A descriptor number. Owned by nobody: the shim closes what it opened by hand, since its threads differ in their tables.
+pub(crate) type Fd = i32;
+
+pub(crate) const READ: usize = 0;
+pub(crate) const CLOSE: usize = 3;
+pub(crate) const POLL: usize = 7;
+pub(crate) const MMAP: usize = 9;
+pub(crate) const MUNMAP: usize = 11;
+pub(crate) const RT_SIGPROCMASK: usize = 14;
+pub(crate) const IOCTL: usize = 16;
+pub(crate) const WRITEV: usize = 20;
+pub(crate) const SCHED_YIELD: usize = 24;
+pub(crate) const MADVISE: usize = 28;
+pub(crate) const GETPID: usize = 39;
+pub(crate) const SOCKET: usize = 41;
+pub(crate) const CONNECT: usize = 42;
+pub(crate) const SENDTO: usize = 44;
+pub(crate) const RECVFROM: usize = 45;
+pub(crate) const SENDMSG: usize = 46;
+pub(crate) const RECVMSG: usize = 47;
+pub(crate) const SETSOCKOPT: usize = 54;
+pub(crate) const CLONE: usize = 56;
+pub(crate) const EXIT: usize = 60;
+pub(crate) const KILL: usize = 62;
+pub(crate) const FCNTL: usize = 72;
+pub(crate) const PRCTL: usize = 157;
+pub(crate) const GETTID: usize = 186;
+pub(crate) const CLOCK_GETTIME: usize = 228;
+pub(crate) const EXIT_GROUP: usize = 231;
+pub(crate) const OPENAT: usize = 257;
+pub(crate) const PROCESS_VM_READV: usize = 310;
+pub(crate) const USERFAULTFD: usize = 323;
+pub(crate) const PIDFD_OPEN: usize = 434;
+pub(crate) const CLOSE_RANGE: usize = 436;
+pub(crate) const PIDFD_GETFD: usize = 438;
+
+/// Makes a system call; the answer as the kernel gives it (errors are -4095 to -1).
+///
+/// # Safety
+/// As the call itself: pointers among the arguments must be good for what the kernel does with them.
+#[inline(always)]
+pub(crate) unsafe fn raw(number: usize, arguments: [usize; 6]) -> isize {
+    let answer: isize;
+    // SAFETY: the x86-64 system call convention; rcx and r11 are overwritten by the instruction. What the call does is
+    // the caller's promise.
+    unsafe {
+        asm!(
+            "syscall",
+            inlateout("rax") number as isize => answer,
+            in("rdi") arguments[0],
+            in("rsi") arguments[1],
+            in("rdx") arguments[2],
+            in("r10") arguments[3],
+            in("r8") arguments[4],
+            in("r9") arguments[5],
+            lateout("rcx") _,
+            lateout("r11") _,
+            options(nostack),
+        );
+    }
+    answer
+}
+
+/// As [`raw`], with the error told apart.
+///
+/// # Safety
+/// As [`raw`].
+#[inline(always)]
+pub(crate) unsafe fn call(number: usize, arguments: [usize; 6]) -> Result<usize> {
+    // SAFETY: the caller's promise.
+    let answer = unsafe { raw(number, arguments) };
+    if (-4095..0).contains(&answer) { Err(Errno(-answer as i32)) } else { Ok(answer as usize) }
+}
+
+/// A system call that touches no memory of the program and cannot end anything of it.
+#[inline(always)]
+fn plain(number: usize, a: usize, b: usize, c: usize) -> Result<usize> {
+    // SAFETY: only calls with plain numbers as arguments come here (private, see below).
+    unsafe { call(number, [a, b, c, 0, 0, 0]) }
+}
+
+pub(crate) fn close(fd: Fd) {
+    // A descriptor is gone after close whatever it answers.
+    let _ = plain(CLOSE, fd as usize, 0, 0);
+}
+
+pub(crate) fn close_range(first: u32, last: u32) -> Result<()> {
+    plain(CLOSE_RANGE, first as usize, last as usize, 0).map(drop)
+}
+
+pub(crate) fn getpid() -> u32 {
+    plain(GETPID, 0, 0, 0).map_or(0, |pid| pid as u32)
+}
+
+pub(crate) fn gettid() -> u32 {
+    plain(GETTID, 0, 0, 0).map_or(0, |tid| tid as u32)
+}
+
+pub(crate) fn sched_yield() {
+    let _ = plain(SCHED_YIELD, 0, 0, 0);
+}
+
+pub(crate) fn socket(domain: usize, kind: usize) -> Result<Fd> {
+    plain(SOCKET, domain, kind, 0).map(|fd| fd as Fd)
+}
+
+pub(crate) fn duplicate_from(fd: Fd, least: Fd) -> Result<Fd> {
+    const F_DUPFD_CLOEXEC: usize = 1030;
+    plain(FCNTL, fd as usize, F_DUPFD_CLOEXEC, least as usize).map(|fd| fd as Fd)
+}
+
+pub(crate) fn userfaultfd(flags: usize) -> Result<Fd> {
+    plain(USERFAULTFD, flags, 0, 0).map(|fd| fd as Fd)
+}
+
+/// Monotonic time.
+pub(crate) fn now_ns() -> u64 {
+    const CLOCK_MONOTONIC: usize = 1;
+    let mut time = [0_u64; 2];
+    // SAFETY: the kernel writes two 64-bit words, which is what `time` is.
+    let answer = unsafe { call(CLOCK_GETTIME, [CLOCK_MONOTONIC, &raw mut time as usize, 0, 0, 0, 0]) };
+    assert!(answer.is_ok(), "the monotonic clock cannot be read");
+    time[0] * 1_000_000_000 + time[1]
+}
+
+pub(crate) fn exit_group(status: u32) -> ! {
+    loop {
+        let _ = plain(EXIT_GROUP, status as usize, 0, 0);
+    }
+}
+
+/// Ends the calling thread only. For the hand: no destructor of libc runs.
+pub(crate) fn exit_thread() -> ! {
+    loop {
+        let _ = plain(EXIT, 0, 0, 0);
+    }
+}
+
+pub(crate) fn kill(pid: u32, signal: u32) -> Result<()> {
+    plain(KILL, pid as usize, signal as usize, 0).map(drop)
+}
+
+pub(crate) mod map {
+    //! Mappings.
+    use super::{Fd, MADVISE, MMAP, MUNMAP, Result, call};
+
+    pub(crate) const PROTECTION_NONE: usize = 0;
+    pub(crate) const PROTECTION_READ_WRITE: usize = 3;
+    pub(crate) const SHARED: usize = 0x01;
+    pub(crate) const PRIVATE: usize = 0x02;
+    pub(crate) const FIXED: usize = 0x10;
+    pub(crate) const ANONYMOUS: usize = 0x20;
+    pub(crate) const NORESERVE: usize = 0x4000;
+
+    pub(crate) const ADVICE_DONTNEED: usize = 4;
+    pub(crate) const ADVICE_DONTFORK: usize = 10;
+    pub(crate) const ADVICE_NOHUGEPAGE: usize = 15;
+    pub(crate) const ADVICE_DONTDUMP: usize = 16;
+
+    /// # Safety
+    /// With [`FIXED`], what was at the address must be the caller's own.
+    pub(crate) unsafe fn map(
+        address: usize,
+        bytes: usize,
+        protection: usize,
+        flags: usize,
+        fd: Fd,
+    ) -> Result<usize> {
+        // SAFETY: without FIXED the kernel picks a free place; with it, the caller's promise.
+        unsafe { call(MMAP, [address, bytes, protection, flags, fd as usize, 0]) }
+    }
+
+    /// # Safety
+    /// The range must be the caller's own, and unused from here on.
+    pub(crate) unsafe fn unmap(address: usize, bytes: usize) {
+        // SAFETY: the caller's promise.
+        let _ = unsafe { call(MUNMAP, [address, bytes, 0, 0, 0, 0]) };
+    }
+
+    /// # Safety
+    /// The caller must be entitled to what the advice does to the range's contents.
+    pub(crate) unsafe fn advise(address: usize, bytes: usize, advice: usize) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { call(MADVISE, [address, bytes, advice, 0, 0, 0]) }.map(drop)
+    }
+}
+
+/// Every signal blocked while this lives; the old mask comes back when it is dropped.
+pub(crate) struct SignalsBlocked {
+    old: u64,
+}
+
+impl SignalsBlocked {
+    pub(crate) fn new() -> SignalsBlocked {
+        let all = u64::MAX;
+        let mut old = 0_u64;
+        // SAFETY: two words of the size named in the last argument.
+        let answer =
+            unsafe { call(RT_SIGPROCMASK, [2, &raw const all as usize, &raw mut old as usize, 8, 0, 0]) };
+        assert!(answer.is_ok(), "signals cannot be blocked");
+        SignalsBlocked { old }
+    }
+}
+
+impl Drop for SignalsBlocked {
+    fn drop(&mut self) {
+        // SAFETY: as above.
+        let _ = unsafe { call(RT_SIGPROCMASK, [2, &raw const self.old as usize, 0, 8, 0, 0]) };
+    }
+}

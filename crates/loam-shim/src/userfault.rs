@@ -1,0 +1,93 @@
+//! The userfaultfd requests that must come from inside the program. Registering for the first time and answering faults
+//! is the agent's.
+
+use crate::sys::{self, Errno, Fd, Result};
+
+const O_CLOEXEC: usize = 0o2000000;
+const O_NONBLOCK: usize = 0o4000;
+const IOC_NEW: usize = 0xaa00;
+const MOVE: usize = 0xc028_aa05;
+const UNREGISTER: usize = 0x8010_aa01;
+/// `UFFDIO_REGISTER`, also as a program asks for it.
+pub(crate) const REGISTER: usize = 0xc020_aa00;
+const REGISTER_MODE_WRITE_PROTECT: u64 = 2;
+
+/// Makes a userfaultfd for this address space: from `/dev/userfaultfd` if the agent could open it, else by the system
+/// call, which needs a privilege (faults inside system calls must be served too).
+pub(crate) fn open(device: Option<Fd>) -> Result<Fd> {
+    let Some(device) = device else {
+        return sys::userfaultfd(O_CLOEXEC | O_NONBLOCK);
+    };
+    let arguments = [device as usize, IOC_NEW, O_CLOEXEC | O_NONBLOCK, 0, 0, 0];
+    // SAFETY: plain numbers; makes a descriptor.
+    unsafe { sys::call(sys::IOCTL, arguments) }.map(|fd| fd as Fd)
+}
+
+/// How one `UFFDIO_MOVE` ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Moved {
+    /// That many bytes, from the start. Fewer than asked: ask again for the rest to learn why.
+    Bytes(usize),
+    /// Nothing moved.
+    Nothing(Errno),
+}
+
+/// Moves the pages of `[source, source + bytes)` to `destination`.
+///
+/// # Safety
+/// The destination must be the caller's own, empty and registered with `userfaultfd`. The program must be prepared to
+/// have the source's pages missing: the agent serves them from what it gets.
+pub(crate) unsafe fn move_pages(userfaultfd: Fd, destination: usize, source: usize, bytes: usize) -> Moved {
+    #[repr(C)]
+    struct Request {
+        destination: u64,
+        source: u64,
+        bytes: u64,
+        mode: u64,
+        moved: i64,
+    }
+    let mut request = Request {
+        destination: destination as u64,
+        source: source as u64,
+        bytes: bytes as u64,
+        mode: 0,
+        moved: 0,
+    };
+    // SAFETY: the request lives; what it does to memory is the caller's promise.
+    let answer =
+        unsafe { sys::call(sys::IOCTL, [userfaultfd as usize, MOVE, &raw mut request as usize, 0, 0, 0]) };
+    match answer {
+        Ok(_) => Moved::Bytes(bytes),
+        // A part was moved: the kernel says EAGAIN, and how much. It says EAGAIN with nothing moved while an event of
+        // this descriptor is unread.
+        Err(Errno::EAGAIN) if request.moved > 0 => {
+            let moved = request.moved as usize;
+            assert!(moved < bytes && moved.is_multiple_of(4096), "a part of the pages was moved");
+            Moved::Bytes(moved)
+        }
+        Err(errno) => Moved::Nothing(errno),
+    }
+}
+
+/// Discards a registered range of the shim's own without an event: the range is taken out of the userfaultfd for the
+/// moment. With an event, the caller would wait until the agent has read it: a wake-up per command, and for ever if the
+/// agent dies just then.
+///
+/// # Safety
+/// The range must be the caller's own, registered for write protection, its contents not needed any more.
+pub(crate) unsafe fn discard_quietly(
+    userfaultfd: Fd,
+    address: usize,
+    mapping_bytes: usize,
+    bytes: usize,
+) -> Result<()> {
+    let mut range = [address as u64, mapping_bytes as u64];
+    let mut register = [address as u64, mapping_bytes as u64, REGISTER_MODE_WRITE_PROTECT, 0];
+    // SAFETY: both structures have the kernel's layout (words) and live; the range is the caller's.
+    unsafe {
+        sys::call(sys::IOCTL, [userfaultfd as usize, UNREGISTER, range.as_mut_ptr() as usize, 0, 0, 0])?;
+        sys::map::advise(address, bytes, sys::map::ADVICE_DONTNEED)?;
+        sys::call(sys::IOCTL, [userfaultfd as usize, REGISTER, register.as_mut_ptr() as usize, 0, 0, 0])?;
+    }
+    Ok(())
+}

@@ -1,0 +1,379 @@
+//! The shim against the kernel that it runs on, with a small agent: each test is a behaviour that Loam stands on.
+//! They need userfaultfd, `UFFDIO_MOVE` and fork events (Linux 6.8, root or `CAP_SYS_PTRACE`).
+#![allow(unreachable_pub)]
+
+mod mini;
+
+use std::io::Read;
+use std::os::unix::process::ExitStatusExt;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::{Duration, Instant};
+
+use loam_hand::result::{BUSY, CANCELLED, DENIED, HOLE, MOVED};
+use loam_hand::{call, kind, state, status};
+use mini::{Mini, PAGE, Victim, kernel};
+
+fn count(results: &[u8], what: u8) -> usize {
+    results.iter().filter(|result| **result == what).count()
+}
+
+/// How many descriptors the victim has without the shim (the tests' own parents may leave some open).
+fn descriptors_without_shim() -> i64 {
+    let output = std::process::Command::new(mini::victim_program())
+        .stdin(std::process::Stdio::null())
+        .output()
+        .unwrap();
+    String::from_utf8(output.stdout).unwrap().trim_end().strip_prefix("hello ").unwrap().parse().unwrap()
+}
+
+fn stderr(victim: &mut Victim) -> String {
+    let mut text = String::new();
+    victim.child.stderr.take().unwrap().read_to_string(&mut text).unwrap();
+    text
+}
+
+#[test]
+fn pages_leave_and_come_back_with_their_contents() {
+    let mut mini = Mini::new(true);
+    let (victim, open) = mini.start_and_greet();
+    assert_eq!(open, descriptors_without_shim(), "the program sees no descriptor of the shim");
+    let area = mini.fill(&victim, 1024);
+    for block in 0..4 {
+        let results = mini.evict(0, &[(area + block * 256 * PAGE, 256)]);
+        assert_eq!(count(&results, MOVED), 256);
+    }
+    assert_eq!(mini.processes[0].pages.len(), 1024);
+    assert_eq!(mini.ask(&victim, "check", "check"), -1);
+    assert_eq!(mini.processes[0].faults, 1024, "every page came back by a fault");
+    assert_eq!(mini.processes[0].window_removals, 0, "emptying the window raises no event");
+}
+
+#[test]
+fn single_pages_holes_and_spans_over_the_end_of_a_mapping() {
+    let mut mini = Mini::new(true);
+    let (victim, _) = mini.start_and_greet();
+    let area = mini.fill(&victim, 64);
+    mini.ask(&victim, "dontneed 10 5", "dontneed");
+    let results = mini.evict(0, &[(area + 8 * PAGE, 10), (area + 2 * PAGE, 1), (area + 4 * PAGE, 1)]);
+    assert_eq!(results, [MOVED, MOVED, HOLE, HOLE, HOLE, HOLE, HOLE, MOVED, MOVED, MOVED, MOVED, MOVED]);
+    mini.ask(&victim, "protect 32 16", "protect");
+    let results = mini.evict(0, &[(area + 30 * PAGE, 20)]);
+    let wanted: Vec<u8> =
+        (30..50).map(|page| if (32..48).contains(&page) { DENIED } else { MOVED }).collect();
+    assert_eq!(results, wanted);
+    let results = mini.evict(0, &[(PAGE * 16, 4)]);
+    assert_eq!(results, [HOLE; 4], "no mapping there at all");
+}
+
+#[test]
+fn a_command_of_an_old_epoch_is_void_and_a_cancelled_one_passed_over() {
+    let mut mini = Mini::new(true);
+    let (victim, _) = mini.start_and_greet();
+    let area = mini.fill(&victim, 16);
+    let old = mini.processes[0].control().epoch.fetch_add(1, SeqCst);
+    let number = mini.post_command(0, kind::EVICT, old, &[(area, 8, 0), (area + 8 * PAGE, 8, 0)]);
+    mini.wait_done(0, number);
+    assert_eq!(mini.collect(0, number), [CANCELLED; 16]);
+
+    // With the gate held the hand cannot finish the first, so the second can be taken back.
+    let control = mini.processes[0].control();
+    while !control.gate.try_lock() {}
+    let first = mini.post(0, &[(area, 1)]);
+    let second = mini.post(0, &[(area + PAGE, 1)]);
+    let command = &control.commands[second as usize % loam_hand::RING_COMMANDS];
+    assert!(command.state.compare_exchange(state::POSTED, state::CANCELLED, SeqCst, SeqCst).is_ok());
+    control.gate.unlock();
+    mini.wait_done(0, first);
+    assert_eq!(mini.collect(0, first), [MOVED]);
+    mini.until("the hand to pass", |_| (control.finished.load(SeqCst) > second).then_some(()));
+    assert_eq!(command.state.load(SeqCst), state::CANCELLED);
+    command.state.store(state::FREE, SeqCst);
+    assert_eq!(mini.ask(&victim, "check", "check"), -1);
+}
+
+#[test]
+fn while_an_event_is_unread_nothing_moves_and_then_the_command_is_void() {
+    let mut mini = Mini::new(true);
+    let (victim, _) = mini.start_and_greet();
+    let area = mini.fill(&victim, 64);
+    mini.evict(0, &[(area, 8)]);
+    // The victim waits in madvise until its event is read.
+    mini.tell(&victim, "dontneed 0 4");
+    let began = Instant::now();
+    while !kernel::is_readable(&mini.processes[0].userfaultfd) {
+        assert!(began.elapsed() < Duration::from_secs(5));
+    }
+    let number = mini.post(0, &[(area + 32 * PAGE, 32)]);
+    std::thread::sleep(Duration::from_millis(50));
+    let control = mini.processes[0].control();
+    let command = &control.commands[number as usize % loam_hand::RING_COMMANDS];
+    assert_eq!(command.state.load(SeqCst), state::RUNNING, "the kernel refuses MOVE, the hand tries on");
+    mini.wait_done(0, number);
+    assert_eq!(mini.collect(0, number), [CANCELLED; 32]);
+    mini.answer(&victim, "dontneed");
+    assert_eq!(mini.processes[0].pages.len(), 4, "what was discarded is not kept");
+    assert_eq!(mini.ask(&victim, "check", "check"), 0, "page 0 reads as zeros, as the program asked");
+}
+
+#[test]
+fn forked_children_and_grandchildren_are_served_and_evicted_from() {
+    let mut mini = Mini::new(true);
+    let (victim, _) = mini.start_and_greet();
+    let area = mini.fill(&victim, 512);
+    for round in 0..3 {
+        mini.evict(0, &[(area, 200)]);
+        let before = mini.processes.len();
+        assert_eq!(mini.ask(&victim, "fork 2", "status"), 0, "round {round}");
+        let children = &mini.processes[before..];
+        assert_eq!(children.len(), 3);
+        assert!(children.iter().all(|child| child.joined.is_some()));
+        assert_eq!(mini.ask(&victim, "check", "check"), -1);
+    }
+    // A child that lives: what it shares is busy, what is its own leaves.
+    let pid = mini.ask(&victim, "hold", "pid");
+    let child = mini.processes.len() - 1;
+    mini.until("the child to join", |mini| mini.processes[child].joined.is_some().then_some(()));
+    assert_eq!(i64::from(mini.processes[child].joined.as_ref().unwrap().pid), pid);
+    assert_eq!(mini.evict(0, &[(area, 64)]), [BUSY; 64]);
+    assert_eq!(mini.evict(child, &[(area, 64)]), [BUSY; 64]);
+    mini.ask(&victim, "refill", "refilled");
+    let results = mini.evict(0, &[(area, 64)]);
+    assert_eq!(count(&results, MOVED), 64, "written since, so no longer shared");
+    mini.ask(&victim, &format!("reap {pid}"), "reaped");
+    assert_eq!(mini.ask(&victim, "check", "check"), -1);
+}
+
+#[test]
+fn without_fork_events_the_agent_is_asked_before_a_fork() {
+    let mut mini = Mini::new(false);
+    let (victim, _) = mini.start_and_greet();
+    let area = mini.fill(&victim, 256);
+    assert_eq!(count(&mini.evict(0, &[(area, 256)]), MOVED), 256);
+    assert_eq!(mini.ask(&victim, "fork 0", "status"), 0);
+    let asked: Vec<u32> = mini.calls.iter().map(|(what, _, _)| *what).collect();
+    assert_eq!(asked, [call::FORK_PREPARE, call::FORK_DONE]);
+    assert_eq!(mini.processes.len(), 2, "the child joined with a userfaultfd of its own");
+    assert_eq!(mini.ask(&victim, "check", "check"), -1);
+}
+
+#[test]
+fn an_ordinary_users_program_by_the_device_that_the_agent_opened() {
+    let mut mini = Mini::new(true);
+    let victim = mini.start_as_nobody();
+    let area = mini.fill(&victim, 128);
+    assert_eq!(count(&mini.evict(0, &[(area, 128)]), MOVED), 128);
+    assert_eq!(mini.ask(&victim, "fork 1", "status"), 0);
+    assert_eq!(mini.processes.len(), 3);
+    assert_eq!(mini.ask(&victim, "check", "check"), -1);
+}
+
+#[test]
+fn close_range_and_errno_of_the_program_are_its_own() {
+    let mut mini = Mini::new(true);
+    let (victim, _) = mini.start_and_greet();
+    let area = mini.fill(&victim, 64);
+    assert_eq!(mini.ask(&victim, "closefds", "closed"), 0);
+    assert_eq!(mini.ask(&victim, "errno", "errno"), 0);
+    assert_eq!(count(&mini.evict(0, &[(area, 64)]), MOVED), 64);
+    assert_eq!(count(&mini.evict(0, &[(area, 8)]), HOLE), 8);
+    mini.tell(&victim, "");
+    assert_eq!(mini.answer(&victim, "errno"), 77);
+    assert_eq!(mini.ask(&victim, "check", "check"), -1);
+    assert_eq!(mini.ask(&victim, "badioctl", "badioctl"), i64::from(libc::EBADF));
+}
+
+#[test]
+fn the_agent_hears_of_clashing_requests_first() {
+    let mut mini = Mini::new(true);
+    let (victim, _) = mini.start_and_greet();
+    let area = mini.fill(&victim, 64);
+    mini.evict(0, &[(area, 64)]);
+    assert_eq!(mini.ask(&victim, "register 0 16", "registered"), 0);
+    assert_eq!(mini.ask(&victim, "wipe 16 16", "wipe"), 0);
+    let wanted = [(call::RELEASE, area, 16 * PAGE), (call::RELEASE, area + 16 * PAGE, 16 * PAGE)];
+    assert_eq!(mini.calls, wanted);
+    assert_eq!(mini.ask(&victim, "check", "check"), -1);
+}
+
+#[test]
+fn two_threads_write_while_everything_is_evicted_again_and_again() {
+    let mut mini = Mini::new(true);
+    let (victim, _) = mini.start_and_greet();
+    let area = mini.fill(&victim, 512);
+    mini.tell(&victim, "churn 1500");
+    let began = Instant::now();
+    let mut moved = 0;
+    let mut random = 1_u64;
+    while began.elapsed() < Duration::from_millis(1400) {
+        random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        let first = (random >> 33) % 500;
+        let pages = ((random >> 20) % 12 + 1) as u32;
+        moved += count(&mini.evict(0, &[(area + first * PAGE, pages)]), MOVED);
+        for _ in 0..20 {
+            mini.pump();
+        }
+    }
+    assert_eq!(mini.answer(&victim, "churned"), 0, "no word was ever another than written");
+    assert!(moved > 500, "{moved} pages were evicted under the writers");
+    assert_eq!(mini.ask(&victim, "check", "check"), -1);
+}
+
+#[test]
+fn the_agents_death_ends_the_program_with_a_line() {
+    // Asleep at the time of death; then waiting for a page that is away; then with the hand at a command that cannot finish.
+    for case in 0..3 {
+        let mut mini = Mini::new(true);
+        let (mut victim, _) = mini.start_and_greet();
+        let area = mini.fill(&victim, 64);
+        mini.evict(0, &[(area, 64)]);
+        match case {
+            0 => _ = mini.ask(&victim, "spin", "spinning"),
+            1 => mini.tell(&victim, "check"),
+            _ => {
+                let control = mini.processes[0].control();
+                while !control.gate.try_lock() {}
+                mini.post(0, &[(area, 64)]);
+            }
+        }
+        std::thread::sleep(Duration::from_millis(20));
+        let died = Instant::now();
+        mini.die();
+        let status = loop {
+            if let Some(status) = victim.child.try_wait().unwrap() {
+                break status;
+            }
+            assert!(died.elapsed() < Duration::from_secs(5), "case {case}: the program lives on");
+            std::thread::sleep(Duration::from_millis(1));
+        };
+        let took = died.elapsed();
+        assert_eq!(status.signal(), Some(libc::SIGKILL), "case {case}");
+        assert!(took < Duration::from_millis(900), "case {case}: {took:?}");
+        let text = stderr(&mut victim);
+        assert_eq!(text.lines().count(), 1, "case {case}: {text:?}");
+        assert!(text.starts_with("loam: the agent (loam run) has died; loam-victim is ended"), "{text}");
+    }
+}
+
+#[test]
+fn exec_exit_abort_and_a_leaving_main_thread() {
+    let mut mini = Mini::new(true);
+    let (mut victim, _) = mini.start_and_greet();
+    let area = mini.fill(&victim, 32);
+    mini.evict(0, &[(area, 32)]);
+    assert_eq!(
+        mini.ask(&victim, "exec", "hello"),
+        descriptors_without_shim(),
+        "the image after exec has joined anew"
+    );
+    assert_eq!(mini.processes.len(), 2);
+    drop(victim.child.stdin.take());
+    assert_eq!(victim.child.wait().unwrap().code(), Some(42));
+
+    let mut mini = Mini::new(true);
+    let (mut victim, _) = mini.start_and_greet();
+    mini.tell(&victim, "abort");
+    assert_eq!(victim.child.wait().unwrap().signal(), Some(libc::SIGABRT));
+
+    let mut mini = Mini::new(true);
+    let (mut victim, _) = mini.start_and_greet();
+    mini.tell(&victim, "leave");
+    assert_eq!(
+        victim.child.wait().unwrap().code(),
+        Some(0),
+        "libc's last thread ends the process, hand or not"
+    );
+}
+
+#[test]
+fn a_refused_or_absent_agent() {
+    let mut mini = Mini::new(true);
+    mini.welcome_status = status::RUN_WITHOUT;
+    let (victim, open) = mini.start_and_greet();
+    assert_eq!(open, descriptors_without_shim());
+    assert_eq!(mini.ask(&victim, "fork 0", "status"), 0);
+    assert!(mini.processes.is_empty());
+
+    let mut mini = Mini::new(true);
+    mini.welcome_status = status::EXIT;
+    let mut victim = mini.start();
+    let status = mini.until("the program's end", |_| victim.child.try_wait().unwrap());
+    assert_eq!(status.code(), Some(125));
+
+    let mut mini = Mini::new(true);
+    mini.die();
+    let (mut victim, open) = mini.start_and_greet();
+    assert_eq!(open, descriptors_without_shim());
+    drop(victim.child.stdin.take());
+    assert_eq!(victim.child.wait().unwrap().code(), Some(42));
+    assert_eq!(stderr(&mut victim), "");
+}
+
+#[test]
+fn advice_and_the_hands_end() {
+    let mut mini = Mini::new(true);
+    let (victim, _) = mini.start_and_greet();
+    let area = mini.fill(&victim, 16);
+    let spans = [(area, 16, libc::MADV_NOHUGEPAGE as u32), (PAGE * 16, 1, libc::MADV_NOHUGEPAGE as u32)];
+    let number = mini.post_command(0, kind::ADVISE_CHECKED, 0, &spans);
+    mini.wait_done(0, number);
+    let control = mini.processes[0].control();
+    assert_eq!(control.commands[number as usize].outcome.load(SeqCst), libc::ENOMEM as u32);
+    mini.collect(0, number);
+    let pid = mini.processes[0].joined.as_ref().unwrap().pid;
+    let hand = control.hand_tid.load(SeqCst);
+    let task = format!("/proc/{pid}/task/{hand}");
+    assert_eq!(std::fs::read_to_string(format!("{task}/comm")).unwrap(), "loam-hand\n");
+    assert_eq!(std::fs::read_dir(format!("{task}/fd")).unwrap().count(), 2, "socket and userfaultfd");
+    mini.post_command(0, kind::EXIT, 0, &[]);
+    mini.until("the hand's end", |_| (!std::path::Path::new(&task).exists()).then_some(()));
+    assert_eq!(mini.ask(&victim, "check", "check"), -1);
+}
+
+#[test]
+fn the_hand_is_a_thread_all_the_same() {
+    // What a process with one thread may do and one with two may not; a program that makes itself a user namespace is
+    // refused under Loam. If this changes, the list of limits in the documentation does too.
+    let mut mini = Mini::new(true);
+    let (victim, _) = mini.start_and_greet();
+    assert_eq!(mini.ask(&victim, "unshare", "unshare"), i64::from(libc::EINVAL));
+}
+
+/// Not a check but a measurement: `cargo test --release -p loam-shim -- --ignored --nocapture cost`.
+#[test]
+#[ignore = "prints figures"]
+fn cost_of_a_round_trip() {
+    for cores in [2, 1] {
+        let mut mini = Mini::new(true);
+        let (victim, _) = mini.start_and_greet();
+        let area = mini.fill(&victim, 256);
+        kernel::pin(0, 0);
+        kernel::pin(mini.processes[0].control().hand_tid.load(SeqCst), cores - 1);
+        kernel::pin(victim.child.id(), cores - 1);
+        for (pages, sleeps) in [(1, false), (16, false), (256, false), (1, true), (256, true)] {
+            let (mut done_us, mut emptied_us) = (Vec::new(), Vec::new());
+            for _ in 0..200 {
+                let control = mini.processes[0].control();
+                while sleeps && control.hand_sleeps.load(SeqCst) == 0 {}
+                let began = Instant::now();
+                let number = mini.post(0, &[(area, pages)]);
+                mini.wait_done(0, number);
+                done_us.push(began.elapsed().as_secs_f64() * 1e6);
+                while control.finished.load(SeqCst) == number {
+                    mini.read_events(0);
+                }
+                emptied_us.push(began.elapsed().as_secs_f64() * 1e6);
+                assert_eq!(count(&mini.collect(0, number), MOVED), pages as usize);
+                let process = &mut mini.processes[0];
+                for (address, page) in std::mem::take(&mut process.pages) {
+                    kernel::copy(&process.userfaultfd, address, &page).unwrap();
+                }
+            }
+            done_us.sort_by(f64::total_cmp);
+            emptied_us.sort_by(f64::total_cmp);
+            println!(
+                "{cores} cores, hand asleep {sleeps}, {pages} pages: done p50 {:.1} us, p90 {:.1} us, window empty p50 {:.1} us",
+                done_us[100], done_us[180], emptied_us[100]
+            );
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! The blocking side: the handshake, and a small client for tools and tests. The agent uses the handshake and
+//! then goes on without blocking.
+
+use crate::{BorrowerEntry, Decoded, Frame, PageRef, StatusFigures, WelcomeBody, WireError, decode, encode};
+use std::io::{self, IoSlice, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+/// Why talking to a lender failed.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// No connection.
+    #[error("cannot reach the lender {addr}: {why}; is `loam lend` running there?")]
+    Connect {
+        /// Whom.
+        addr: SocketAddr,
+        /// The system's answer.
+        why: io::Error,
+    },
+    /// The connection broke or was too slow.
+    #[error("lost the lender: {0}")]
+    Io(#[from] io::Error),
+    /// The other end does not speak our protocol.
+    #[error("the lender's answer cannot be used: {0}")]
+    Wire(#[from] WireError),
+    /// The lender refused; its own words.
+    #[error("the lender refused: {text}")]
+    Refused {
+        /// One of [`crate::error_code`].
+        code: u16,
+        /// The lender's text.
+        text: String,
+    },
+    /// A frame that is no answer to what was asked.
+    #[error("the lender answered something else than was asked: use the same version of Loam on both")]
+    Unexpected,
+}
+
+/// Reads exactly one frame into `buffer` (and nothing behind it), and decodes it.
+fn read_frame<'a>(mut from: impl Read, buffer: &'a mut Vec<u8>) -> Result<Frame<'a>, ClientError> {
+    buffer.clear();
+    while let Decoded::NeedMore { bytes_total } = decode(buffer)? {
+        let had = buffer.len();
+        assert!(bytes_total > had, "the decoder asks for what it has");
+        buffer.resize(bytes_total, 0);
+        from.read_exact(&mut buffer[had..])?;
+    }
+    match decode(buffer)? {
+        Decoded::Whole { frame: Frame::Error { code, text }, .. } => {
+            Err(ClientError::Refused { code, text: text.to_owned() })
+        }
+        Decoded::Whole { frame, .. } => Ok(frame),
+        Decoded::NeedMore { .. } => unreachable!("it was whole"),
+    }
+}
+
+/// Says hello on a blocking socket and waits for the welcome, each read and write at most `timeout`. Takes not a byte more
+/// than the welcome off the socket, which may be made nonblocking afterwards; its timeouts are lifted.
+///
+/// # Errors
+/// [`ClientError`], among them the lender's refusal in its own words.
+pub fn handshake(
+    stream: &TcpStream,
+    space: u64,
+    name: &str,
+    timeout: Duration,
+) -> Result<WelcomeBody, ClientError> {
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(timeout))?;
+    stream.set_write_timeout(Some(timeout))?;
+    let mut out = Vec::new();
+    encode::hello(&mut out, space, name);
+    let mut socket = stream;
+    socket.write_all(&out)?;
+    let welcome = match read_frame(socket, &mut out)? {
+        Frame::Welcome(welcome) => *welcome,
+        _ => return Err(ClientError::Unexpected),
+    };
+    stream.set_read_timeout(None)?;
+    stream.set_write_timeout(None)?;
+    Ok(welcome)
+}
+
+/// Connects and shakes hands.
+///
+/// # Errors
+/// As [`handshake`], and [`ClientError::Connect`].
+pub fn connect(
+    addr: SocketAddr,
+    space: u64,
+    name: &str,
+    timeout: Duration,
+) -> Result<(TcpStream, WelcomeBody), ClientError> {
+    let stream =
+        TcpStream::connect_timeout(&addr, timeout).map_err(|why| ClientError::Connect { addr, why })?;
+    let welcome = handshake(&stream, space, name, timeout)?;
+    Ok((stream, welcome))
+}
+
+/// A lender's status, owned.
+#[derive(Clone, Debug)]
+pub struct Status {
+    /// Its figures.
+    pub figures: StatusFigures,
+    /// Its borrowers, or the first few.
+    pub borrowers: Vec<BorrowerEntry>,
+}
+
+/// One connection that waits for each answer.
+#[derive(Debug)]
+pub struct Client {
+    stream: TcpStream,
+    welcome: WelcomeBody,
+    buffer: Vec<u8>,
+    out: Vec<u8>,
+    request_last: u64,
+}
+
+impl Client {
+    /// Connects and shakes hands; `timeout` then holds for each read and write. `space` 0 for tools.
+    ///
+    /// # Errors
+    /// As [`connect`].
+    pub fn connect(addr: SocketAddr, space: u64, name: &str, timeout: Duration) -> Result<Self, ClientError> {
+        let (stream, welcome) = connect(addr, space, name, timeout)?;
+        stream.set_read_timeout(Some(timeout))?;
+        stream.set_write_timeout(Some(timeout))?;
+        Ok(Self { stream, welcome, buffer: Vec::new(), out: Vec::new(), request_last: 0 })
+    }
+
+    /// What the lender said of itself.
+    pub fn welcome(&self) -> &WelcomeBody {
+        &self.welcome
+    }
+
+    /// The socket, for what this client does not do itself.
+    pub fn stream(&self) -> &TcpStream {
+        &self.stream
+    }
+
+    /// A request id that was not used on this connection.
+    pub fn next_request(&mut self) -> u64 {
+        self.request_last += 1;
+        self.request_last
+    }
+
+    /// Sends one frame as `build` appends it, and `payload` behind it.
+    ///
+    /// # Errors
+    /// [`ClientError::Io`].
+    pub fn send(&mut self, payload: &[u8], build: impl FnOnce(&mut Vec<u8>)) -> Result<(), ClientError> {
+        self.out.clear();
+        build(&mut self.out);
+        let mut slices = [IoSlice::new(&self.out), IoSlice::new(payload)];
+        let mut rest = &mut slices[..];
+        while rest.iter().any(|slice| !slice.is_empty()) {
+            match self.stream.write_vectored(rest) {
+                Ok(0) => return Err(io::Error::from(io::ErrorKind::WriteZero).into()),
+                Ok(bytes) => IoSlice::advance_slices(&mut rest, bytes),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for one frame. An error frame comes out as [`ClientError::Refused`].
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn receive(&mut self) -> Result<Frame<'_>, ClientError> {
+        read_frame(&self.stream, &mut self.buffer)
+    }
+
+    /// The lender's figures.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn status(&mut self) -> Result<Status, ClientError> {
+        let asked = self.next_request();
+        self.send(&[], |out| encode::status_request(out, asked))?;
+        match self.receive()? {
+            Frame::Status { request, figures, borrowers } if request == asked => {
+                Ok(Status { figures: *figures, borrowers: borrowers.to_vec() })
+            }
+            _ => Err(ClientError::Unexpected),
+        }
+    }
+
+    /// Waits until the lender has handled all that was sent before.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn ping(&mut self) -> Result<(), ClientError> {
+        let asked = self.next_request();
+        self.send(&[], |out| encode::ping(out, asked))?;
+        match self.receive()? {
+            Frame::Pong { request } if request == asked => Ok(()),
+            _ => Err(ClientError::Unexpected),
+        }
+    }
+
+    /// Fetches pages and waits for the whole answer. `on_page` gets each page that is there once its hash is proved, in the
+    /// order of the request; the answer is what is missing.
+    ///
+    /// # Errors
+    /// [`ClientError`]; [`ClientError::Unexpected`] also for contents that do not match their hash.
+    pub fn getpages(
+        &mut self,
+        pages: &[PageRef],
+        mut on_page: impl FnMut(u64, &[u8]),
+    ) -> Result<Vec<PageRef>, ClientError> {
+        let asked = self.next_request();
+        self.send(&[], |out| encode::getpage(out, asked, pages))?;
+        let mut missing = Vec::new();
+        let mut answered = 0;
+        while answered < pages.len() {
+            match self.receive()? {
+                Frame::Page { request, pages, payload } if request == asked => {
+                    for (page, contents) in
+                        pages.iter().zip(payload.chunks_exact(loam_core::units::BASE_PAGE_BYTES))
+                    {
+                        if crate::page_hash(contents) != page.hash() {
+                            return Err(ClientError::Unexpected);
+                        }
+                        on_page(page.index(), contents);
+                    }
+                    answered += pages.len();
+                }
+                Frame::Miss { request, pages } if request == asked => {
+                    missing.extend_from_slice(pages);
+                    answered += pages.len();
+                }
+                _ => return Err(ClientError::Unexpected),
+            }
+        }
+        Ok(missing)
+    }
+}

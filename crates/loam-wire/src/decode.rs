@@ -1,0 +1,233 @@
+//! From bytes to frames: without copies, without allocation, without trust.
+
+use crate::error::WireError;
+use crate::layout::*;
+use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
+
+/// One message. Lists and payloads borrow from the buffer that was decoded.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Frame<'a> {
+    /// Client to lender, first: who I am and what I speak.
+    Hello {
+        /// The client's protocol version.
+        version: u16,
+        /// Features that the client has.
+        features: u64,
+        /// The borrower's space; 0 for tools that store nothing.
+        space: u64,
+        /// What `loam status` calls the borrower.
+        name: &'a str,
+    },
+    /// Lender to client: the answer to hello.
+    Welcome(&'a WelcomeBody),
+    /// Borrower to lender: send me these.
+    GetPage {
+        /// Comes back in the answers.
+        request: u64,
+        /// Which.
+        pages: &'a [PageRef],
+    },
+    /// Lender to borrower: some of what was asked for, in the order of the request. The answer to a getpage is
+    /// complete when the pages of its page and miss frames are as many as were asked for.
+    Page {
+        /// The getpage's.
+        request: u64,
+        /// Which, with their hashes.
+        pages: &'a [PageMeta],
+        /// Their contents, one base page each, in the same order. Not yet proved: compare hashes.
+        payload: &'a [u8],
+    },
+    /// Lender to borrower: what was asked for and is not here in that version.
+    Miss {
+        /// The getpage's.
+        request: u64,
+        /// Which.
+        pages: &'a [PageRef],
+    },
+    /// Borrower to lender: keep these. Older contents of the same indexes are gone from then on.
+    PutPage {
+        /// Comes back in the ack.
+        request: u64,
+        /// Which, with their hashes.
+        pages: &'a [PageMeta],
+        /// Their contents, one base page each, in the same order.
+        payload: &'a [u8],
+    },
+    /// Lender to borrower: what became of each page of a putpage, in its order.
+    Ack {
+        /// The putpage's.
+        request: u64,
+        /// Page by page.
+        pages: &'a [PageAck],
+        /// Room that the lender has left.
+        free_bytes: u64,
+    },
+    /// Borrower to lender: forget these, where the version is still this one. No answer.
+    Drop {
+        /// Which.
+        pages: &'a [PageRef],
+    },
+    /// Borrower to lender: I am done, forget all that is mine. No answer.
+    Bye,
+    /// Either way, last: why I close this connection.
+    Error {
+        /// One of [`crate::error_code`].
+        code: u16,
+        /// For people.
+        text: &'a str,
+    },
+    /// Are you there?
+    Ping {
+        /// Comes back in the pong.
+        request: u64,
+    },
+    /// I am.
+    Pong {
+        /// The ping's.
+        request: u64,
+    },
+    /// Client to lender: how are you?
+    StatusRequest {
+        /// Comes back in the status.
+        request: u64,
+    },
+    /// The answer.
+    Status {
+        /// The request's.
+        request: u64,
+        /// The lender's figures.
+        figures: &'a StatusFigures,
+        /// Its borrowers, or the first few.
+        borrowers: &'a [BorrowerEntry],
+    },
+}
+
+/// What the front of a buffer holds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Decoded<'a> {
+    /// Not a whole frame yet. Call again with at least `bytes_total` bytes (which may be asked for in two steps:
+    /// the header, then the frame).
+    NeedMore {
+        /// Bytes of the buffer that are needed in all.
+        bytes_total: usize,
+    },
+    /// A frame.
+    Whole {
+        /// The message.
+        frame: Frame<'a>,
+        /// Bytes of the buffer that it takes.
+        consumed: usize,
+    },
+}
+
+/// Decodes the frame at the front of `buffer`. A damaged header is found as soon as the header's crc
+/// can be checked, before its payload has come.
+///
+/// # Errors
+/// [`WireError`]; nothing behind it in the stream can be trusted.
+pub fn decode(buffer: &[u8]) -> Result<Decoded<'_>, WireError> {
+    let Ok((header, body)) = Header::ref_from_prefix(buffer) else {
+        let known = buffer.len().min(MAGIC.len());
+        if buffer[..known] != MAGIC[..known] {
+            return Err(WireError::Magic);
+        }
+        return Ok(Decoded::NeedMore { bytes_total: HEADER_BYTES });
+    };
+    if header.magic != MAGIC {
+        return Err(WireError::Magic);
+    }
+    let kind = header.kind;
+    let shape = Shape::of(kind).ok_or(WireError::Kind { kind })?;
+    if header.flags != 0 {
+        return Err(WireError::Flags { flags: header.flags });
+    }
+    let count = usize::from(header.count.get());
+    if count < shape.count_min || count > shape.count_max {
+        return Err(WireError::Count { kind, count: header.count.get() });
+    }
+    let (bytes, expected) = (header.body_bytes.get(), shape.body_bytes(count));
+    if bytes as usize != expected {
+        return Err(WireError::Length { kind, bytes, expected });
+    }
+    let Some((proved, behind)) = body.split_at_checked(shape.proved_bytes(count)) else {
+        return Ok(Decoded::NeedMore { bytes_total: HEADER_BYTES + expected });
+    };
+    if checksum(header, proved) != header.crc.get() {
+        return Err(WireError::Checksum { kind });
+    }
+    let Some(payload) = behind.get(..shape.payload_bytes * count) else {
+        return Ok(Decoded::NeedMore { bytes_total: HEADER_BYTES + expected });
+    };
+    let frame = frame(header, shape, proved, payload)?;
+    Ok(Decoded::Whole { frame, consumed: HEADER_BYTES + expected })
+}
+
+/// The crc of a header (its crc field counted as zero) and what lies behind it.
+pub(crate) fn checksum(header: &Header, proved: &[u8]) -> u32 {
+    let header = Header { crc: 0.into(), ..*header };
+    crc32c::crc32c_append(crc32c::crc32c(zerocopy::IntoBytes::as_bytes(&header)), proved)
+}
+
+/// Text from outside that may go to a terminal: UTF-8 without control characters.
+pub(crate) fn printable(bytes: &[u8]) -> Option<&str> {
+    std::str::from_utf8(bytes).ok().filter(|text| !text.chars().any(char::is_control))
+}
+
+fn one<T: FromBytes + KnownLayout + Immutable + Unaligned>(bytes: &[u8]) -> &T {
+    T::ref_from_bytes(bytes).expect("cut to its size, and any bytes will do")
+}
+
+fn list<T: FromBytes + KnownLayout + Immutable + Unaligned>(bytes: &[u8]) -> &[T] {
+    <[T]>::ref_from_bytes(bytes).expect("cut to whole entries, and any bytes will do")
+}
+
+fn frame<'a>(
+    header: &Header,
+    shape: Shape,
+    proved: &'a [u8],
+    payload: &'a [u8],
+) -> Result<Frame<'a>, WireError> {
+    let kind = header.kind;
+    let request = header.request.get();
+    let (fixed, entries) = proved.split_at(shape.fixed_bytes);
+    Ok(match kind {
+        kind::HELLO => {
+            let hello: &HelloBody = one(fixed);
+            Frame::Hello {
+                version: hello.version.get(),
+                features: hello.features.get(),
+                space: hello.space.get(),
+                name: printable(entries).ok_or(WireError::Text { kind })?,
+            }
+        }
+        kind::WELCOME => Frame::Welcome(one(fixed)),
+        kind::GETPAGE => Frame::GetPage { request, pages: list(entries) },
+        kind::PAGE => Frame::Page { request, pages: list(entries), payload },
+        kind::MISS => Frame::Miss { request, pages: list(entries) },
+        kind::PUTPAGE => Frame::PutPage { request, pages: list(entries), payload },
+        kind::ACK => {
+            let pages: &[PageAck] = list(entries);
+            if pages.iter().any(|page| page.status_checked().is_none()) {
+                return Err(WireError::Field { kind });
+            }
+            Frame::Ack { request, pages, free_bytes: one::<AckBody>(fixed).free_bytes.get() }
+        }
+        kind::DROP => Frame::Drop { pages: list(entries) },
+        kind::BYE => Frame::Bye,
+        kind::ERROR => Frame::Error {
+            code: one::<ErrorBody>(fixed).code.get(),
+            text: printable(entries).ok_or(WireError::Text { kind })?,
+        },
+        kind::PING => Frame::Ping { request },
+        kind::PONG => Frame::Pong { request },
+        kind::STATUS_REQUEST => Frame::StatusRequest { request },
+        kind::STATUS => {
+            let borrowers: &[BorrowerEntry] = list(entries);
+            if borrowers.iter().any(|borrower| borrower.name_checked().is_none()) {
+                return Err(WireError::Text { kind });
+            }
+            Frame::Status { request, figures: one(fixed), borrowers }
+        }
+        _ => return Err(WireError::Kind { kind }),
+    })
+}

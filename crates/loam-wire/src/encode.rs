@@ -1,0 +1,144 @@
+//! From messages to bytes: each function appends one frame to a buffer, except that the payload of page and putpage
+//! is left to the caller, who sends it behind the encoded head from where it lies.
+
+use crate::layout::*;
+use crate::limits::*;
+use crate::{FEATURES_KNOWN, PROTOCOL_VERSION};
+use zerocopy::{FromBytes, IntoBytes};
+
+/// The front of `text` that fits into `bytes_max`, cut between characters.
+pub(crate) fn cut(text: &str, bytes_max: usize) -> &str {
+    let mut end = text.len().min(bytes_max);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}
+
+/// As [`cut`], with control characters replaced: the other end refuses them.
+fn tidy(text: &str, bytes_max: usize) -> String {
+    let text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    cut(&text, bytes_max).to_owned()
+}
+
+fn append(out: &mut Vec<u8>, kind: u8, request: u64, count: usize, fixed: &[u8], entries: &[u8]) {
+    let shape = Shape::of(kind).expect("a kind of ours");
+    assert!(
+        count >= shape.count_min && count <= shape.count_max,
+        "{count} entries in a frame of kind {kind}"
+    );
+    assert_eq!(fixed.len() + entries.len(), shape.proved_bytes(count));
+    let header = Header {
+        magic: MAGIC,
+        kind,
+        flags: 0,
+        count: (count as u16).into(),
+        body_bytes: (shape.body_bytes(count) as u32).into(),
+        crc: 0.into(),
+        request: request.into(),
+    };
+    let start = out.len();
+    out.extend_from_slice(header.as_bytes());
+    out.extend_from_slice(fixed);
+    out.extend_from_slice(entries);
+    let (header, proved) = Header::mut_from_prefix(&mut out[start..]).expect("just appended");
+    header.crc = crate::decode::checksum(header, proved).into();
+}
+
+/// Bytes of the head (header and descriptors) of a page or putpage frame.
+pub const fn page_head_bytes(pages: usize) -> usize {
+    HEADER_BYTES + pages * PAGE_META_BYTES
+}
+
+/// `Hello` from a borrower, or from a tool (`space` 0). A name that is too long is cut.
+pub fn hello(out: &mut Vec<u8>, space: u64, name: &str) {
+    hello_of_version(out, PROTOCOL_VERSION, space, name);
+}
+
+/// As [`hello`], speaking another version: for tests of the refusal.
+pub fn hello_of_version(out: &mut Vec<u8>, version: u16, space: u64, name: &str) {
+    let name = tidy(name, NAME_BYTES_MAX);
+    let body = HelloBody {
+        features: FEATURES_KNOWN.into(),
+        space: space.into(),
+        version: version.into(),
+        reserved: [0; 6],
+    };
+    append(out, kind::HELLO, 0, name.len(), body.as_bytes(), name.as_bytes());
+}
+
+/// `Welcome`; `features` are those of the client's that this side has too.
+pub fn welcome(out: &mut Vec<u8>, features: u64, instance: u64, capacity_bytes: u64, free_bytes: u64) {
+    let body = WelcomeBody {
+        features: features.into(),
+        instance: instance.into(),
+        capacity_bytes: capacity_bytes.into(),
+        free_bytes: free_bytes.into(),
+        version: PROTOCOL_VERSION.into(),
+        reserved: [0; 6],
+    };
+    append(out, kind::WELCOME, 0, 0, body.as_bytes(), &[]);
+}
+
+/// `GetPage` for 1 to [`REQUEST_PAGES_MAX`] pages.
+pub fn getpage(out: &mut Vec<u8>, request: u64, pages: &[PageRef]) {
+    append(out, kind::GETPAGE, request, pages.len(), &[], pages.as_bytes());
+}
+
+/// The head of a `Page` frame for 1 to [`PAGE_FRAME_PAGES_MAX`] pages; their contents must follow.
+pub fn page(out: &mut Vec<u8>, request: u64, pages: &[PageMeta]) {
+    append(out, kind::PAGE, request, pages.len(), &[], pages.as_bytes());
+}
+
+/// `Miss` for 1 to [`REQUEST_PAGES_MAX`] pages.
+pub fn miss(out: &mut Vec<u8>, request: u64, pages: &[PageRef]) {
+    append(out, kind::MISS, request, pages.len(), &[], pages.as_bytes());
+}
+
+/// The head of a `PutPage` frame for 1 to [`REQUEST_PAGES_MAX`] pages; their contents must follow.
+pub fn putpage(out: &mut Vec<u8>, request: u64, pages: &[PageMeta]) {
+    append(out, kind::PUTPAGE, request, pages.len(), &[], pages.as_bytes());
+}
+
+/// `Ack` for 1 to [`REQUEST_PAGES_MAX`] pages.
+pub fn ack(out: &mut Vec<u8>, request: u64, pages: &[PageAck], free_bytes: u64) {
+    let body = AckBody { free_bytes: free_bytes.into() };
+    append(out, kind::ACK, request, pages.len(), body.as_bytes(), pages.as_bytes());
+}
+
+/// `Drop` for 1 to [`DROP_PAGES_MAX`] pages.
+pub fn drop(out: &mut Vec<u8>, pages: &[PageRef]) {
+    append(out, kind::DROP, 0, pages.len(), &[], pages.as_bytes());
+}
+
+/// `Bye`.
+pub fn bye(out: &mut Vec<u8>) {
+    append(out, kind::BYE, 0, 0, &[], &[]);
+}
+
+/// `Error`; a text that is too long is cut.
+pub fn error(out: &mut Vec<u8>, code: u16, text: &str) {
+    let text = tidy(text, ERROR_TEXT_BYTES_MAX);
+    let body = ErrorBody { code: code.into(), reserved: [0; 2] };
+    append(out, kind::ERROR, 0, text.len(), body.as_bytes(), text.as_bytes());
+}
+
+/// `Ping`.
+pub fn ping(out: &mut Vec<u8>, request: u64) {
+    append(out, kind::PING, request, 0, &[], &[]);
+}
+
+/// `Pong`.
+pub fn pong(out: &mut Vec<u8>, request: u64) {
+    append(out, kind::PONG, request, 0, &[], &[]);
+}
+
+/// `StatusRequest`.
+pub fn status_request(out: &mut Vec<u8>, request: u64) {
+    append(out, kind::STATUS_REQUEST, request, 0, &[], &[]);
+}
+
+/// `Status` with at most [`STATUS_BORROWERS_MAX`] borrowers.
+pub fn status(out: &mut Vec<u8>, request: u64, figures: &StatusFigures, borrowers: &[BorrowerEntry]) {
+    append(out, kind::STATUS, request, borrowers.len(), figures.as_bytes(), borrowers.as_bytes());
+}

@@ -1,0 +1,344 @@
+//! The bytes of frames as types without alignment, so that they can be borrowed from any place of a buffer.
+
+use crate::limits::*;
+use loam_core::ids::{ContentHash, Version};
+use loam_core::units::BASE_PAGE_BYTES;
+use zerocopy::little_endian::{U16, U32, U64, U128};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// `LOAM` as its bytes lie on the wire.
+pub(crate) const MAGIC: [u8; 4] = *b"LOAM";
+pub(crate) const HEADER_BYTES: usize = size_of::<Header>();
+pub(crate) const PAGE_META_BYTES: usize = size_of::<PageMeta>();
+
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct Header {
+    pub(crate) magic: [u8; 4],
+    pub(crate) kind: u8,
+    pub(crate) flags: u8,
+    /// Entries behind the fixed part of the body.
+    pub(crate) count: U16,
+    /// Bytes behind the header.
+    pub(crate) body_bytes: U32,
+    /// Over the header with this field zero, and the body without the payload.
+    pub(crate) crc: U32,
+    pub(crate) request: U64,
+}
+const _: () = assert!(HEADER_BYTES == 24 && PAGE_META_BYTES == 32);
+
+pub(crate) mod kind {
+    pub(crate) const HELLO: u8 = 1;
+    pub(crate) const WELCOME: u8 = 2;
+    pub(crate) const GETPAGE: u8 = 3;
+    pub(crate) const PAGE: u8 = 4;
+    pub(crate) const MISS: u8 = 5;
+    pub(crate) const PUTPAGE: u8 = 6;
+    pub(crate) const ACK: u8 = 7;
+    pub(crate) const DROP: u8 = 8;
+    pub(crate) const BYE: u8 = 9;
+    pub(crate) const ERROR: u8 = 10;
+    pub(crate) const PING: u8 = 11;
+    pub(crate) const PONG: u8 = 12;
+    pub(crate) const STATUS_REQUEST: u8 = 13;
+    pub(crate) const STATUS: u8 = 14;
+}
+
+/// What a body of one kind is made of: a fixed part, entries, and a payload for each entry.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    pub(crate) fixed_bytes: usize,
+    pub(crate) entry_bytes: usize,
+    pub(crate) payload_bytes: usize,
+    pub(crate) count_min: usize,
+    pub(crate) count_max: usize,
+}
+
+impl Shape {
+    const fn new(fixed_bytes: usize, entry_bytes: usize, count_min: usize, count_max: usize) -> Self {
+        Self { fixed_bytes, entry_bytes, payload_bytes: 0, count_min, count_max }
+    }
+
+    const fn pages(count_max: usize) -> Self {
+        let payload_bytes = BASE_PAGE_BYTES;
+        Self { fixed_bytes: 0, entry_bytes: PAGE_META_BYTES, payload_bytes, count_min: 1, count_max }
+    }
+
+    /// The one table of kinds; `None` for those that this version does not have.
+    pub(crate) const fn of(kind: u8) -> Option<Self> {
+        Some(match kind {
+            kind::HELLO => Self::new(size_of::<HelloBody>(), 1, 0, NAME_BYTES_MAX),
+            kind::WELCOME => Self::new(size_of::<WelcomeBody>(), 0, 0, 0),
+            kind::GETPAGE | kind::MISS => Self::new(0, size_of::<PageRef>(), 1, REQUEST_PAGES_MAX),
+            kind::PAGE => Self::pages(PAGE_FRAME_PAGES_MAX),
+            kind::PUTPAGE => Self::pages(REQUEST_PAGES_MAX),
+            kind::ACK => Self::new(size_of::<AckBody>(), size_of::<PageAck>(), 1, REQUEST_PAGES_MAX),
+            kind::DROP => Self::new(0, size_of::<PageRef>(), 1, DROP_PAGES_MAX),
+            kind::ERROR => Self::new(size_of::<ErrorBody>(), 1, 0, ERROR_TEXT_BYTES_MAX),
+            kind::BYE | kind::PING | kind::PONG | kind::STATUS_REQUEST => Self::new(0, 0, 0, 0),
+            kind::STATUS => {
+                Self::new(size_of::<StatusFigures>(), size_of::<BorrowerEntry>(), 0, STATUS_BORROWERS_MAX)
+            }
+            _ => return None,
+        })
+    }
+
+    /// Bytes that the crc covers behind the header.
+    pub(crate) const fn proved_bytes(self, count: usize) -> usize {
+        self.fixed_bytes + self.entry_bytes * count
+    }
+
+    pub(crate) const fn body_bytes(self, count: usize) -> usize {
+        self.proved_bytes(count) + self.payload_bytes * count
+    }
+}
+
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct HelloBody {
+    pub(crate) features: U64,
+    pub(crate) space: U64,
+    pub(crate) version: U16,
+    pub(crate) reserved: [u8; 6],
+}
+
+/// What a lender says of itself when a client has said hello.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct WelcomeBody {
+    pub(crate) features: U64,
+    pub(crate) instance: U64,
+    pub(crate) capacity_bytes: U64,
+    pub(crate) free_bytes: U64,
+    pub(crate) version: U16,
+    pub(crate) reserved: [u8; 6],
+}
+
+/// One base page by name: its index in the connection's space, and its version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct PageRef {
+    index: U64,
+    version: U32,
+    reserved: U32,
+}
+
+impl PageRef {
+    /// Names a page.
+    pub fn new(index: u64, version: Version) -> Self {
+        Self { index: index.into(), version: version.0.into(), reserved: 0.into() }
+    }
+    /// Which page of the space.
+    pub fn index(&self) -> u64 {
+        self.index.get()
+    }
+    /// Which contents.
+    pub fn version(&self) -> Version {
+        Version(self.version.get())
+    }
+}
+
+/// One base page by name, with the hash of its contents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct PageMeta {
+    index: U64,
+    version: U32,
+    reserved: U32,
+    hash: U128,
+}
+
+impl PageMeta {
+    /// Describes a page.
+    pub fn new(index: u64, version: Version, hash: ContentHash) -> Self {
+        Self { index: index.into(), version: version.0.into(), reserved: 0.into(), hash: hash.0.into() }
+    }
+    /// Which page of the space.
+    pub fn index(&self) -> u64 {
+        self.index.get()
+    }
+    /// Which contents.
+    pub fn version(&self) -> Version {
+        Version(self.version.get())
+    }
+    /// What [`crate::page_hash`] of the contents must be.
+    pub fn hash(&self) -> ContentHash {
+        ContentHash(self.hash.get())
+    }
+}
+
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct AckBody {
+    pub(crate) free_bytes: U64,
+}
+
+/// What became of one page of a putpage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PutStatus {
+    /// The lender has it.
+    Stored,
+    /// The lender is full. It does not have older contents of the page either.
+    NoRoom,
+    /// The contents are not what their hash says: nothing was changed.
+    BadHash,
+}
+
+/// The answer to one page of a putpage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct PageAck {
+    index: U64,
+    version: U32,
+    status: U32,
+}
+
+impl PageAck {
+    /// Answers for a page.
+    pub fn new(index: u64, version: Version, status: PutStatus) -> Self {
+        let status: u32 = match status {
+            PutStatus::Stored => 0,
+            PutStatus::NoRoom => 1,
+            PutStatus::BadHash => 2,
+        };
+        Self { index: index.into(), version: version.0.into(), status: status.into() }
+    }
+    /// Which page of the space.
+    pub fn index(&self) -> u64 {
+        self.index.get()
+    }
+    /// Which contents.
+    pub fn version(&self) -> Version {
+        Version(self.version.get())
+    }
+    /// What became of it.
+    ///
+    /// # Panics
+    /// Never on one that came from [`crate::decode()`], which refuses other values.
+    pub fn status(&self) -> PutStatus {
+        self.status_checked().expect("the decoder has seen to it")
+    }
+    pub(crate) fn status_checked(&self) -> Option<PutStatus> {
+        match self.status.get() {
+            0 => Some(PutStatus::Stored),
+            1 => Some(PutStatus::NoRoom),
+            2 => Some(PutStatus::BadHash),
+            _ => None,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct ErrorBody {
+    pub(crate) code: U16,
+    pub(crate) reserved: [u8; 2],
+}
+
+macro_rules! figures {
+    ($(#[$meta:meta])* $name:ident { $($(#[$field_meta:meta])* $field:ident,)* }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+        #[repr(C)]
+        pub struct $name {
+            $($(#[$field_meta])* pub $field: U64,)*
+        }
+    };
+}
+
+figures! {
+    /// A lender's figures; each is a little-endian `U64`.
+    StatusFigures {
+        /// Random, new with each start of the lender.
+        instance,
+        /// Room in all.
+        capacity_bytes,
+        /// Pages that are stored, in bytes.
+        used_bytes,
+        /// Room that can be used at once.
+        free_bytes,
+        /// Base pages stored.
+        pages,
+        /// Base pages asked for since the start.
+        gets,
+        /// Base pages stored since the start.
+        puts,
+        /// Base pages asked for that were not there.
+        misses,
+        /// Seconds since the start.
+        uptime_s,
+        /// Borrowers, also those that the list leaves out.
+        borrowers,
+        /// Open connections.
+        connections,
+    }
+}
+
+/// One borrower of a lender.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct BorrowerEntry {
+    space: U64,
+    pages: U64,
+    connections: U32,
+    name_bytes: U32,
+    name: [u8; NAME_BYTES_MAX],
+}
+
+impl BorrowerEntry {
+    /// Describes a borrower; a name that is too long is cut.
+    pub fn new(space: u64, pages: u64, connections: u32, name: &str) -> Self {
+        let name = crate::encode::cut(name, NAME_BYTES_MAX);
+        let mut field = [0; NAME_BYTES_MAX];
+        field[..name.len()].copy_from_slice(name.as_bytes());
+        Self {
+            space: space.into(),
+            pages: pages.into(),
+            connections: connections.into(),
+            name_bytes: (name.len() as u32).into(),
+            name: field,
+        }
+    }
+    /// Who.
+    pub fn space(&self) -> u64 {
+        self.space.get()
+    }
+    /// Base pages held for it.
+    pub fn pages(&self) -> u64 {
+        self.pages.get()
+    }
+    /// Open connections; 0 while its pages wait for it to come back.
+    pub fn connections(&self) -> u32 {
+        self.connections.get()
+    }
+    /// The name that it gave.
+    pub fn name(&self) -> &str {
+        self.name_checked().unwrap_or_default()
+    }
+    pub(crate) fn name_checked(&self) -> Option<&str> {
+        crate::decode::printable(self.name.get(..self.name_bytes.get() as usize)?)
+    }
+}
+
+impl WelcomeBody {
+    /// Version of the protocol that the lender speaks.
+    pub fn version(&self) -> u16 {
+        self.version.get()
+    }
+    /// Feature bits that both sides have.
+    pub fn features(&self) -> u64 {
+        self.features.get()
+    }
+    /// Random, new with each start of the lender: another one means that the pages put before are gone.
+    pub fn instance(&self) -> u64 {
+        self.instance.get()
+    }
+    /// Room in all.
+    pub fn capacity_bytes(&self) -> u64 {
+        self.capacity_bytes.get()
+    }
+    /// Room that can be used at once.
+    pub fn free_bytes(&self) -> u64 {
+        self.free_bytes.get()
+    }
+}

@@ -1,0 +1,321 @@
+//! The codec against itself and against damage.
+
+use crate::*;
+use loam_core::ids::Version;
+use loam_core::units::BASE_PAGE_BYTES;
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+/// A message that owns its parts, so that a strategy can make it.
+#[derive(Clone, Debug)]
+enum Message {
+    Hello { version: u16, space: u64, name: String },
+    Welcome { features: u64, instance: u64, capacity: u64, free: u64 },
+    GetPage { request: u64, pages: Vec<PageRef> },
+    Page { request: u64, pages: Vec<PageMeta>, seed: u8 },
+    Miss { request: u64, pages: Vec<PageRef> },
+    PutPage { request: u64, pages: Vec<PageMeta>, seed: u8 },
+    Ack { request: u64, pages: Vec<PageAck>, free: u64 },
+    Drop { pages: Vec<PageRef> },
+    Bye,
+    Error { code: u16, text: String },
+    Ping(u64),
+    Pong(u64),
+    StatusRequest(u64),
+    Status { request: u64, figures: StatusFigures, borrowers: Vec<BorrowerEntry> },
+}
+
+fn payload(pages: usize, seed: u8) -> Vec<u8> {
+    (0..pages * BASE_PAGE_BYTES).map(|at| (at / 7) as u8 ^ seed).collect()
+}
+
+fn messages() -> impl Strategy<Value = Message> {
+    let version = any::<u32>().prop_map(Version);
+    let page_ref = (any::<u64>(), version.clone()).prop_map(|(index, version)| PageRef::new(index, version));
+    let meta = (any::<u64>(), version.clone(), any::<u128>())
+        .prop_map(|(index, version, hash)| PageMeta::new(index, version, ContentHash(hash)));
+    let status = prop_oneof![Just(PutStatus::Stored), Just(PutStatus::NoRoom), Just(PutStatus::BadHash)];
+    let ack = (any::<u64>(), version, status).prop_map(|(index, version, s)| PageAck::new(index, version, s));
+    let name = "[a-zA-Z0-9 äλ/._-]{0,20}";
+    let borrower = (any::<u64>(), any::<u64>(), any::<u32>(), name)
+        .prop_map(|(space, pages, connections, name)| BorrowerEntry::new(space, pages, connections, &name));
+    let refs = move |max| vec(page_ref.clone(), 1..max);
+    prop_oneof![
+        (any::<u16>(), any::<u64>(), name).prop_map(|(version, space, name)| Message::Hello {
+            version,
+            space,
+            name
+        }),
+        any::<[u64; 4]>().prop_map(|[features, instance, capacity, free]| Message::Welcome {
+            features,
+            instance,
+            capacity,
+            free
+        }),
+        (any::<u64>(), refs(257)).prop_map(|(request, pages)| Message::GetPage { request, pages }),
+        (any::<u64>(), vec(meta.clone(), 1..5), any::<u8>())
+            .prop_map(|(request, pages, seed)| Message::Page { request, pages, seed }),
+        (any::<u64>(), refs(257)).prop_map(|(request, pages)| Message::Miss { request, pages }),
+        (any::<u64>(), vec(meta, 1..5), any::<u8>()).prop_map(|(request, pages, seed)| Message::PutPage {
+            request,
+            pages,
+            seed
+        }),
+        (any::<u64>(), vec(ack, 1..257), any::<u64>()).prop_map(|(request, pages, free)| Message::Ack {
+            request,
+            pages,
+            free
+        }),
+        refs(1025).prop_map(|pages| Message::Drop { pages }),
+        Just(Message::Bye),
+        (any::<u16>(), "[a-z :,äλ]{0,60}").prop_map(|(code, text)| Message::Error { code, text }),
+        any::<u64>().prop_map(Message::Ping),
+        any::<u64>().prop_map(Message::Pong),
+        any::<u64>().prop_map(Message::StatusRequest),
+        (any::<u64>(), any::<[u64; 3]>(), vec(borrower, 0..65)).prop_map(
+            |(request, [a, b, c], borrowers)| {
+                let figures = StatusFigures {
+                    instance: a.into(),
+                    pages: b.into(),
+                    connections: c.into(),
+                    ..StatusFigures::default()
+                };
+                Message::Status { request, figures, borrowers }
+            }
+        ),
+    ]
+}
+
+impl Message {
+    fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Hello { version, space, name } => encode::hello_of_version(out, *version, *space, name),
+            Self::Welcome { features, instance, capacity, free } => {
+                encode::welcome(out, *features, *instance, *capacity, *free);
+            }
+            Self::GetPage { request, pages } => encode::getpage(out, *request, pages),
+            Self::Page { request, pages, seed } => {
+                encode::page(out, *request, pages);
+                out.extend(payload(pages.len(), *seed));
+            }
+            Self::Miss { request, pages } => encode::miss(out, *request, pages),
+            Self::PutPage { request, pages, seed } => {
+                encode::putpage(out, *request, pages);
+                out.extend(payload(pages.len(), *seed));
+            }
+            Self::Ack { request, pages, free } => encode::ack(out, *request, pages, *free),
+            Self::Drop { pages } => encode::drop(out, pages),
+            Self::Bye => encode::bye(out),
+            Self::Error { code, text } => encode::error(out, *code, text),
+            Self::Ping(request) => encode::ping(out, *request),
+            Self::Pong(request) => encode::pong(out, *request),
+            Self::StatusRequest(request) => encode::status_request(out, *request),
+            Self::Status { request, figures, borrowers } => encode::status(out, *request, figures, borrowers),
+        }
+    }
+
+    fn matches(&self, frame: Frame<'_>) {
+        match (self, frame) {
+            (
+                Self::Hello { version, space, name },
+                Frame::Hello { version: v, space: s, name: n, features },
+            ) => {
+                assert_eq!((v, s, n, features), (*version, *space, name.as_str(), FEATURES_KNOWN));
+            }
+            (Self::Welcome { features, instance, capacity, free }, Frame::Welcome(body)) => {
+                assert_eq!(body.version(), PROTOCOL_VERSION);
+                assert_eq!((body.features(), body.instance()), (*features, *instance));
+                assert_eq!((body.capacity_bytes(), body.free_bytes()), (*capacity, *free));
+            }
+            (Self::GetPage { request, pages }, Frame::GetPage { request: r, pages: p })
+            | (Self::Miss { request, pages }, Frame::Miss { request: r, pages: p }) => {
+                assert_eq!((r, p), (*request, &pages[..]));
+            }
+            (Self::Page { request, pages, seed }, Frame::Page { request: r, pages: p, payload: c })
+            | (Self::PutPage { request, pages, seed }, Frame::PutPage { request: r, pages: p, payload: c }) =>
+            {
+                assert_eq!((r, p), (*request, &pages[..]));
+                assert_eq!(c, payload(pages.len(), *seed));
+            }
+            (Self::Ack { request, pages, free }, Frame::Ack { request: r, pages: p, free_bytes }) => {
+                assert_eq!((r, p, free_bytes), (*request, &pages[..], *free));
+            }
+            (Self::Drop { pages }, Frame::Drop { pages: p }) => assert_eq!(p, &pages[..]),
+            (Self::Bye, Frame::Bye) => {}
+            (Self::Error { code, text }, Frame::Error { code: c, text: t }) => {
+                assert_eq!((c, t), (*code, text.as_str()));
+            }
+            (Self::Ping(a), Frame::Ping { request })
+            | (Self::Pong(a), Frame::Pong { request })
+            | (Self::StatusRequest(a), Frame::StatusRequest { request }) => assert_eq!(*a, request),
+            (
+                Self::Status { request, figures, borrowers },
+                Frame::Status { request: r, figures: f, borrowers: b },
+            ) => {
+                assert_eq!((r, f, b), (*request, figures, &borrowers[..]));
+            }
+            (sent, got) => panic!("sent {sent:?}, got {got:?}"),
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn what_goes_in_comes_out(messages in vec(messages(), 1..6)) {
+        let mut bytes = Vec::new();
+        messages.iter().for_each(|message| message.encode(&mut bytes));
+        let mut rest = &bytes[..];
+        for message in &messages {
+            match decode(rest).unwrap() {
+                Decoded::Whole { frame, consumed } => {
+                    message.matches(frame);
+                    rest = &rest[consumed..];
+                }
+                more => panic!("{more:?} for {message:?}"),
+            }
+        }
+        prop_assert!(rest.is_empty());
+    }
+
+    #[test]
+    fn every_truncation_asks_for_the_rest(message in messages()) {
+        let mut bytes = Vec::new();
+        message.encode(&mut bytes);
+        for end in 0..bytes.len() {
+            match decode(&bytes[..end]) {
+                Ok(Decoded::NeedMore { bytes_total }) => {
+                    prop_assert!(bytes_total > end && bytes_total <= bytes.len());
+                    // Before the header is whole only its length is known, then the frame's.
+                    prop_assert!(end < layout::HEADER_BYTES || bytes_total == bytes.len());
+                }
+                other => prop_assert!(false, "{other:?} at {end} of {}", bytes.len()),
+            }
+        }
+    }
+
+    #[test]
+    fn no_flipped_bit_outside_the_payload_is_taken(message in messages()) {
+        let mut bytes = Vec::new();
+        message.encode(&mut bytes);
+        let proved = match &message {
+            Message::Page { pages, .. } | Message::PutPage { pages, .. } => encode::page_head_bytes(pages.len()),
+            _ => bytes.len(),
+        };
+        for bit in 0..proved * 8 {
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            match decode(&bytes) {
+                Err(_) | Ok(Decoded::NeedMore { .. }) => {}
+                Ok(Decoded::Whole { frame, .. }) => prop_assert!(false, "bit {bit}: {frame:?}"),
+            }
+            bytes[bit / 8] ^= 1 << (bit % 8);
+        }
+    }
+
+    #[test]
+    fn garbage_never_panics(bytes in vec(any::<u8>(), 0..200)) {
+        let _ = decode(&bytes);
+    }
+
+    /// Garbage behind a header that is right: gets past the first checks.
+    #[test]
+    fn shaped_garbage_is_refused(kind in any::<u8>(), count in 0..300_u16, body in vec(any::<u8>(), 0..3000)) {
+        let mut bytes = b"LOAM".to_vec();
+        bytes.extend([kind, 0]);
+        bytes.extend(count.to_le_bytes());
+        let body_bytes = layout::Shape::of(kind).map_or(body.len(), |shape| shape.body_bytes(usize::from(count)));
+        bytes.extend((body_bytes as u32).to_le_bytes());
+        bytes.extend([0; 12]);
+        bytes.extend(&body);
+        let taken = matches!(decode(&bytes), Ok(Decoded::Whole { .. }));
+        prop_assert!(!taken);
+    }
+}
+
+#[test]
+fn a_flipped_bit_in_a_payload_fails_its_hash() {
+    let contents = payload(2, 3);
+    let pages: Vec<_> = contents
+        .chunks(BASE_PAGE_BYTES)
+        .enumerate()
+        .map(|(at, page)| PageMeta::new(at as u64, Version(1), page_hash(page)))
+        .collect();
+    let mut bytes = Vec::new();
+    encode::putpage(&mut bytes, 1, &pages);
+    let head = bytes.len();
+    assert_eq!(head, encode::page_head_bytes(2));
+    bytes.extend(&contents);
+    for bit in (0..contents.len() * 8).step_by(997) {
+        bytes[head + bit / 8] ^= 1 << (bit % 8);
+        let Ok(Decoded::Whole { frame: Frame::PutPage { pages, payload, .. }, .. }) = decode(&bytes) else {
+            panic!("a payload is not the codec's to judge");
+        };
+        let bad = bit / 8 / BASE_PAGE_BYTES;
+        for (at, page) in payload.chunks(BASE_PAGE_BYTES).enumerate() {
+            assert_eq!(page_hash(page) == pages[at].hash(), at != bad);
+        }
+        bytes[head + bit / 8] ^= 1 << (bit % 8);
+    }
+}
+
+/// The limits are part of the protocol: a count above them is refused however right the rest is.
+#[test]
+fn counts_above_the_limits_are_refused() {
+    let mut bytes = Vec::new();
+    encode::getpage(&mut bytes, 1, &[PageRef::new(1, Version(1)); limits::REQUEST_PAGES_MAX]);
+    bytes[6..8].copy_from_slice(&(limits::REQUEST_PAGES_MAX as u16 + 1).to_le_bytes());
+    assert_eq!(decode(&bytes), Err(WireError::Count { kind: 3, count: 257 }));
+    bytes[6..8].copy_from_slice(&0_u16.to_le_bytes());
+    assert_eq!(decode(&bytes), Err(WireError::Count { kind: 3, count: 0 }));
+}
+
+/// Rebuilds a frame's crc after its bytes were changed.
+fn seal(bytes: &mut [u8]) {
+    bytes[12..16].fill(0);
+    let crc = crc32c::crc32c(bytes);
+    bytes[12..16].copy_from_slice(&crc.to_le_bytes());
+}
+
+#[test]
+fn fields_without_meaning_are_refused_even_with_a_right_checksum() {
+    let mut bytes = Vec::new();
+    encode::ack(&mut bytes, 1, &[PageAck::new(1, Version(1), PutStatus::Stored)], 0);
+    let status = bytes.len() - 4;
+    bytes[status] = 9;
+    seal(&mut bytes);
+    assert_eq!(decode(&bytes), Err(WireError::Field { kind: 7 }));
+
+    for bad in [b"\x1b[2J".as_slice(), b"\xff\xfe"] {
+        let mut bytes = Vec::new();
+        encode::error(&mut bytes, 1, &"x".repeat(bad.len()));
+        let at = bytes.len() - bad.len();
+        bytes[at..].copy_from_slice(bad);
+        seal(&mut bytes);
+        assert_eq!(decode(&bytes), Err(WireError::Text { kind: 10 }));
+    }
+}
+
+#[test]
+fn long_texts_are_cut_between_characters() {
+    let mut bytes = Vec::new();
+    encode::hello(&mut bytes, 1, &"ä\n".repeat(100));
+    let Ok(Decoded::Whole { frame: Frame::Hello { name, .. }, .. }) = decode(&bytes) else { panic!("whole") };
+    assert_eq!(name, "ä ".repeat(21), "63 bytes: the next character does not fit");
+}
+
+/// The bytes of one frame, written out: a change of the layout is a change of the protocol's version.
+#[test]
+fn the_layout_is_what_the_documentation_draws() {
+    let mut bytes = Vec::new();
+    encode::getpage(&mut bytes, 0x0102, &[PageRef::new(5, Version(7))]);
+    let mut expected = b"LOAM\x03\x00\x01\x00\x10\x00\x00\x00".to_vec();
+    expected.extend([0; 4]);
+    expected.extend(0x0102_u64.to_le_bytes());
+    expected.extend(5_u64.to_le_bytes());
+    expected.extend(7_u32.to_le_bytes());
+    expected.extend([0; 4]);
+    seal(&mut expected);
+    assert_eq!(bytes, expected);
+    assert_eq!(limits::FRAME_BYTES_MAX, 24 + 256 * (32 + 4096));
+}

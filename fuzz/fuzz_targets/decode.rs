@@ -1,0 +1,39 @@
+//! The decoder on anything: as it is, and with magic, length and crc made right, so that the checks behind them
+//! are reached too. `cargo +nightly fuzz run decode`
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use loam_wire::{Decoded, Frame, decode};
+
+fn look(bytes: &[u8]) {
+    let mut rest = bytes;
+    loop {
+        match decode(rest) {
+            Ok(Decoded::Whole { frame, consumed }) => {
+                assert!(consumed > 0 && consumed <= rest.len());
+                if let Frame::Page { pages, payload, .. } | Frame::PutPage { pages, payload, .. } = frame {
+                    assert_eq!(pages.len() * 4096, payload.len());
+                }
+                // Walks everything that the frame borrows.
+                let _ = format!("{frame:?}");
+                rest = &rest[consumed..];
+            }
+            Ok(Decoded::NeedMore { bytes_total }) => {
+                assert!(bytes_total > rest.len() && bytes_total <= loam_wire::limits::FRAME_BYTES_MAX);
+                return;
+            }
+            Err(_) => return,
+        }
+    }
+}
+
+fuzz_target!(|bytes: &[u8]| {
+    look(bytes);
+    if bytes.len() >= 24 {
+        let mut mended = bytes.to_vec();
+        mended[..4].copy_from_slice(b"LOAM");
+        mended[5] = 0;
+        loam_wire::mend_for_fuzzing(&mut mended);
+        look(&mended);
+    }
+});

@@ -1,0 +1,289 @@
+/* A forked child sees its parent's memory as it was, whatever becomes of either afterwards. */
+#include "traps.h"
+#include <sched.h>
+#include <sys/syscall.h>
+
+static unsigned char *area;
+
+/* One byte through a pipe: the other side may go on. */
+static void tell(int fd) { EXPECT(write(fd, "g", 1) == 1); }
+static void await(int fd) {
+    char byte;
+    ssize_t got;
+    do got = read(fd, &byte, 1);
+    while (got < 0 && errno == EINTR);
+    EXPECT(got == 1);
+}
+
+/* Pages of `area` with this remainder modulo 2 get another seed. */
+static void rewrite_half(size_t remainder, uint64_t seed) {
+    for (size_t at = remainder * PAGE_BYTES; at < options.data_bytes; at += 2 * PAGE_BYTES)
+        fill_at(area + at, PAGE_BYTES, seed, at);
+}
+static void check_half(const char *what, size_t remainder, uint64_t seed) {
+    for (size_t at = remainder * PAGE_BYTES; at < options.data_bytes; at += 2 * PAGE_BYTES)
+        check_at(what, area + at, PAGE_BYTES, seed, at);
+}
+
+static void both_write_child(void *unused) {
+    (void)unused;
+    rewrite_half(0, 12);
+    sweep();
+    check_half("child's own pages", 0, 12);
+    check_half("child's inherited pages", 1, 11);
+}
+static void both_write(void) {
+    area = area_new(options.data_bytes);
+    fill(area, options.data_bytes, 11);
+    sweep();
+    for (int round = 0; round < 2; round++) {
+        pid_t pid = child_start(both_write_child, NULL);
+        rewrite_half(1, 13);
+        sweep();
+        check_half("parent's own pages", 1, 13);
+        check_half("parent's old pages", 0, 11);
+        child_join(pid);
+        check_half("parent's own pages after the child", 1, 13);
+        rewrite_half(1, 11);
+    }
+}
+
+static int to_child[2], to_parent[2];
+static void snapshot_child(void *unused) {
+    (void)unused;
+    for (int round = 0; round < 3; round++) {
+        await(to_child[0]);
+        check("snapshot", area, options.data_bytes, 20);
+        sweep();
+        tell(to_parent[1]);
+    }
+}
+/* The child lives long and never execs, while its parent changes everything several times (a database's BGSAVE). */
+static void snapshot(void) {
+    area = area_new(options.data_bytes);
+    fill(area, options.data_bytes, 20);
+    sweep();
+    EXPECT(pipe(to_child) == 0 && pipe(to_parent) == 0);
+    pid_t pid = child_start(snapshot_child, NULL);
+    for (uint64_t round = 0; round < 3; round++) {
+        fill(area, options.data_bytes, 21 + round);
+        sweep();
+        tell(to_child[1]);
+        check("parent beside its child", area, options.data_bytes, 21 + round);
+        await(to_parent[0]);
+    }
+    child_join(pid);
+    check("parent after its child", area, options.data_bytes, 23);
+}
+
+static void tree_body(void *argument) {
+    uintptr_t depth = (uintptr_t)argument;
+    check("inherited from the parent", area, options.data_bytes, 30 + depth - 1);
+    fill(area, options.data_bytes, 30 + depth);
+    pid_t pid = depth < 3 ? child_start(tree_body, (void *)(depth + 1)) : 0;
+    sweep();
+    check("own version", area, options.data_bytes, 30 + depth);
+    if (pid != 0) child_join(pid);
+}
+static void tree(void) {
+    area = area_new(options.data_bytes / 2);
+    options.data_bytes /= 2;
+    fill(area, options.data_bytes, 30);
+    sweep();
+    pid_t pid = child_start(tree_body, (void *)1);
+    sweep();
+    child_join(pid);
+    check("first of the tree", area, options.data_bytes, 30);
+}
+
+/* The parent ends first; the orphan goes on with what it inherited. */
+static void orphan_body(void *unused) {
+    (void)unused;
+    char byte;
+    EXPECT(read(to_child[0], &byte, 1) == 0); /* end of file: the parent has gone */
+    sweep();
+    check("orphan", area, options.data_bytes, 40);
+    tell(to_parent[1]);
+}
+static void orphan_parent(void *unused) {
+    (void)unused;
+    EXPECT(pipe(to_child) == 0);
+    fill(area, options.data_bytes, 40);
+    sweep();
+    fflush(NULL);
+    pid_t pid = fork();
+    EXPECT(pid >= 0);
+    if (pid == 0) {
+        alarm(options.limit_s);
+        close(to_child[1]);
+        orphan_body(NULL);
+        _exit(0);
+    }
+}
+static void orphan(void) {
+    area = area_new(options.data_bytes);
+    EXPECT(pipe(to_parent) == 0);
+    child_join(child_start(orphan_parent, NULL));
+    await(to_parent[0]);
+}
+
+static volatile bool stop;
+static void *writer(void *argument) {
+    size_t half = options.data_bytes / 2;
+    for (uint64_t round = 0; !stop; round++) {
+        fill_at(area + half, half, 51 + round, half);
+        check_at("writer thread", area + half, half, 51 + round, half);
+    }
+    return argument;
+}
+static void short_child(void *argument) {
+    size_t half = options.data_bytes / 2;
+    uint64_t x = (uintptr_t)argument;
+    for (int i = 0; i < 200; i++) {
+        size_t at = (x = splitmix64(x)) % (half / PAGE_BYTES) * PAGE_BYTES;
+        check_at("storm child", area + at, PAGE_BYTES, 50, at);
+        fill_at(area + at, PAGE_BYTES, 59, at);
+        check_at("storm child's own", area + at, PAGE_BYTES, 59, at);
+        fill_at(area + at, PAGE_BYTES, 50, at);
+    }
+}
+/* Many short children while another thread writes all the time. */
+static void storm(void) {
+    area = area_new(options.data_bytes);
+    fill(area, options.data_bytes, 50);
+    sweep();
+    pthread_t thread = thread_start(writer, NULL);
+    for (uintptr_t i = 0; i < 40; i += 2) {
+        pid_t first = child_start(short_child, (void *)i), second = child_start(short_child, (void *)(i + 1));
+        child_join(first);
+        child_join(second);
+    }
+    stop = true;
+    thread_join(thread);
+    check("parent after the storm", area, options.data_bytes / 2, 50);
+}
+
+/* A child that libc does not know of: no at-fork handler runs in it. */
+static void raw(void) {
+    area = area_new(options.data_bytes);
+    fill(area, options.data_bytes, 60);
+    sweep();
+    fflush(NULL);
+    pid_t pid = (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+    EXPECT(pid >= 0);
+    if (pid == 0) {
+        alarm(options.limit_s);
+        check("child behind libc's back", area, options.data_bytes, 60);
+        rewrite_half(0, 61);
+        check_half("its own pages", 0, 61);
+        _exit(0);
+    }
+    fill(area, options.data_bytes, 62);
+    sweep();
+    child_join(pid);
+    check("parent", area, options.data_bytes, 62);
+}
+
+static void killed_body(void *unused) {
+    (void)unused;
+    for (uint64_t round = 0;; round++) fill(area, options.data_bytes, 71 + round), sweep();
+}
+static void child_killed(void) {
+    area = area_new(options.data_bytes);
+    fill(area, options.data_bytes, 70);
+    sweep();
+    for (int round = 0; round < 4; round++) {
+        pid_t pid = child_start(killed_body, NULL);
+        usleep(50000);
+        int status;
+        EXPECT(kill(pid, SIGKILL) == 0 && waitpid(pid, &status, 0) == pid);
+        EXPECT(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+        check("parent of a killed child", area, options.data_bytes, 70);
+        sweep();
+    }
+}
+
+static void wipe_child(void *unused) {
+    (void)unused;
+    check_zero("wiped in the child", area, options.data_bytes / 2);
+    check_at("kept in the child", area + options.data_bytes / 2, options.data_bytes / 2, 80, options.data_bytes / 2);
+}
+static void keep_child(void *unused) {
+    (void)unused;
+    sweep();
+    check("kept again", area, options.data_bytes, 80);
+}
+static void wipe_on_fork(void) {
+    area = area_new(options.data_bytes);
+    fill(area, options.data_bytes, 80);
+    sweep();
+    EXPECT(madvise(area, options.data_bytes / 2, MADV_WIPEONFORK) == 0);
+    sweep();
+    child_join(child_start(wipe_child, NULL));
+    check("parent of a wiped child", area, options.data_bytes, 80);
+    EXPECT(madvise(area, options.data_bytes / 2, MADV_KEEPONFORK) == 0);
+    sweep();
+    child_join(child_start(keep_child, NULL));
+    check("parent at the end", area, options.data_bytes, 80);
+}
+
+static void dont_child(void *unused) {
+    (void)unused;
+    unsigned char present;
+    EXPECT(mincore(area, PAGE_BYTES, &present) == -1 && errno == ENOMEM);
+    check_at("kept in the child", area + options.data_bytes / 2, options.data_bytes / 2, 90, options.data_bytes / 2);
+    /* The hole is free for others. */
+    unsigned char *fresh = mmap(area, options.data_bytes / 2, PROT_READ | PROT_WRITE,
+                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    EXPECT(fresh == area);
+    check_zero("fresh memory in the hole", fresh, options.data_bytes / 2);
+    fill(fresh, options.data_bytes / 2, 91);
+    sweep();
+    check("written in the hole", fresh, options.data_bytes / 2, 91);
+}
+static void dont_fork(void) {
+    area = area_new(options.data_bytes);
+    fill(area, options.data_bytes, 90);
+    sweep();
+    EXPECT(madvise(area, options.data_bytes / 2, MADV_DONTFORK) == 0);
+    pid_t pid = child_start(dont_child, NULL);
+    sweep();
+    check("parent", area, options.data_bytes, 90);
+    child_join(pid);
+    check("parent at the end", area, options.data_bytes, 90);
+}
+
+static void shared_child(void *argument) {
+    unsigned char *shared = argument;
+    check("shared memory in the child", shared, 8 * MIB, 100);
+    fill(shared, 4 * MIB, 101);
+    sweep();
+    check("private memory in the child", area, options.data_bytes, 102);
+    check("shared memory after a sweep", shared, 4 * MIB, 101);
+}
+static void shared_anonymous(void) {
+    unsigned char *shared = mmap(NULL, 8 * MIB, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    EXPECT(shared != MAP_FAILED);
+    fill(shared, 8 * MIB, 100);
+    area = area_new(options.data_bytes);
+    fill(area, options.data_bytes, 102);
+    sweep();
+    child_join(child_start(shared_child, shared));
+    check("written by the child", shared, 4 * MIB, 101);
+    check_at("left by the child", shared + 4 * MIB, 4 * MIB, 100, 4 * MIB);
+    check("private memory", area, options.data_bytes, 102);
+}
+
+const struct trap traps_fork[] = {
+    {"fork_both_write", both_write, "parent and child rewrite different pages", 0},
+    {"fork_snapshot", snapshot, "a child that lives long without exec keeps the memory of the fork", 0},
+    {"fork_tree", tree, "children, grandchildren, great-grandchildren, each with its own version", 0},
+    {"fork_orphan", orphan, "the parent ends first", 0},
+    {"fork_storm", storm, "many short children while a thread writes", 0},
+    {"fork_raw", raw, "a child made by the system call itself", 0},
+    {"fork_child_killed", child_killed, "children killed in the middle of writing", 0},
+    {"fork_wipe", wipe_on_fork, "MADV_WIPEONFORK and back", 0},
+    {"fork_dont", dont_fork, "MADV_DONTFORK", 0},
+    {"shared_anonymous", shared_anonymous, "MAP_SHARED memory with a child", 0},
+    {NULL, NULL, NULL, 0},
+};

@@ -1,0 +1,244 @@
+/* Mappings that grow, move, shrink, are discarded, replaced and made again while their pages are away. */
+#include "traps.h"
+#include <sys/syscall.h>
+
+static unsigned char *area;
+
+static void prepare(uint64_t seed) {
+    area = area_new(options.data_bytes);
+    fill(area, options.data_bytes, seed);
+    sweep();
+}
+
+static void grow(void) {
+    size_t bytes = 4 * MIB;
+    area = area_new(bytes);
+    fill(area, bytes, 300);
+    while (bytes < options.data_bytes) {
+        sweep();
+        size_t more = bytes * 2 < options.data_bytes ? bytes * 2 : options.data_bytes;
+        unsigned char *grown = mremap(area, bytes, more, MREMAP_MAYMOVE);
+        EXPECT(grown != MAP_FAILED);
+        area = grown;
+        check("kept by growing", area, bytes, 300);
+        check_zero("new part", area + bytes, more - bytes);
+        fill_at(area + bytes, more - bytes, 300, bytes);
+        bytes = more;
+    }
+    sweep();
+    EXPECT(mremap(area, bytes, bytes / 2, 0) == area);
+    check("kept by shrinking", area, bytes / 2, 300);
+}
+
+static void move(void) {
+    prepare(310);
+    for (int round = 0; round < 4; round++) {
+        /* A hole of the right size, then the area moved over it. */
+        unsigned char *target = area_new(options.data_bytes), *old = area;
+        fill(target, MIB, 311);
+        area = mremap(old, options.data_bytes, options.data_bytes, MREMAP_MAYMOVE | MREMAP_FIXED, target);
+        EXPECT(area == target);
+        if (round % 2 == 0) sweep();
+        check("moved", area, options.data_bytes, 310);
+        /* What is mapped at the old place is new. */
+        unsigned char *fresh = mmap(old, 2 * MIB, PROT_READ | PROT_WRITE,
+                                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+        EXPECT(fresh == old);
+        check_zero("fresh memory at the old place", fresh, 2 * MIB);
+        EXPECT(munmap(fresh, 2 * MIB) == 0);
+    }
+}
+
+static void move_part(void) {
+    prepare(320);
+    /* The middle goes elsewhere, the ends stay. */
+    size_t quarter = options.data_bytes / 4;
+    unsigned char *target = area_new(quarter * 2);
+    EXPECT(mremap(area + quarter, 2 * quarter, 2 * quarter, MREMAP_MAYMOVE | MREMAP_FIXED, target) == target);
+    sweep();
+    check_at("start", area, quarter, 320, 0);
+    check_at("moved middle", target, 2 * quarter, 320, quarter);
+    check_at("end", area + 3 * quarter, quarter, 320, 3 * quarter);
+}
+
+static void move_dontunmap(void) {
+    prepare(330);
+    unsigned char *old = area;
+    /* By the system call: some C libraries pass on a wrong address without MREMAP_FIXED. */
+    area = (unsigned char *)syscall(SYS_mremap, old, options.data_bytes, options.data_bytes,
+                                    MREMAP_MAYMOVE | MREMAP_DONTUNMAP, 0);
+    if (area == MAP_FAILED && errno == EINVAL) skip("this kernel has no MREMAP_DONTUNMAP");
+    EXPECT(area != MAP_FAILED && area != old);
+    sweep();
+    check_zero("the place that was left", old, options.data_bytes);
+    check("moved", area, options.data_bytes, 330);
+}
+
+static void dontneed(void) {
+    prepare(340);
+    size_t half = options.data_bytes / 2;
+    for (int round = 0; round < 3; round++) {
+        EXPECT(madvise(area, half, MADV_DONTNEED) == 0);
+        check_zero("discarded", area, half);
+        check_at("not discarded", area + half, half, 340, half);
+        fill_at(area, half, 340, 0);
+        sweep();
+    }
+    /* Every second page, so that the ranges are small. */
+    for (size_t at = 0; at < options.data_bytes; at += 2 * PAGE_BYTES)
+        EXPECT(madvise(area + at, PAGE_BYTES, MADV_DONTNEED) == 0);
+    sweep();
+    for (size_t at = 0; at < options.data_bytes; at += 2 * PAGE_BYTES) {
+        check_zero("discarded page", area + at, PAGE_BYTES);
+        check_at("page beside a discarded one", area + at + PAGE_BYTES, PAGE_BYTES, 340, at + PAGE_BYTES);
+    }
+}
+
+static void lazily_freed(void) {
+    prepare(350);
+    size_t half = options.data_bytes / 2;
+    EXPECT(madvise(area, half, MADV_FREE) == 0);
+    /* Written pages are the program's again, whole: the rest of a page is old or zero, and stays what it was. */
+    for (size_t at = 0; at < half; at += 4 * PAGE_BYTES) fill_at(area + at, PAGE_BYTES, 351, at);
+    sweep();
+    for (size_t at = 0; at < half; at += PAGE_BYTES) {
+        if (at % (4 * PAGE_BYTES) == 0) {
+            check_at("written after MADV_FREE", area + at, PAGE_BYTES, 351, at);
+        } else if (*(volatile uint64_t *)(area + at) == 0) {
+            check_zero("freed page", area + at, PAGE_BYTES);
+        } else {
+            check_at("freed page that kept its contents", area + at, PAGE_BYTES, 350, at);
+        }
+    }
+    check_at("not freed", area + half, half, 350, half);
+}
+
+static void unmap_half(void) {
+    prepare(360);
+    size_t quarter = options.data_bytes / 4;
+    EXPECT(munmap(area + quarter, 2 * quarter) == 0);
+    unsigned char present;
+    EXPECT(mincore(area + quarter, PAGE_BYTES, &present) == -1 && errno == ENOMEM);
+    sweep();
+    check_at("before the hole", area, quarter, 360, 0);
+    check_at("after the hole", area + 3 * quarter, quarter, 360, 3 * quarter);
+    EXPECT(mmap(area + quarter, 2 * quarter, PROT_READ | PROT_WRITE,
+                MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) == area + quarter);
+    check_zero("mapped again", area + quarter, 2 * quarter);
+    fill_at(area + quarter, 2 * quarter, 360, quarter);
+    sweep();
+    check("whole again", area, options.data_bytes, 360);
+}
+
+static void fixed_over(void) {
+    prepare(370);
+    size_t quarter = options.data_bytes / 4;
+    for (uint64_t round = 0; round < 3; round++) {
+        EXPECT(mmap(area + quarter, quarter, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) ==
+               area + quarter);
+        check_at("before", area, quarter, 370, 0);
+        check_zero("mapped over", area + quarter, quarter);
+        check_at("after", area + 2 * quarter, 2 * quarter, 370, 2 * quarter);
+        fill_at(area + quarter, quarter, 371 + round, quarter);
+        sweep();
+        check_at("written since", area + quarter, quarter, 371 + round, quarter);
+    }
+    /* A file instead, then memory again. */
+    int fd = file_new(0);
+    EXPECT(ftruncate(fd, (off_t)quarter) == 0);
+    EXPECT(mmap(area, quarter, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) == area);
+    fill(area, quarter, 379);
+    sweep();
+    check("file pages", area, quarter, 379);
+    EXPECT(mmap(area, quarter, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == area);
+    check_zero("memory instead of the file", area, quarter);
+    check_at("the rest", area + 2 * quarter, 2 * quarter, 370, 2 * quarter);
+}
+
+/* Two threads unmap and map at the same address, discard, and write, while a third is at other memory. */
+static volatile bool stop;
+static void *third(void *argument) {
+    for (uint64_t round = 0; !stop; round++) sweep();
+    return argument;
+}
+static void *remapper(void *argument) {
+    size_t half = options.data_bytes / 2;
+    unsigned char *mine = argument;
+    size_t slot = 2 * MIB;
+    uint64_t x = (uintptr_t)mine;
+    for (int round = 0; round < 200; round++) {
+        size_t at = (x = splitmix64(x)) % (half / slot) * slot;
+        fill_at(mine + at, slot, 381 + (uint64_t)round, at);
+        switch (round % 3) {
+        case 0:
+            EXPECT(munmap(mine + at, slot) == 0);
+            EXPECT(mmap(mine + at, slot, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) ==
+                   mine + at);
+            break;
+        case 1: EXPECT(madvise(mine + at, slot, MADV_DONTNEED) == 0); break;
+        default:
+            EXPECT(mmap(mine + at, slot, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) ==
+                   mine + at);
+        }
+        check_zero(round % 3 == 1 ? "just discarded" : "just mapped", mine + at, slot);
+        fill_at(mine + at, slot, 380, at);
+        size_t other = (x = splitmix64(x)) % (half / slot) * slot;
+        check_at("slot that was left alone", mine + other, slot, 380, other);
+    }
+    return NULL;
+}
+static void unmap_race(void) {
+    area = area_new(options.data_bytes);
+    size_t half = options.data_bytes / 2;
+    fill(area, half, 380);
+    fill(area + half, half, 380);
+    pthread_t busy = thread_start(third, NULL);
+    pthread_t first = thread_start(remapper, area), second = thread_start(remapper, area + half);
+    thread_join(first);
+    thread_join(second);
+    stop = true;
+    thread_join(busy);
+    check("first half", area, half, 380);
+    check("second half", area + half, half, 380);
+}
+
+static void heap(void) {
+    /* Small blocks, grown and freed in a fixed random order; the C library uses brk, mmap, mremap, DONTNEED by itself. */
+    enum { BLOCKS = 20000 };
+    static struct { unsigned char *at; size_t bytes; uint64_t seed; } blocks[BLOCKS];
+    uint64_t x = 390;
+    size_t mean = options.data_bytes / BLOCKS;
+    for (int round = 0; round < 4 * BLOCKS; round++) {
+        size_t i = (x = splitmix64(x)) % BLOCKS;
+        if (blocks[i].at != NULL) check("heap block", blocks[i].at, blocks[i].bytes, blocks[i].seed);
+        size_t bytes = (x = splitmix64(x)) % (2 * mean) / 8 * 8 + 8;
+        if (x % 64 == 0) bytes *= 64;
+        if (x % 5 == 0 && blocks[i].at != NULL) {
+            free(blocks[i].at);
+            blocks[i].at = NULL;
+            continue;
+        }
+        blocks[i].at = realloc(blocks[i].at, bytes);
+        EXPECT(blocks[i].at != NULL);
+        blocks[i].bytes = bytes;
+        blocks[i].seed = x;
+        fill(blocks[i].at, bytes, x);
+    }
+    sweep();
+    for (size_t i = 0; i < BLOCKS; i++)
+        if (blocks[i].at != NULL) check("heap block at the end", blocks[i].at, blocks[i].bytes, blocks[i].seed);
+}
+
+const struct trap traps_map[] = {
+    {"mremap_grow", grow, "mremap growing and shrinking", 0},
+    {"mremap_move", move, "mremap to another address", 0},
+    {"mremap_part", move_part, "mremap of the middle of a mapping", 0},
+    {"mremap_dontunmap", move_dontunmap, "mremap that leaves an empty mapping behind", 0},
+    {"madv_dontneed", dontneed, "discarded memory reads as zeros", 0},
+    {"madv_free", lazily_freed, "freed memory is old or zero; written memory stays", 0},
+    {"munmap_half", unmap_half, "a hole in a mapping, filled again", 0},
+    {"map_fixed", fixed_over, "MAP_FIXED over used memory", 0},
+    {"munmap_race", unmap_race, "munmap, mmap, discard at the same address by threads", 0},
+    {"heap", heap, "malloc, realloc, free of small and large blocks", 0},
+    {NULL, NULL, NULL, 0},
+};

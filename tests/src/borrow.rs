@@ -1,0 +1,193 @@
+//! A `loam run` of one test.
+
+use crate::sampler::{Sampler, Samples};
+use crate::{place, plain, procfs, shell};
+use serde_json::Value;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// What to run and how. The defaults are `--local 32M --durability disk`, no lender.
+#[derive(Debug)]
+pub struct Borrow {
+    flags: Vec<String>,
+    local_mib: u64,
+    dir: PathBuf,
+    disk: PathBuf,
+    durability: &'static str,
+    loam: PathBuf,
+}
+
+/// One that runs.
+#[derive(Debug)]
+pub struct Running {
+    /// The `loam run` process.
+    pub run: shell::Started,
+    sampler: Option<Sampler>,
+    summary: PathBuf,
+    loam: PathBuf,
+}
+
+/// One that has ended.
+#[derive(Debug)]
+pub struct Borrowed {
+    /// Its end and its output.
+    pub ended: shell::Ended,
+    /// The summary; `Null` if none was written.
+    pub summary: Value,
+    /// The process tree's memory.
+    pub samples: Samples,
+}
+
+impl Borrow {
+    /// A run whose files are in `dir`.
+    pub fn new(dir: &Path) -> Self {
+        Self {
+            flags: Vec::new(),
+            local_mib: plain::LOCAL_MIB_MIN,
+            dir: dir.to_owned(),
+            disk: dir.join("slots"),
+            durability: "disk",
+            loam: place::loam(),
+        }
+    }
+    /// `--local`.
+    pub fn local_mib(mut self, mib: u64) -> Self {
+        self.local_mib = mib;
+        self
+    }
+    /// `--embedded`.
+    pub fn embedded(self, lenders: &str) -> Self {
+        self.flags(&["--embedded", lenders])
+    }
+    /// `--lender`.
+    pub fn lender(self, addr: SocketAddr) -> Self {
+        self.flags(&["--lender", &addr.to_string()])
+    }
+    /// `--durability none`.
+    pub fn not_durable(mut self) -> Self {
+        self.durability = "none";
+        self
+    }
+    /// `--disk`.
+    pub fn disk(mut self, dir: &Path) -> Self {
+        self.disk = dir.to_owned();
+        self
+    }
+    /// Any others.
+    pub fn flags(mut self, flags: &[&str]) -> Self {
+        self.flags.extend(flags.iter().map(|&flag| flag.to_owned()));
+        self
+    }
+
+    /// The command line for a program, its environment and folder taken over.
+    pub fn command(&self, program: &Command) -> Command {
+        let mut command = Command::new(&self.loam);
+        command.arg("run").args([
+            "--local",
+            &format!("{}M", self.local_mib),
+            "--durability",
+            self.durability,
+        ]);
+        command.arg("--disk").arg(&self.disk);
+        command.arg("--summary").arg(self.summary_path()).arg("--quiet").args(&self.flags);
+        command.arg("--").arg(program.get_program()).args(program.get_args());
+        plain::inherit(&mut command, program);
+        command
+    }
+
+    fn summary_path(&self) -> PathBuf {
+        self.dir.join("summary.json")
+    }
+
+    /// Starts it.
+    pub fn start(&self, program: &Command, stdin: Option<&Path>) -> Running {
+        // One of a run before must not be taken for this one's.
+        let _ = std::fs::remove_file(self.summary_path());
+        let mut command = self.command(program);
+        command.stdin(plain::input(stdin));
+        let run = shell::start(&mut command, &self.dir, "loam");
+        let sampler = Some(Sampler::start(run.pid(), self.loam.clone(), self.local_mib << 20));
+        Running { run, sampler, summary: self.summary_path(), loam: self.loam.clone() }
+    }
+
+    /// Runs it to its end.
+    ///
+    /// # Panics
+    /// If that takes longer than `limit`.
+    pub fn run(&self, program: &Command, stdin: Option<&Path>, limit: Duration) -> Borrowed {
+        self.start(program, stdin).finish(limit)
+    }
+}
+
+impl Running {
+    /// The program's processes now.
+    pub fn program(&self) -> Vec<u32> {
+        procfs::program_tree(self.run.pid(), &self.loam)
+    }
+
+    /// Waits for its end.
+    ///
+    /// # Panics
+    /// If that takes longer than `limit`.
+    pub fn finish(mut self, limit: Duration) -> Borrowed {
+        let ended = self.run.finish(limit);
+        let samples = self.sampler.take().expect("until now").finish();
+        let summary = std::fs::read(&self.summary)
+            .ok()
+            .and_then(|bytes| serde_json::from_slice(&bytes).ok())
+            .unwrap_or(Value::Null);
+        Borrowed { ended, summary, samples }
+    }
+}
+
+impl Borrowed {
+    /// A number of the summary, by its JSON pointer.
+    ///
+    /// # Panics
+    /// If it is not there.
+    pub fn number(&self, pointer: &str) -> f64 {
+        self.summary.pointer(pointer).and_then(Value::as_f64).unwrap_or_else(|| {
+            panic!("no {pointer} in the summary {}; stderr: {}", self.summary, self.ended.stderr)
+        })
+    }
+
+    /// Lenders that the summary calls lost.
+    ///
+    /// # Panics
+    /// If there is no list of lenders.
+    pub fn lost(&self) -> usize {
+        let lenders =
+            self.summary["lenders"].as_array().unwrap_or_else(|| panic!("no lenders in {}", self.summary));
+        lenders.iter().filter(|lender| lender["lost"] == true).count()
+    }
+
+    /// Lines for people.
+    pub fn warnings(&self) -> Vec<String> {
+        let list = self.summary["warnings"].as_array().cloned().unwrap_or_default();
+        list.iter().filter_map(|line| line.as_str().map(str::to_owned)).collect()
+    }
+
+    /// Fails unless the program ended well.
+    ///
+    /// # Panics
+    /// If not.
+    pub fn assert_ended_well(&self, what: &str) {
+        assert_eq!(self.ended.code(), 0, "{what}: stderr: {}\nsummary: {}", self.ended.stderr, self.summary);
+        assert_eq!(self.summary["exit_code"], 0, "{what}: summary {}", self.summary);
+    }
+
+    /// Fails unless pages left and came back: a test in which they did not has tested nothing.
+    ///
+    /// # Panics
+    /// If not.
+    pub fn assert_memory_left(&self, what: &str) {
+        let moved = self.number("/evictions/moved");
+        let back: f64 = ["/faults/remote", "/faults/rescued", "/faults/disk", "/faults/prefetched_hit"]
+            .iter()
+            .map(|at| self.number(at))
+            .sum();
+        assert!(moved > 0.0 && back > 0.0, "{what}: {moved} pages left, {back} faults: nothing was tested");
+    }
+}

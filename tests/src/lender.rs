@@ -1,0 +1,66 @@
+//! A `loam lend` of one test, to be stopped and killed.
+
+use crate::{place, procfs};
+use rustix::process::Signal;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// A lender process. Dropping it kills it.
+#[derive(Debug)]
+pub struct Lender {
+    child: Child,
+    /// Where it listens.
+    pub addr: SocketAddr,
+}
+
+impl Lender {
+    /// Starts one and waits until it takes connections.
+    ///
+    /// # Panics
+    /// If it does not within ten seconds.
+    pub fn start(size: &str) -> Self {
+        let addr = free_addr();
+        let child = Command::new(place::loam())
+            .args(["lend", size, "--listen", &addr.to_string()])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("loam can be started");
+        let mut lender = Self { child, addr };
+        procfs::wait_until(Duration::from_secs(10), || {
+            let ended = lender.child.try_wait().expect("our child");
+            assert!(ended.is_none(), "loam lend ended: {ended:?}");
+            TcpStream::connect(addr).is_ok()
+        })
+        .expect("loam lend listens within ten seconds");
+        lender
+    }
+
+    /// Ends it without a word.
+    pub fn kill(&self) {
+        procfs::send(self.child.id(), Signal::KILL);
+    }
+
+    /// Makes it hang: connections stay open, nothing is answered.
+    pub fn stop(&self) {
+        procfs::send(self.child.id(), Signal::STOP);
+    }
+}
+
+impl Drop for Lender {
+    fn drop(&mut self) {
+        self.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A loopback address that nobody listens on now.
+///
+/// # Panics
+/// If the machine has no loopback or no free port.
+pub fn free_addr() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0")
+        .and_then(|listener| listener.local_addr())
+        .expect("loopback has a free port")
+}

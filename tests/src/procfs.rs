@@ -1,0 +1,114 @@
+//! Processes as `/proc` shows them. Every process may be gone between two looks, so all answers are options.
+
+use rustix::process::{Pid, Signal};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Bytes of a page of `statm`.
+const PAGE_BYTES: u64 = 4096;
+
+/// Processes that `pid`'s threads have started and not yet waited for.
+pub fn children(pid: u32) -> Vec<u32> {
+    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
+    let mut found = Vec::new();
+    for task in tasks.flatten() {
+        let list = fs::read_to_string(task.path().join("children")).unwrap_or_default();
+        found.extend(list.split_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
+    }
+    found
+}
+
+/// All of its descendants.
+pub fn descendants(pid: u32) -> Vec<u32> {
+    let mut found = children(pid);
+    let mut next = 0;
+    while next < found.len() {
+        let more = children(found[next]);
+        found.extend(more);
+        next += 1;
+    }
+    found
+}
+
+/// The borrowing program's processes under a `loam run`: what is not `loam` itself (its lenders are).
+pub fn program_tree(run: u32, loam: &Path) -> Vec<u32> {
+    descendants(run).into_iter().filter(|&pid| executable(pid).is_some_and(|path| path != loam)).collect()
+}
+
+/// What it executes; none for a zombie.
+pub fn executable(pid: u32) -> Option<PathBuf> {
+    fs::read_link(format!("/proc/{pid}/exe")).ok()
+}
+
+/// Resident memory.
+pub fn resident_bytes(pid: u32) -> Option<u64> {
+    let statm = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
+    Some(statm.split(' ').nth(1)?.parse::<u64>().ok()? * PAGE_BYTES)
+}
+
+/// Resident memory, each shared page divided by the processes that map it.
+pub fn proportional_bytes(pid: u32) -> Option<u64> {
+    field_bytes(&fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?, "Pss:")
+}
+
+/// The `Rss…` lines of its status, for messages.
+pub fn resident_parts(pid: u32) -> String {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let mut parts = String::new();
+    for line in status.lines().filter(|line| line.starts_with("Rss") || line.starts_with("Name:")) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        parts.push_str(&format!("{} ", words.join(" ")));
+    }
+    parts
+}
+
+/// `NAME  123 kB` in bytes.
+fn field_bytes(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    Some(line.split_whitespace().next()?.parse::<u64>().ok()? * 1024)
+}
+
+/// Whether it still runs: a zombie does not.
+pub fn runs(pid: u32) -> bool {
+    let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
+    // The state follows the name, which is in brackets and may hold anything.
+    let state = stat.rsplit(')').next().and_then(|rest| rest.trim_start().chars().next());
+    !matches!(state, Some('Z' | 'X') | None)
+}
+
+/// Sends a signal; a process that has gone is none of our business.
+///
+/// # Panics
+/// For a number that is no process.
+pub fn send(pid: u32, signal: Signal) {
+    assert!(pid > 1, "process {pid} is not ours");
+    let pid = Pid::from_raw(i32::try_from(pid).expect("a process id")).expect("not zero");
+    let _ = rustix::process::kill_process(pid, signal);
+}
+
+/// Kills a process and everything below it, first seen first.
+pub fn kill_tree(pid: u32) {
+    let mut all = descendants(pid);
+    all.insert(0, pid);
+    for pid in all {
+        send(pid, Signal::KILL);
+    }
+}
+
+/// Waits until `done` says yes.
+///
+/// # Errors
+/// How long it was waited for, if that was in vain.
+pub fn wait_until(limit: Duration, mut done: impl FnMut() -> bool) -> Result<Duration, Duration> {
+    let start = Instant::now();
+    loop {
+        if done() {
+            return Ok(start.elapsed());
+        }
+        if start.elapsed() > limit {
+            return Err(limit);
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}

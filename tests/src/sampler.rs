@@ -1,0 +1,137 @@
+//! Looks at the resident memory of a borrowing process tree every 10 ms, from outside.
+
+use crate::procfs;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// Time between two looks.
+const PERIOD: Duration = Duration::from_millis(10);
+/// What the tree may use beyond the limit and 5% of it.
+const SLACK_BYTES: u64 = 32 << 20;
+/// Time between the first sight of a tree near its limit and the first sample that counts.
+const SETTLE: Duration = Duration::from_millis(100);
+
+/// What the samples showed.
+#[derive(Clone, Debug, Default)]
+pub struct Samples {
+    /// Looks at a tree with at least one process.
+    pub count: u64,
+    /// Of those: looks that counted, after adoption.
+    pub counted: u64,
+    /// Largest of those that counted.
+    pub peak_bytes: u64,
+    /// Longest time between two looks.
+    pub gap_max: Duration,
+    /// The largest look above the bar, in words.
+    pub worst: Option<String>,
+    /// Looks above the bar.
+    pub above: u64,
+    /// The bar.
+    pub bar_bytes: u64,
+}
+
+impl Samples {
+    /// Largest size that counted, beyond the limit itself; the bar allows 5% and 32 MiB.
+    pub fn overshoot_bytes(&self, limit_bytes: u64) -> i64 {
+        self.peak_bytes as i64 - limit_bytes as i64
+    }
+
+    /// The bar of the issue: no sample above `--local` plus 5% plus 32 MiB.
+    ///
+    /// # Panics
+    /// If one was, or if nothing was sampled.
+    pub fn assert_below_bar(&self, what: &str) {
+        assert!(self.count > 0, "{what}: the process tree was never seen");
+        if let Some(worst) = &self.worst {
+            panic!("{what}: {} of {} samples above the bar, the largest: {worst}", self.above, self.counted);
+        }
+    }
+}
+
+/// A thread that samples until it is stopped.
+#[derive(Debug)]
+pub struct Sampler {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<Samples>,
+}
+
+impl Sampler {
+    /// Starts to sample the program under the `loam run` of this process id.
+    pub fn start(run: u32, loam: PathBuf, limit_bytes: u64) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = thread::spawn(move || sample(run, &loam, limit_bytes, &stopped));
+        Self { stop, thread }
+    }
+
+    /// Ends it.
+    ///
+    /// # Panics
+    /// If the thread has.
+    pub fn finish(self) -> Samples {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.join().expect("the sampler only reads /proc")
+    }
+}
+
+fn sample(run: u32, loam: &std::path::Path, limit_bytes: u64, stop: &AtomicBool) -> Samples {
+    let bar_bytes = limit_bytes + limit_bytes / 20 + SLACK_BYTES;
+    let mut samples = Samples { bar_bytes, ..Samples::default() };
+    let mut adopted: Option<Instant> = None;
+    let mut next = Instant::now();
+    let mut last = next;
+    while !stop.load(Ordering::Relaxed) {
+        let now = Instant::now();
+        let tree = procfs::program_tree(run, loam);
+        let resident: u64 = tree.iter().filter_map(|&pid| procfs::resident_bytes(pid)).sum();
+        if resident > 0 {
+            samples.gap_max = samples.gap_max.max(now - last);
+            samples.count += 1;
+            if resident > limit_bytes / 10 * 9 {
+                adopted.get_or_insert(now);
+            }
+            if adopted.is_some_and(|at| now - at > SETTLE) {
+                samples.counted += 1;
+                consider(&mut samples, &tree, resident);
+            }
+        }
+        last = now;
+        next += PERIOD;
+        let after = Instant::now();
+        if next > after {
+            thread::sleep(next - after);
+        } else {
+            next = after;
+        }
+    }
+    samples
+}
+
+/// Books one look. Plain sizes count a page that a forked child shares with its parent twice; the exact figure is dear,
+/// so it is asked for only where it decides.
+fn consider(samples: &mut Samples, tree: &[u32], resident: u64) {
+    let mut bytes = resident;
+    if bytes > samples.peak_bytes.min(samples.bar_bytes) && tree.len() > 1 {
+        let exact: u64 = tree.iter().filter_map(|&pid| procfs::proportional_bytes(pid)).sum();
+        bytes = bytes.min(exact);
+    }
+    let larger = bytes > samples.peak_bytes;
+    samples.peak_bytes = samples.peak_bytes.max(bytes);
+    if bytes > samples.bar_bytes {
+        samples.above += 1;
+        if larger {
+            let parts: Vec<String> = tree.iter().map(|&pid| procfs::resident_parts(pid)).collect();
+            let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+            samples.worst = Some(format!(
+                "{:.1} MiB where {:.1} are allowed, in {} processes (just after: {})",
+                mib(bytes),
+                mib(samples.bar_bytes),
+                tree.len(),
+                parts.join("; ")
+            ));
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! The programs that must run unchanged: how each is prepared and called. What they print is a function of what is here, so a plain
+//! run says what a borrowing run must print.
+
+use crate::place;
+use std::fmt::Write;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A program ready to run.
+#[derive(Debug)]
+pub struct Workload {
+    /// The command, with its folder and environment.
+    pub command: Command,
+    /// A file for stdin.
+    pub stdin: Option<PathBuf>,
+    /// A file that it writes, to be compared beside stdout.
+    pub writes: Option<PathBuf>,
+}
+
+fn workload(dir: &Path, program: &str, args: &[&str]) -> Workload {
+    let mut command = Command::new(program);
+    command.args(args).current_dir(dir).env("LC_ALL", "C").env("TMPDIR", dir);
+    Workload { command, stdin: None, writes: None }
+}
+
+/// The system's interpreter, not a wrapper of a version manager.
+fn python() -> &'static str {
+    if Path::new("/usr/bin/python3").exists() { "/usr/bin/python3" } else { "python3" }
+}
+
+/// Lines of numbers in no order; about 31 bytes each.
+fn write_lines(path: &Path, count: u64) {
+    let (mut text, mut x) = (String::with_capacity(count as usize * 32), 1_u64);
+    for line in 0..count {
+        x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        writeln!(text, "{:x} line {line} {}", x >> 20, x % 1_000_003)
+            .expect("a String takes what is written");
+    }
+    fs::write(path, text).expect("the scratch folder is writable");
+}
+
+fn prepare(command: &mut Command, what: &str) {
+    let output = command.output().unwrap_or_else(|error| panic!("{what}: {error}: run tests/setup.sh"));
+    assert!(output.status.success(), "{what}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// GNU sort, two threads, all in memory.
+pub fn sort(dir: &Path) -> Workload {
+    write_lines(&dir.join("lines"), 3_000_000);
+    let args = ["--parallel=2", "-S", "1G", "-T", ".", "-o", "sorted", "lines"];
+    Workload { writes: Some(dir.join("sorted")), ..workload(dir, "sort", &args) }
+}
+
+/// CPython, large dictionaries.
+pub fn python_dicts(dir: &Path) -> Workload {
+    let script = place::source("dicts.py");
+    let mut python = workload(dir, python(), &[script.to_str().expect("UTF-8"), "500000"]);
+    python.command.env("PYTHONHASHSEED", "0").env("PYTHONDONTWRITEBYTECODE", "1");
+    python
+}
+
+/// sqlite3, a database in memory with indexes.
+pub fn sqlite(dir: &Path) -> Workload {
+    Workload {
+        stdin: Some(place::source("table.sql")),
+        ..workload(dir, "sqlite3", &["-batch", "-bail", ":memory:"])
+    }
+}
+
+/// Writes a large C file of so many functions.
+fn write_source(path: &Path, functions: u32) {
+    let source = fs::File::create(path).expect("the scratch folder is writable");
+    let mut command = Command::new(python());
+    let status =
+        command.arg(place::source("big_source.py")).arg(functions.to_string()).stdout(source).status();
+    assert!(status.expect("python3: run tests/setup.sh").success(), "the generator of a large source failed");
+}
+
+/// gcc on one large file.
+pub fn gcc(dir: &Path) -> Workload {
+    write_source(&dir.join("big.c"), 1000);
+    Workload {
+        writes: Some(dir.join("big.o")),
+        ..workload(dir, "gcc", &["-O1", "-c", "big.c", "-o", "big.o"])
+    }
+}
+
+/// xz, two threads; on C source, since text without patterns takes ten times as long.
+pub fn xz(dir: &Path) -> Workload {
+    write_source(&dir.join("source"), 15_000);
+    workload(dir, "xz", &["-T2", "-9", "--block-size=8MiB", "-k", "-c", "source"])
+}
+
+/// A JVM with its default collector.
+pub fn java(dir: &Path) -> Workload {
+    prepare(Command::new("javac").arg("-d").arg(dir).arg(place::source("Maps.java")), "javac");
+    workload(dir, "java", &["-Xmx600m", "-Xshare:auto", "-cp", ".", "Maps", "600000"])
+}
+
+/// Node.js.
+pub fn node(dir: &Path) -> Workload {
+    let script = place::source("objects.js");
+    workload(dir, "node", &[script.to_str().expect("UTF-8"), "500000"])
+}
+
+/// Our own program: fills memory, checks and rewrites it.
+pub fn memwalk(mib: u64, passes: u64, order: &str) -> Command {
+    let mut command = Command::new(place::program("memwalk"));
+    command.args([&mib.to_string(), &passes.to_string(), order]);
+    command
+}
