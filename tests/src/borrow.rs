@@ -108,7 +108,7 @@ impl Borrow {
         let mut command = self.command(program);
         command.stdin(plain::input(stdin));
         let run = shell::start(&mut command, &self.dir, "loam");
-        let sampler = Some(Sampler::start(run.pid(), self.loam.clone(), self.local_mib << 20));
+        let sampler = Some(Sampler::start(self.loam.clone(), self.local_mib << 20));
         Running { run, sampler, summary: self.summary_path(), loam: self.loam.clone() }
     }
 
@@ -124,7 +124,7 @@ impl Borrow {
 impl Running {
     /// The program's processes now.
     pub fn program(&self) -> Vec<u32> {
-        procfs::program_tree(self.run.pid(), &self.loam)
+        procfs::program_tree(&self.loam)
     }
 
     /// Waits for its end.

@@ -1,5 +1,6 @@
 //! Where things are: the executable under test, our C programs, scratch folders, and the lock that keeps tests apart.
 
+use crate::procfs;
 use std::collections::hash_map::DefaultHasher;
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -146,6 +147,7 @@ pub struct Alone {
 pub fn alone() -> Alone {
     static WITHIN: Mutex<()> = Mutex::new(());
     // A test that failed while it held the lock has nothing behind it that others could find broken.
+    procfs::adopt_orphans();
     let guard = WITHIN.lock().unwrap_or_else(PoisonError::into_inner);
     let path = target_dir().join("loam-tests.lock");
     let file = File::create(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));

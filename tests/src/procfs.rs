@@ -31,25 +31,55 @@ pub fn descendants(pid: u32) -> Vec<u32> {
     found
 }
 
-/// The borrowing program's processes under a `loam run`: what is not `loam` itself (its lenders are).
-pub fn program_tree(run: u32, loam: &Path) -> Vec<u32> {
-    descendants(run).into_iter().filter(|&pid| executable(pid).is_some_and(|path| path != loam)).collect()
+/// The borrowing program's processes: what a test has started and is not `loam` itself (its lenders are). Processes whose
+/// parent has ended count too: see [`adopt_orphans`].
+pub fn program_tree(loam: &Path) -> Vec<u32> {
+    let mut found = descendants(std::process::id());
+    found.retain(|&pid| executable(pid).is_some_and(|path| path != loam));
+    found
+}
+
+/// From now on processes that lose their parent become children of this one, and so stay in sight.
+///
+/// # Panics
+/// If the kernel refuses, which none does.
+pub fn adopt_orphans() {
+    let us = rustix::process::getpid();
+    rustix::process::set_child_subreaper(Some(us)).expect("any process may");
+}
+
+/// Its folder in `/proc`, or a thread's where the main thread has left and shows nothing any more.
+fn live_folder(pid: u32) -> Option<PathBuf> {
+    let main = PathBuf::from(format!("/proc/{pid}"));
+    if fs::read_link(main.join("exe")).is_ok() {
+        return Some(main);
+    }
+    let threads = fs::read_dir(main.join("task")).ok()?;
+    threads.flatten().map(|thread| thread.path()).find(|path| fs::read_link(path.join("exe")).is_ok())
 }
 
 /// What it executes; none for a zombie.
 pub fn executable(pid: u32) -> Option<PathBuf> {
-    fs::read_link(format!("/proc/{pid}/exe")).ok()
+    fs::read_link(live_folder(pid)?.join("exe")).ok()
 }
 
 /// Resident memory.
 pub fn resident_bytes(pid: u32) -> Option<u64> {
-    let statm = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
+    let statm = fs::read_to_string(live_folder(pid)?.join("statm")).ok()?;
     Some(statm.split(' ').nth(1)?.parse::<u64>().ok()? * PAGE_BYTES)
 }
 
 /// Resident memory, each shared page divided by the processes that map it.
 pub fn proportional_bytes(pid: u32) -> Option<u64> {
-    field_bytes(&fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?, "Pss:")
+    let folder = live_folder(pid)?;
+    // Threads have no smaps_rollup of their own; their smaps is the process's.
+    match fs::read_to_string(folder.join("smaps_rollup")) {
+        Ok(text) => field_bytes(&text, "Pss:"),
+        Err(_) => {
+            let text = fs::read_to_string(folder.join("smaps")).ok()?;
+            Some(text.lines().filter_map(|line| field_bytes(line, "Pss:")).sum())
+        }
+    }
 }
 
 /// The `Rss…` lines of its status, for messages.
@@ -71,10 +101,7 @@ fn field_bytes(text: &str, name: &str) -> Option<u64> {
 
 /// Whether it still runs: a zombie does not.
 pub fn runs(pid: u32) -> bool {
-    let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
-    // The state follows the name, which is in brackets and may hold anything.
-    let state = stat.rsplit(')').next().and_then(|rest| rest.trim_start().chars().next());
-    !matches!(state, Some('Z' | 'X') | None)
+    live_folder(pid).is_some()
 }
 
 /// Sends a signal; a process that has gone is none of our business.

@@ -59,11 +59,11 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// Starts to sample the program under the `loam run` of this process id.
-    pub fn start(run: u32, loam: PathBuf, limit_bytes: u64) -> Self {
+    /// Starts to sample the program that this test runs by `loam`.
+    pub fn start(loam: PathBuf, limit_bytes: u64) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
-        let thread = thread::spawn(move || sample(run, &loam, limit_bytes, &stopped));
+        let thread = thread::spawn(move || sample(&loam, limit_bytes, &stopped));
         Self { stop, thread }
     }
 
@@ -77,7 +77,7 @@ impl Sampler {
     }
 }
 
-fn sample(run: u32, loam: &std::path::Path, limit_bytes: u64, stop: &AtomicBool) -> Samples {
+fn sample(loam: &std::path::Path, limit_bytes: u64, stop: &AtomicBool) -> Samples {
     let bar_bytes = limit_bytes + limit_bytes / 20 + SLACK_BYTES;
     let mut samples = Samples { bar_bytes, ..Samples::default() };
     let mut adopted: Option<Instant> = None;
@@ -85,7 +85,7 @@ fn sample(run: u32, loam: &std::path::Path, limit_bytes: u64, stop: &AtomicBool)
     let mut last = next;
     while !stop.load(Ordering::Relaxed) {
         let now = Instant::now();
-        let tree = procfs::program_tree(run, loam);
+        let tree = procfs::program_tree(loam);
         let resident: u64 = tree.iter().filter_map(|&pid| procfs::resident_bytes(pid)).sum();
         if resident > 0 {
             samples.gap_max = samples.gap_max.max(now - last);

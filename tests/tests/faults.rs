@@ -117,8 +117,10 @@ fn only_lender_killed_without_disk() {
 fn the_agent_killed() {
     let _alone = place::alone();
     let scratch = Scratch::new("agent");
+    // It does not end by itself.
+    let endless = workloads::memwalk(160, 1_000_000, "random");
     for moment in MOMENTS {
-        let mut running = borrow(&scratch).embedded("1x512M").start(&walk(), None);
+        let mut running = borrow(&scratch).embedded("1x512M").start(&endless, None);
         wait_for(&mut running, moment);
         let program = running.program();
         assert!(!program.is_empty(), "the program runs at '{moment}'");
@@ -145,7 +147,7 @@ fn the_agent_killed_beside_a_tree() {
     let scratch = Scratch::new("tree");
     let walk = place::program("memwalk");
     let mut shell = Command::new("sh");
-    shell.arg("-c").arg(format!("{0} 96 1000 random & {0} 96 1000 sequential & wait", walk.display()));
+    shell.arg("-c").arg(format!("{0} 96 1000000 random & {0} 96 1000000 sequential & wait", walk.display()));
     let mut running = borrow(&scratch).embedded("1x512M").start(&shell, None);
     running.run.wait_for_line("pass 1", LIMIT);
     let program = running.program();

@@ -40,8 +40,10 @@ fn a_missing_program() {
         assert_refused(&ended, &[program, "not found"], program);
         assert_eq!(ended.code(), 127, "as shells have it");
     }
-    let ended = run("/etc/hostname");
-    assert_refused(&ended, &["/etc/hostname", "executable"], "a file that is no program");
+    let file = scratch.join("file");
+    fs::write(&file, "no program").expect("writable");
+    let ended = run(file.to_str().expect("UTF-8"));
+    assert_refused(&ended, &["file", "executable"], "a file that is no program");
     assert_eq!(ended.code(), 126, "as shells have it");
     assert_refused(&run("/tmp"), &["/tmp"], "a folder");
 }
@@ -191,8 +193,8 @@ fn no_permission_for_userfaultfd() {
 fn more_than_the_machine_has_is_not_lent() {
     let _alone = place::alone();
     let scratch = Scratch::new("lend");
-    let ended = loam(&["lend", "900T", "--listen", "127.0.0.1:0"], scratch.path());
-    assert_refused(&ended, &["free"], "900T");
+    let ended = loam(&["lend", "15T", "--listen", "127.0.0.1:0"], scratch.path());
+    assert_refused(&ended, &["available"], "15T");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 
 const MIB: u64 = 128;
-const LIMIT: Duration = Duration::from_secs(150);
+const LIMIT: Duration = Duration::from_secs(90);
 /// Traps that end by SIGABRT.
 const ABORTS: &str = "abort_core";
 /// Traps that lock more than `--local`, so that the limit cannot be held. `faults.rs` has it.
@@ -18,7 +18,7 @@ const MAY_FIT: &[&str] = &["child_program", "stack_main", "stack_threads"];
 
 fn trap(name: &str, scratch: &Scratch) -> Command {
     let mut command = Command::new(place::program("traps"));
-    command.args([name, "--mib", &MIB.to_string(), "--limit", "120", "--dir"]).arg(scratch.path());
+    command.args([name, "--mib", &MIB.to_string(), "--limit", "60", "--dir"]).arg(scratch.path());
     command.current_dir(scratch.path());
     command
 }
@@ -69,7 +69,7 @@ fn every_trap() {
     // By the program itself, without Loam: a trap that cannot hold there proves nothing. It skips what this machine lacks.
     let mut plain = Command::new(place::program("traps"));
     plain.args(["all", "--mib", &MIB.to_string(), "--limit", "60", "--dir"]).arg(scratch.path());
-    let plain = shell::run(plain.current_dir(scratch.path()), scratch.path(), "plain", LIMIT);
+    let plain = shell::run(plain.current_dir(scratch.path()), scratch.path(), "plain", LIMIT * 3);
     let plain_out = String::from_utf8_lossy(&plain.stdout).into_owned();
     assert_eq!(plain.code(), 0, "plain: {plain_out}{}", plain.stderr);
     let mut failed = Vec::new();

@@ -1,9 +1,8 @@
 //! The memory that is lent: one file that exists only in memory and never goes to swap.
 //!
-//! It is read and written with `pread` and `pwrite`: a copy more than sending from a mapping or with `sendfile`, and
-//! still the better deal. A page that `sendfile` handed to a socket may sit in the receiver's queue by reference for
-//! as long as it likes, so no slot could be written again without punching it out first (1 to 4 us a page, where
-//! the copy costs 0.3).
+//! It is read and written with `pread` and `pwrite`, a copy more than sending from a mapping or with `sendfile`. A page
+//! that `sendfile` handed to a socket may sit in the receiver's queue by reference for as long as it likes, so no
+//! slot could be written again without punching it out first (1 to 7 us a page).
 //!
 //! Without swap: locking a mapping does not help, since pages that come in through `pwrite` are in no mapping. A
 //! private tmpfs with `noswap` (Linux 6.4) does; it takes CAP_SYS_ADMIN. An ordinary user gets a plain memfd and, if the machine has

@@ -87,6 +87,7 @@ impl Agent<'_> {
     }
 
     fn hold_install(&mut self, space: SpaceKey, base: u64, pages: u32, source: InstallSource) {
+        assert!(pages as usize <= EXTENT_BASE_PAGES, "no more zeros than there are");
         let (from, zero) = match source {
             InstallSource::Zero => (self.zeros.pointer(0).cast_const(), true),
             InstallSource::Buffer(buffer) => (self.pool.pointer(buffer.0 as usize).cast_const(), false),
@@ -116,10 +117,16 @@ impl Agent<'_> {
         while done < run.pages {
             let base = run.base + u64::from(done);
             let left = run.pages - done;
-            let Some(uffd) = self.uffd_of(run.space) else {
+            let Some(process) = self.processes.get(&run.space) else {
                 self.installed(run.space, base, left, InstallOutcome::Gone);
                 return;
             };
+            if process.has_unread_changes() {
+                // As if the kernel had said EAGAIN; tried again when the change has been dealt with.
+                self.installed(run.space, base, left, InstallOutcome::Again);
+                return;
+            }
+            let uffd = &process.uffd;
             let from = if run.zero { run.from } else { run.from.wrapping_add(done as usize * BASE_PAGE_BYTES) };
             let out = uffd.copy(base << 12, from, left as usize * BASE_PAGE_BYTES, false);
             let copied = (out.copied_bytes / BASE_PAGE_BYTES) as u32;

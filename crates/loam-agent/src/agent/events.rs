@@ -43,25 +43,29 @@ impl Agent<'_> {
         self.deal_with_events(key);
     }
 
-    /// Deals with read events in order, until one has to wait for the hand.
+    /// Deals with read events, as far as the hand lets us: changes of mappings in their order, then faults.
+    ///
+    /// Changes come first because whoever made one went on as soon as we had read it: a page that is installed by what we
+    /// knew before could stand where the program already counts on zeros, or on nothing. A fault only says that
+    /// a thread waits at an address; it may always be answered by what holds now.
     pub(super) fn deal_with_events(&mut self, key: SpaceKey) {
         loop {
             let Some(process) = self.processes.get_mut(&key) else { return };
-            match process.events.front() {
-                None => break,
-                Some(Event::Fault { .. }) => {
-                    let Some(Event::Fault { address, tid, .. }) = process.events.pop_front() else { unreachable!() };
-                    self.fault(key, address >> 12, tid);
-                }
-                Some(_) => {
+            let change = process.events.iter().position(|e| !matches!(e, Event::Fault { .. }));
+            match change {
+                Some(at) => {
                     if !self.put_hand_to_rest(key) {
                         return;
                     }
                     let process = self.processes.get_mut(&key).expect("looked at above");
-                    let Some(event) = process.events.pop_front() else { return };
+                    let event = process.events.remove(at).expect("its place was just found");
                     self.change(key, event);
-                    self.drain();
+                    self.let_go_on(key);
                 }
+                None => match process.events.pop_front() {
+                    Some(Event::Fault { address, tid, .. }) => self.fault(key, address >> 12, tid),
+                    _ => break,
+                },
             }
         }
         self.drain();
@@ -83,8 +87,20 @@ impl Agent<'_> {
         self.borrower.handle_fault(now, key, base);
     }
 
-    /// True when no eviction of this process runs or waits; finished ones have been taken in.
+    /// The hand of this process may work again.
+    pub(super) fn let_go_on(&mut self, key: SpaceKey) {
+        let now = self.now();
+        self.borrower.handle_rest(now, key, false);
+        self.drain();
+        self.retry = true; // installs were held back meanwhile
+    }
+
+    /// True when no eviction of this process runs or waits, and none begins until [`Self::let_go_on`]; finished ones have been
+    /// taken in.
     pub(super) fn put_hand_to_rest(&mut self, key: SpaceKey) -> bool {
+        let now = self.now();
+        self.borrower.handle_rest(now, key, true);
+        self.drain(); // what was decided before is on its way to the hand, and can be taken back there
         let Some(hand) = self.processes.get_mut(&key).and_then(|p| p.hand.as_mut()) else { return true };
         if !hand.evicts() {
             return true;
@@ -94,6 +110,7 @@ impl Agent<'_> {
             self.cancel_batch(batch);
         }
         self.take_finished(key);
+        self.drain();
         at_rest
     }
 

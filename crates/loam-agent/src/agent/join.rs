@@ -335,6 +335,7 @@ impl Agent<'_> {
         if !self.put_hand_to_rest(waiting.space) {
             return false;
         }
+        self.let_go_on(waiting.space); // nothing begins: the call made the space unevictable
         let away = self.borrower.away_in(waiting.space, waiting.range);
         let now = self.now();
         for &base in away.iter().take(1024) {

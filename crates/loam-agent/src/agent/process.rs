@@ -51,6 +51,13 @@ pub(super) struct Process {
     pub looked_at_pages: u64,
 }
 
+impl Process {
+    /// Changes of mappings have been read and not been dealt with: nothing may be installed by what was known before.
+    pub(super) fn has_unread_changes(&self) -> bool {
+        self.events.iter().any(|e| !matches!(e, Event::Fault { .. }))
+    }
+}
+
 /// The agent's end of a hand.
 #[derive(Debug)]
 pub(super) struct Hand {

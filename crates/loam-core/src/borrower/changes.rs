@@ -2,8 +2,13 @@
 
 use super::table::{BaseRange, BaseState, Entry, SpaceKey, Table};
 use super::{Borrower, Effect, Space};
-use crate::units::{BasePages, Instant};
+use crate::units::{BasePages, Duration, Instant};
 use alloc::vec::Vec;
+
+/// Discards are remembered for this long.
+const DISCARD_LASTS: Duration = Duration::from_millis(60_000);
+/// And so many of them at most.
+const DISCARDS_MAX: usize = 4096;
 
 impl Borrower {
     /// A process has come, nothing of it is adopted yet. `has_hand`: pages can be taken from it.
@@ -14,6 +19,7 @@ impl Borrower {
         let space = Space {
             table: Table::default(),
             has_hand,
+            at_rest: false,
             relatives: Vec::new(),
             forked: false,
             frames: 0,
@@ -59,11 +65,42 @@ impl Borrower {
     /// until a fault asks for it again.
     pub fn handle_removed(&mut self, now: Instant, key: SpaceKey, range: BaseRange) {
         let waiting = self.clear(now, key, range);
+        self.note_discard(now, key, range);
         for base in waiting {
             self.wait_from(now, key, base);
             self.serve(key, base);
         }
         self.advance(now);
+    }
+
+    /// The discard follows its event by microseconds, or as long as the discarding thread is kept from a core.
+    fn note_discard(&mut self, now: Instant, key: SpaceKey, range: BaseRange) {
+        while self.discards.front().is_some_and(|d| d.0 + DISCARD_LASTS < now) || self.discards.len() >= DISCARDS_MAX {
+            self.discards.pop_front();
+        }
+        match self.discards.back_mut() {
+            Some((at, k, r)) if *k == key && r.end == range.start => {
+                r.end = range.end;
+                *at = now;
+            }
+            _ => self.discards.push_back((now, key, range)),
+        }
+    }
+
+    /// `base` was discarded a short time ago.
+    pub(super) fn is_discarded(&self, key: SpaceKey, base: u64) -> bool {
+        self.discards.iter().any(|(_, k, range)| *k == key && range.contains(base))
+    }
+
+    /// The hand of `key` is to rest, so that a change of its mappings can be dealt with: no eviction begins there
+    /// until it may go on.
+    pub fn handle_rest(&mut self, now: Instant, key: SpaceKey, rest: bool) {
+        if let Some(space) = self.spaces.get_mut(&key) {
+            space.at_rest = rest;
+        }
+        if !rest {
+            self.advance(now);
+        }
     }
 
     /// `range` is unmapped; who waits there is woken, to meet what the kernel has for it.

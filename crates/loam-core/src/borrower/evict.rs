@@ -65,8 +65,8 @@ impl Borrower {
     }
 
     /// Evictions begin above this many frames.
-    pub(super) fn high_water(&self) -> u64 {
-        let reserve = (self.limit / 32).clamp(64, 1024).max(2 * self.config.page.0).min(self.limit / 4);
+    fn high_water(&self) -> u64 {
+        let reserve = (self.limit / 16).clamp(64, 2048).max(2 * self.config.page.0).min(self.limit / 4);
         self.limit - reserve
     }
 
@@ -95,7 +95,8 @@ impl Borrower {
     /// Frames will be free without anybody doing anything more.
     pub(super) fn frames_will_come(&self) -> bool {
         let waits_for_buffers = self.buffers_for_eviction() < self.config.page.0 && self.stores_in_flight > 0;
-        !self.batches.is_empty() || waits_for_buffers || self.evict_pause_until.is_some()
+        let rests = self.spaces.values().any(|s| s.at_rest);
+        !self.batches.is_empty() || waits_for_buffers || rests || self.evict_pause_until.is_some()
     }
 
     fn start_batch(&mut self, now: Instant, wanted: u64) -> bool {
@@ -109,6 +110,10 @@ impl Borrower {
             let Some(victim) = self.replacement.victim() else { break };
             let PageRef { space: key, first } = victim;
             let Some(space) = self.spaces.get_mut(&key) else { continue };
+            if space.at_rest {
+                self.replacement.put_back(victim);
+                break;
+            }
             if !space.table.set_queued(first, false) {
                 continue; // unmapped since
             }
@@ -131,7 +136,7 @@ impl Borrower {
             from = Some(key);
         }
         let Some(key) = from else {
-            return self.break_sharing(now);
+            return !self.spaces.values().any(|s| s.at_rest) && self.break_sharing(now);
         };
         let mut buffers = Vec::with_capacity(pages.len());
         while buffers.len() < pages.len() {

@@ -5,7 +5,7 @@ use super::store::Source;
 use super::table::{BaseState, Entry, SpaceKey};
 use super::{Borrower, Effect, FaultKind, InstallSource};
 use crate::ids::{ContentHash, Version};
-use crate::units::{BasePages, Duration, Instant};
+use crate::units::{BasePages, Duration, EXTENT_BASE_PAGES, Instant};
 use alloc::vec::Vec;
 
 /// A thread waits at a base page.
@@ -128,7 +128,16 @@ impl Borrower {
     ) {
         for b in base..base + u64::from(pages) {
             match outcome {
-                InstallOutcome::Done | InstallOutcome::Exists => self.end_wait(now, key, b),
+                InstallOutcome::Done => self.end_wait(now, key, b),
+                InstallOutcome::Exists => {
+                    // A page that we did not bring: one that is being discarded, or was freed lazily and used again. The kernel
+                    // may still take it, so it must not be called local (see `handle_removed`).
+                    let entry = self.entry(key, b);
+                    if entry.state == BaseState::Local && entry.copy.is_none() {
+                        self.set_entry(key, b, Entry::default());
+                    }
+                    self.end_wait(now, key, b);
+                }
                 InstallOutcome::Again | InstallOutcome::Gone => {
                     let entry = self.entry(key, b);
                     if entry.state == BaseState::Local {
@@ -137,12 +146,22 @@ impl Borrower {
                     }
                     if outcome == InstallOutcome::Gone {
                         self.drop_wait(now, key, b);
+                        self.forget_guess(key, b);
                     }
                 }
             }
         }
         if matches!(outcome, InstallOutcome::Exists | InstallOutcome::Gone) {
             self.effects.push_back(Effect::Wake { space: key, base, pages });
+        }
+    }
+
+    /// What a fault made us think adopted was gone by the time: a later look at the mappings decides.
+    fn forget_guess(&mut self, key: SpaceKey, base: u64) {
+        if self.entry(key, base).state == BaseState::Empty
+            && let Some(space) = self.spaces.get_mut(&key)
+        {
+            space.table.remove_range(super::BaseRange::new(base, base + 1));
         }
     }
 
@@ -286,6 +305,7 @@ impl Borrower {
             self.effects.back_mut()
             && *space == key
             && *first + u64::from(*pages) == base
+            && (*pages as usize) < EXTENT_BASE_PAGES
         {
             *pages += 1;
             return;
@@ -299,13 +319,14 @@ impl Borrower {
         let Some(ahead) = self.prefetcher.faulted(key, (base / size) as i64) else { return };
         for n in 0..ahead.count {
             let page = ahead.first + ahead.stride * i64::from(n);
-            let Ok(page) = u64::try_from(page) else { break };
-            if !self.is_adopted(key, page * size) {
+            let Ok(page) = u64::try_from(page) else {
+                self.prefetcher.cut(key, &ahead, n);
                 break;
-            }
+            };
             let range = self.page_range(key, page * size);
-            // Never evict for a guess: stop where frames run short.
-            if self.frames + range.len() > self.high_water() {
+            // A guess never makes anybody wait for a frame.
+            if !self.is_adopted(key, page * size) || self.frames + range.len() + size > self.limit {
+                self.prefetcher.cut(key, &ahead, n);
                 break;
             }
             for b in range.start..range.end {
@@ -340,11 +361,13 @@ impl Borrower {
     /// A fault on a page that should be there. Usually the event was read after another thread's fault had
     /// been answered, and waking is all it needs; if it comes again and again the page is really missing.
     fn surprise(&mut self, key: SpaceKey, base: u64, entry: Entry) {
+        let discarded = self.is_discarded(key, base);
         let count = self.surprises.entry((key, base)).or_insert(0);
         *count += 1;
-        if entry.shared && *count > 1 {
-            // A forked child's page that the child's mapping never had (wipe-on-fork): zeros, as the kernel gives.
-            // If it is there after all the install says so and changes nothing.
+        if (entry.shared || discarded) && *count > 1 {
+            // A forked child's page that the child's mapping never had (wipe-on-fork), or zeros that were brought between the event
+            // of a discard and the discard itself: zeros, as the kernel gives. If it is there after all the
+            // install says so and changes nothing.
             self.push_zero(key, base);
         } else if *count > SURPRISES_MAX {
             self.effects.push_back(Effect::Lost { space: key, base });

@@ -222,6 +222,8 @@ struct Space {
     table: Table,
     /// Pages can be taken from it.
     has_hand: bool,
+    /// No eviction begins here now.
+    at_rest: bool,
     /// Forked from, or forked, a space that still lives: its frames may be shared with it.
     relatives: Vec<SpaceKey>,
     /// Pages of it may still be mapped as shared though no relative lives.
@@ -274,6 +276,8 @@ pub struct Borrower {
     waits_changed_at: Instant,
     /// Faults on pages that should be there, to notice one that is not.
     surprises: BTreeMap<(SpaceKey, u64), u32>,
+    /// Ranges that were discarded lately.
+    discards: VecDeque<(Instant, SpaceKey, BaseRange)>,
     latencies: VecDeque<(FaultKind, Duration)>,
     stats: Stats,
 }
@@ -322,6 +326,7 @@ impl Borrower {
             joined: 0,
             waits_changed_at: Instant(0),
             surprises: BTreeMap::new(),
+            discards: VecDeque::new(),
             latencies: VecDeque::new(),
             stats: Stats::default(),
         }

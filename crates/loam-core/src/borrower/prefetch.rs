@@ -23,6 +23,8 @@ pub struct Ahead {
 pub trait Prefetcher: core::fmt::Debug + Send {
     /// A thread waits for page number `page` of `space`.
     fn faulted(&mut self, space: SpaceKey, page: i64) -> Option<Ahead>;
+    /// Of the last answer only the first `taken` pages were fetched: frames ran short.
+    fn cut(&mut self, space: SpaceKey, ahead: &Ahead, taken: u32);
 }
 
 /// Never fetches ahead.
@@ -33,6 +35,7 @@ impl Prefetcher for NoPrefetch {
     fn faulted(&mut self, _: SpaceKey, _: i64) -> Option<Ahead> {
         None
     }
+    fn cut(&mut self, _: SpaceKey, _: &Ahead, _: u32) {}
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -126,6 +129,14 @@ impl Prefetcher for StridePrefetcher {
             Some(Stream { space, last: page, stride: 0, edge: page, hits: 0, window: 1, used_at: clock });
         None
     }
+
+    fn cut(&mut self, space: SpaceKey, ahead: &Ahead, taken: u32) {
+        let edge = ahead.first + ahead.stride * i64::from(ahead.count);
+        let asked = |s: &&mut Stream| s.space == space && s.stride == ahead.stride && s.edge == edge;
+        if let Some(s) = self.streams.iter_mut().flatten().find(asked) {
+            s.edge = ahead.first + ahead.stride * i64::from(taken);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -174,6 +185,17 @@ mod tests {
         let mut p = StridePrefetcher::new(16);
         let mixed = (0..2_000).flat_map(|n| [n, 1_000_000 + n, 2_000_000 - n]);
         assert!(waits(&mut p, mixed).len() <= 12);
+    }
+
+    #[test]
+    fn what_was_cut_is_asked_for_again() {
+        let mut p = StridePrefetcher::new(16);
+        let space = SpaceKey(0);
+        let ahead = (0..4).filter_map(|page| p.faulted(space, page)).last().unwrap();
+        assert!(ahead.count > 1);
+        p.cut(space, &ahead, 1);
+        let next = p.faulted(space, ahead.first).unwrap();
+        assert_eq!(next.first, ahead.first + 1);
     }
 
     proptest! {
