@@ -1,7 +1,9 @@
 /* memwalk: fills memory, then reads and rewrites it in passes and checks every word. Its output is a function of its
  * arguments alone. It never goes on with wrong data: the first wrong word ends it with status 3.
  *
- *     memwalk MIB PASSES random|sequential [MIB-TO-LOCK]
+ *     memwalk MIB PASSES random|blocks|sequential [MIB-TO-LOCK]
+ *
+ * `blocks` visits runs of 16 neighbours, the runs in no order: a page of Loam's default size is then worth fetching whole.
  *
  * Prints a line when the memory is filled and one after each pass, flushed, so that a test can choose its moment. */
 #include <stdint.h>
@@ -11,7 +13,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { PAGE_BYTES = 4096, PAGE_WORDS = PAGE_BYTES / 8 };
+enum { PAGE_BYTES = 4096, PAGE_WORDS = PAGE_BYTES / 8, RUN_PAGES = 16 };
 
 static uint64_t mix(uint64_t x) {
     x += 0x9e3779b97f4a7c15u;
@@ -46,11 +48,11 @@ static uint64_t visit(volatile uint64_t *at, uint64_t page, uint8_t *generation)
 
 int main(int argc, char **argv) {
     if (argc < 4 || argc > 5) {
-        fprintf(stderr, "usage: memwalk MIB PASSES random|sequential [MIB-TO-LOCK]\n");
+        fprintf(stderr, "usage: memwalk MIB PASSES random|blocks|sequential [MIB-TO-LOCK]\n");
         return 2;
     }
     uint64_t pages = strtoull(argv[1], NULL, 10) << 8, passes = strtoull(argv[2], NULL, 10);
-    int random = strcmp(argv[3], "random") == 0;
+    int random = strcmp(argv[3], "random") == 0, blocks = strcmp(argv[3], "blocks") == 0;
     uint64_t locked = argc == 5 ? strtoull(argv[4], NULL, 10) << 20 : 0;
     if (pages == 0 || pages > 1u << 28 || locked > pages * PAGE_BYTES) return 2;
     uint64_t *memory = mmap(NULL, pages * PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -71,7 +73,9 @@ int main(int argc, char **argv) {
     for (uint64_t pass = 0; pass < passes; pass++) {
         uint64_t sum = 0;
         for (uint64_t i = 0; i < pages; i++) {
-            uint64_t page = random ? mix(pass * pages + i) % pages : i;
+            uint64_t page = i;
+            if (random) page = mix(pass * pages + i) % pages;
+            if (blocks) page = (mix(pass * pages + i / RUN_PAGES) % (pages / RUN_PAGES)) * RUN_PAGES + i % RUN_PAGES;
             sum = mix(sum ^ visit(memory + page * PAGE_WORDS, page, &generation[page]));
         }
         printf("pass %llu: %016llx\n", (unsigned long long)pass, (unsigned long long)sum);

@@ -82,6 +82,27 @@ pub fn proportional_bytes(pid: u32) -> Option<u64> {
     }
 }
 
+/// The same for a whole tree. A child of vfork has its parent's memory until it executes: it shows the same figures, and as
+/// nothing of them is shared by two address spaces, they are undivided; it is counted once.
+pub fn proportional_bytes_of(tree: &[u32]) -> u64 {
+    let mut sum = 0;
+    let mut before: Option<(u64, String)> = None;
+    for &pid in tree {
+        let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
+        let Some(bytes) = proportional_bytes(pid) else { continue };
+        let anonymous = field_bytes(&text, "Anonymous:").unwrap_or(0);
+        let undivided = field_bytes(&text, "Pss_Anon:").unwrap_or(0) / 9 >= anonymous / 10;
+        let range = text.lines().next().unwrap_or_default().to_owned();
+        let same =
+            before.as_ref().is_some_and(|(last, at)| *at == range && last.abs_diff(bytes) < bytes / 50);
+        if !(same && undivided && !range.is_empty()) {
+            sum += bytes;
+        }
+        before = Some((bytes, range));
+    }
+    sum
+}
+
 /// The `Rss…` lines of its status, for messages.
 pub fn resident_parts(pid: u32) -> String {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();

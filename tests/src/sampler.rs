@@ -21,7 +21,7 @@ pub struct Samples {
     pub count: u64,
     /// Of those: looks that counted, after adoption.
     pub counted: u64,
-    /// Largest of those that counted.
+    /// Largest of those that counted, and of those before the tree came near its limit.
     pub peak_bytes: u64,
     /// Longest time between two looks.
     pub gap_max: Duration,
@@ -96,6 +96,9 @@ fn sample(loam: &std::path::Path, limit_bytes: u64, stop: &AtomicBool) -> Sample
             if adopted.is_some_and(|at| now - at > SETTLE) {
                 samples.counted += 1;
                 consider(&mut samples, &tree, resident);
+            } else if adopted.is_none() {
+                // Never near its limit so far.
+                samples.peak_bytes = samples.peak_bytes.max(resident);
             }
         }
         last = now;
@@ -115,7 +118,7 @@ fn sample(loam: &std::path::Path, limit_bytes: u64, stop: &AtomicBool) -> Sample
 fn consider(samples: &mut Samples, tree: &[u32], resident: u64) {
     let mut bytes = resident;
     if bytes > samples.peak_bytes.min(samples.bar_bytes) && tree.len() > 1 {
-        let exact: u64 = tree.iter().filter_map(|&pid| procfs::proportional_bytes(pid)).sum();
+        let exact = procfs::proportional_bytes_of(tree);
         bytes = bytes.min(exact);
     }
     let larger = bytes > samples.peak_bytes;

@@ -107,7 +107,7 @@ fn folder_environment_and_arguments_are_the_users() {
 fn the_summary_has_its_keys() {
     let _alone = place::alone();
     let scratch = Scratch::new("keys");
-    let walk = workloads::memwalk(96, 4, "random");
+    let walk = workloads::memwalk(96, 3, "blocks");
     let borrowed = Borrow::new(scratch.path()).embedded("2x512M").run(&walk, None, LIMIT);
     borrowed.assert_ended_well("memwalk");
     borrowed.assert_memory_left("memwalk");
@@ -187,7 +187,7 @@ fn the_closing_lines_go_to_stderr() {
     let args =
         ["run", "--local", "32M", "--embedded", "1x512M", "--disk", disk.to_str().expect("UTF-8"), "--"];
     let mut command = Command::new(place::loam());
-    command.args(args).arg(walk).args(["96", "2", "random"]);
+    command.args(args).arg(walk).args(["96", "2", "blocks"]);
     let ended = shell::run(&mut command, scratch.path(), "loam", LIMIT);
     assert_eq!(ended.code(), 0, "{}", ended.stderr);
     let stdout = String::from_utf8_lossy(&ended.stdout);
@@ -203,7 +203,7 @@ fn status_shows_a_run_and_a_lender() {
     let addr = lender.addr.to_string();
     let mut running = Borrow::new(scratch.path())
         .lender(lender.addr)
-        .start(&workloads::memwalk(96, 100_000, "random"), None);
+        .start(&workloads::memwalk(96, 100_000, "blocks"), None);
     running.run.wait_for_line("pass 1", LIMIT);
     let pid = running.run.pid();
     let ended = loam(&["status", "--json", "--lender", &addr], scratch.path());

@@ -39,7 +39,7 @@ impl Drop for Mount {
 }
 
 fn walk() -> Command {
-    workloads::memwalk(160, 6, "random")
+    workloads::memwalk(96, 4, "blocks")
 }
 
 fn expected(scratch: &Scratch) -> String {
@@ -72,7 +72,7 @@ fn a_disk_that_is_too_small() {
     let disk = scratch.join("disk");
     for (size, lenders) in [("8m", "2x512M"), ("48m", "2x512M"), ("48m", "")] {
         let Some(_mount) = Mount::new(&disk, &format!("size={size},mode=700")) else { return };
-        let mut borrow = Borrow::new(scratch.path()).local_mib(40).disk(&disk);
+        let mut borrow = Borrow::new(scratch.path()).local_mib(32).disk(&disk);
         if !lenders.is_empty() {
             borrow = borrow.embedded(lenders);
         }
@@ -94,7 +94,7 @@ fn a_disk_that_fills_up() {
     let expected = expected(&scratch);
     for moment in ["filled", "pass 1"] {
         let Some(_mount) = Mount::new(&disk, "size=400m,mode=700") else { return };
-        let borrow = Borrow::new(scratch.path()).local_mib(40).disk(&disk).embedded("1x512M");
+        let borrow = Borrow::new(scratch.path()).local_mib(32).disk(&disk).embedded("1x512M");
         let mut running = borrow.start(&walk(), None);
         running.run.wait_for_line(moment, LIMIT);
         // Somebody else takes all the room that is left.
@@ -119,7 +119,7 @@ fn the_slot_file_is_removed() {
     let files = || -> Vec<PathBuf> {
         fs::read_dir(&disk).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
     };
-    let borrow = Borrow::new(scratch.path()).local_mib(40).disk(&disk);
+    let borrow = Borrow::new(scratch.path()).local_mib(32).disk(&disk);
     borrow.run(&walk(), None, LIMIT).assert_ended_well("with a disk");
     assert_eq!(files(), Vec::<PathBuf>::new(), "after a run that ended well");
     let mut running = borrow.start(&walk(), None);

@@ -9,12 +9,12 @@ use std::process::Command;
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(180);
-const LOCAL_MIB: u64 = 40;
-/// Moments of a run: while it fills, right after, in the middle, late.
-const MOMENTS: [&str; 4] = ["", "filled", "pass 1", "pass 4"];
+const LOCAL_MIB: u64 = 32;
+/// Moments of a run: while it fills, right after, late.
+const MOMENTS: [&str; 3] = ["", "filled", "pass 2"];
 
 fn walk() -> Command {
-    workloads::memwalk(160, 8, "random")
+    workloads::memwalk(96, 5, "blocks")
 }
 
 /// What a plain run prints.
@@ -118,7 +118,7 @@ fn the_agent_killed() {
     let _alone = place::alone();
     let scratch = Scratch::new("agent");
     // It does not end by itself.
-    let endless = workloads::memwalk(160, 1_000_000, "random");
+    let endless = workloads::memwalk(96, 1_000_000, "blocks");
     for moment in MOMENTS {
         let mut running = borrow(&scratch).embedded("1x512M").start(&endless, None);
         wait_for(&mut running, moment);
@@ -147,7 +147,7 @@ fn the_agent_killed_beside_a_tree() {
     let scratch = Scratch::new("tree");
     let walk = place::program("memwalk");
     let mut shell = Command::new("sh");
-    shell.arg("-c").arg(format!("{0} 96 1000000 random & {0} 96 1000000 sequential & wait", walk.display()));
+    shell.arg("-c").arg(format!("{0} 64 1000000 blocks & {0} 64 1000000 sequential & wait", walk.display()));
     let mut running = borrow(&scratch).embedded("1x512M").start(&shell, None);
     running.run.wait_for_line("pass 1", LIMIT);
     let program = running.program();

@@ -40,7 +40,7 @@ pub(crate) fn lend(args: &LendArgs) -> Result<ExitCode, Failure> {
 }
 
 /// Warnings and errors go to stderr; `LOAM_LOG=debug` shows more.
-fn start_log() {
+pub(crate) fn start_log() {
     let filter = tracing_subscriber::EnvFilter::try_from_env("LOAM_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
     // A second subscriber cannot exist in a fresh process, so the answer does not matter.

@@ -22,6 +22,7 @@ const SHIM: &str = "libloam_shim.so";
 
 /// Runs the program and ends as it ended.
 pub(crate) fn run(args: RunArgs) -> Result<ExitCode, Failure> {
+    crate::lend::start_log();
     let executable = std::env::current_exe()
         .map_err(|error| Failure::new(format!("cannot find its own executable ({error}): mount /proc")))?;
     find_program(&args.program)?;

@@ -114,16 +114,18 @@ impl Agent<'_> {
     fn install_held(&mut self) {
         let Some(run) = self.held.run.take() else { return };
         let mut done = 0;
+        // The kernel refuses a range that lies in two mappings: then page by page.
+        let mut at_once = run.pages;
         while done < run.pages {
             let base = run.base + u64::from(done);
-            let left = run.pages - done;
+            let left = (run.pages - done).min(at_once);
             let Some(process) = self.processes.get(&run.space) else {
-                self.installed(run.space, base, left, InstallOutcome::Gone);
+                self.installed(run.space, base, run.pages - done, InstallOutcome::Gone);
                 return;
             };
             if process.has_unread_changes() {
                 // As if the kernel had said EAGAIN; tried again when the change has been dealt with.
-                self.installed(run.space, base, left, InstallOutcome::Again);
+                self.installed(run.space, base, run.pages - done, InstallOutcome::Again);
                 return;
             }
             let uffd = &process.uffd;
@@ -146,9 +148,10 @@ impl Agent<'_> {
                     self.installed(run.space, base, run.pages - done, InstallOutcome::Again);
                     return;
                 }
+                Some(Stop::Gone) if left > 1 => at_once = 1,
                 Some(Stop::Gone) => {
-                    self.installed(run.space, base, run.pages - done, InstallOutcome::Gone);
-                    return;
+                    self.installed(run.space, base, 1, InstallOutcome::Gone);
+                    done += 1;
                 }
                 // Out of memory: the machine may have some in a moment.
                 Some(Stop::Other(rustix::io::Errno::NOMEM)) => {

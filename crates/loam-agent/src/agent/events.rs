@@ -83,8 +83,13 @@ impl Agent<'_> {
             let _ = process.uffd.copy(base << 12, zeros, 4096, false);
             return;
         }
+        let by_hand = process.hand.as_ref().is_some_and(|h| h.shared.control().hand_tid.load(SeqCst) == tid);
         let now = self.now();
         self.borrower.handle_fault(now, key, base);
+        if by_hand {
+            // It waits in an advice of ours, and evictions wait behind it: it cannot wait for a frame.
+            self.borrower.handle_wanted(now, key, base);
+        }
     }
 
     /// The hand of this process may work again.
@@ -115,6 +120,7 @@ impl Agent<'_> {
     }
 
     fn change(&mut self, key: SpaceKey, event: Event) {
+        tracing::debug!(?key, ?event, "change");
         let now = self.now();
         let process = self.processes.get(&key).expect("the caller has it");
         let own = |p: &Process, range: BaseRange| {

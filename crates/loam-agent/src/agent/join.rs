@@ -287,6 +287,7 @@ impl Agent<'_> {
         process.window = window;
         process.statm = Statm::open(pid).ok();
         process.pagemap = Pagemap::open(pid).ok();
+        self.watch.joined(pid);
     }
 
     fn take_call(&mut self, peer: Peer, request: Call) {

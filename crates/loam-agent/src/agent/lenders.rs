@@ -150,10 +150,14 @@ impl Agent<'_> {
                     };
                     // The owner's record decides, not what the frame says of itself.
                     let arrival = self.borrower.handle_arrival(now, copy, meta.version(), page_hash(page), source, n as u32);
-                    if arrival == Arrival::Corrupt {
-                        result = Err("it sent a page with wrong contents".to_owned());
-                        break;
-                    }
+                    let wrong = match arrival {
+                        Arrival::Taken => continue,
+                        Arrival::Corrupt => "it sent a page with wrong contents",
+                        // A getpage stays open until its lender has answered it, whoever else was quicker.
+                        Arrival::Stale => "it sent a page that it was not asked for",
+                    };
+                    result = Err(wrong.to_owned());
+                    break;
                 }
                 self.drain();
                 self.payload = std::ptr::null();

@@ -79,6 +79,11 @@ impl Watch {
         self.strangers_seen.len() as u64
     }
 
+    /// A process that was taken for a stranger is served now; counted as both it would press the tree for nothing.
+    pub(super) fn joined(&mut self, pid: Pid) {
+        self.strangers.remove(&pid);
+    }
+
     fn margin(&self) -> u64 {
         (self.local_pages / 8).max(16 << 8)
     }
@@ -107,6 +112,7 @@ impl Agent<'_> {
             resident += pages.saturating_sub(shared);
             managed += (local - shared).min(pages);
             let unmanaged = pages.saturating_sub(local);
+            tracing::trace!(pages, local, shared, limit = self.borrower.limit().0, "watch");
             if process.hand.is_some() && unmanaged > process.looked_at_pages + GROWN_PAGES {
                 grown.push((process.key, unmanaged));
             }
@@ -215,6 +221,7 @@ impl Agent<'_> {
             }
             let runs: Vec<BaseRange> =
                 present.iter().map(|&(start, end)| BaseRange::new(start / BASE_PAGE_BYTES as u64, end / BASE_PAGE_BYTES as u64)).collect();
+            tracing::debug!(?part, present = runs.iter().map(|r| r.len()).sum::<u64>(), ?listed, "adopted");
             let now = self.now();
             self.borrower.handle_adopted(now, key, part, &runs);
             self.drain();

@@ -226,10 +226,11 @@ impl Borrower {
         self.used(key, range).into_iter().filter(away).collect()
     }
 
-    /// Brings `base` home as a fault would, though nobody waits, budget or not.
+    /// Brings `base` home as a fault would, budget or not: for a call of the program that waits for it, or for the hand itself,
+    /// on whose work every other frame depends.
     pub fn handle_wanted(&mut self, now: Instant, key: SpaceKey, base: u64) {
         self.waits_clock(now);
-        if self.entry(key, base).state == BaseState::Away {
+        if matches!(self.entry(key, base).state, BaseState::Away | BaseState::Empty) {
             self.bring(key, base, false);
         }
     }

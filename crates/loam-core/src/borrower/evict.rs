@@ -288,16 +288,29 @@ impl Borrower {
         let stale = space.forked && space.relatives.is_empty();
         for first in firsts {
             if stale {
-                self.effects.push_back(Effect::Populate {
-                    space: key,
-                    base: first,
-                    pages: self.config.page.0 as u32,
-                });
+                self.populate(key, first);
                 self.evict_pause_until = Some(now + POPULATE_PAUSE);
                 self.enqueue_page(key, first);
             } else {
                 self.spaces.get_mut(&key).expect("still there").parked.push(first);
                 self.parked_until.get_or_insert(now + PARKED);
+            }
+        }
+    }
+
+    /// Has the local base pages of a page made the process's own.
+    fn populate(&mut self, key: SpaceKey, first: u64) {
+        for base in first..first + self.config.page.0 {
+            if self.entry(key, base).state != BaseState::Local {
+                continue;
+            }
+            if let Some(Effect::Populate { space, base: from, pages }) = self.effects.back_mut()
+                && *space == key
+                && *from + u64::from(*pages) == base
+            {
+                *pages += 1;
+            } else {
+                self.effects.push_back(Effect::Populate { space: key, base, pages: 1 });
             }
         }
     }

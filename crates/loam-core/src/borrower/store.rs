@@ -368,8 +368,9 @@ impl Borrower {
         }
         let mut read_into = None;
         match source {
-            Source::Lender(_) => {
-                if !core::mem::take(&mut fetch.at_lender) {
+            Source::Lender(lender) => {
+                // Only the one that was asked may answer.
+                if self.copies.get(i).lender != lender || !core::mem::take(&mut fetch.at_lender) {
                     return None;
                 }
             }
