@@ -4,7 +4,7 @@ PRAGMA temp_store = MEMORY;
 CREATE TABLE reading (id INTEGER PRIMARY KEY, sensor INTEGER, value INTEGER, note TEXT);
 WITH RECURSIVE step(i, x) AS (
   SELECT 1, 12345 UNION ALL
-  SELECT i + 1, (x * 1103515245 + 12345) % 2147483648 FROM step WHERE i < 700000
+  SELECT i + 1, (x * 1103515245 + 12345) % 2147483648 FROM step WHERE i < 420000
 )
 INSERT INTO reading SELECT i, x % 5003, x / 7 % 1000003, 'note ' || x || ' of ' || i || substr('....................', 1, x % 20) FROM step;
 CREATE INDEX reading_by_sensor ON reading (sensor, value);

@@ -47,7 +47,7 @@ fn prepare(command: &mut Command, what: &str) {
 
 /// GNU sort, two threads, all in memory.
 pub fn sort(dir: &Path) -> Workload {
-    write_lines(&dir.join("lines"), 3_000_000);
+    write_lines(&dir.join("lines"), 1_500_000);
     let args = ["--parallel=2", "-S", "1G", "-T", ".", "-o", "sorted", "lines"];
     Workload { writes: Some(dir.join("sorted")), ..workload(dir, "sort", &args) }
 }
@@ -55,7 +55,7 @@ pub fn sort(dir: &Path) -> Workload {
 /// CPython, large dictionaries.
 pub fn python_dicts(dir: &Path) -> Workload {
     let script = place::source("dicts.py");
-    let mut python = workload(dir, python(), &[script.to_str().expect("UTF-8"), "500000"]);
+    let mut python = workload(dir, python(), &[script.to_str().expect("UTF-8"), "250000"]);
     python.command.env("PYTHONHASHSEED", "0").env("PYTHONDONTWRITEBYTECODE", "1");
     python
 }
@@ -79,29 +79,35 @@ fn write_source(path: &Path, functions: u32) {
 
 /// gcc on one large file.
 pub fn gcc(dir: &Path) -> Workload {
-    write_source(&dir.join("big.c"), 1000);
+    write_source(&dir.join("big.c"), 500);
     Workload {
         writes: Some(dir.join("big.o")),
         ..workload(dir, "gcc", &["-O1", "-c", "big.c", "-o", "big.o"])
     }
 }
 
-/// xz, two threads; on C source, since text without patterns takes ten times as long.
+/// xz, two threads; on C source with each line five times, since text without patterns takes ten times as long.
 pub fn xz(dir: &Path) -> Workload {
-    write_source(&dir.join("source"), 15_000);
-    workload(dir, "xz", &["-T2", "-9", "--block-size=8MiB", "-k", "-c", "source"])
+    write_source(&dir.join("once"), 3000);
+    let once = fs::read_to_string(dir.join("once")).expect("just written");
+    let mut source = String::with_capacity(once.len() * 5);
+    for line in once.split_inclusive('\n') {
+        (0..5).for_each(|_| source.push_str(line));
+    }
+    fs::write(dir.join("source"), source).expect("the scratch folder is writable");
+    workload(dir, "xz", &["-T2", "-9", "--block-size=4MiB", "-k", "-c", "source"])
 }
 
 /// A JVM with its default collector.
 pub fn java(dir: &Path) -> Workload {
     prepare(Command::new("javac").arg("-d").arg(dir).arg(place::source("Maps.java")), "javac");
-    workload(dir, "java", &["-Xmx600m", "-Xshare:auto", "-cp", ".", "Maps", "600000"])
+    workload(dir, "java", &["-Xmx600m", "-Xshare:auto", "-cp", ".", "Maps", "150000"])
 }
 
 /// Node.js.
 pub fn node(dir: &Path) -> Workload {
     let script = place::source("objects.js");
-    workload(dir, "node", &[script.to_str().expect("UTF-8"), "500000"])
+    workload(dir, "node", &[script.to_str().expect("UTF-8"), "120000"])
 }
 
 /// Our own program: fills memory, checks and rewrites it.

@@ -114,7 +114,7 @@ fn node() {
 #[test]
 fn memwalk() {
     same_output("memwalk", |_| Workload {
-        command: workloads::memwalk(160, 6, "random"),
+        command: workloads::memwalk(128, 1, "random"),
         stdin: None,
         writes: None,
     });

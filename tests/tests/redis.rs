@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-const KEYS: u64 = 220_000;
+const KEYS: u64 = 120_000;
 const START_LIMIT: Duration = Duration::from_secs(30);
 const SAVE_LIMIT: Duration = Duration::from_secs(240);
 const END_LIMIT: Duration = Duration::from_secs(60);

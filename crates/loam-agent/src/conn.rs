@@ -38,7 +38,6 @@ impl Outgoing {
 /// See the module's documentation.
 #[derive(Debug)]
 pub(crate) struct Conn {
-    pub(crate) addr: SocketAddr,
     pub(crate) stream: TcpStream,
     /// What the lender said that it can still take, in bytes.
     pub(crate) free_bytes: u64,
@@ -69,7 +68,6 @@ impl Conn {
         let (stream, welcome) = client::connect(addr, space.0, name, timeout)?;
         stream.set_nonblocking(true)?;
         Ok(Self {
-            addr,
             stream,
             free_bytes: welcome.free_bytes(),
             received: vec![0; RECEIVE_BYTES],
@@ -105,6 +103,11 @@ impl Conn {
         self.quiet_since = Instant::now();
     }
 
+    /// An answer is owed.
+    pub(crate) fn owes(&self) -> bool {
+        self.unanswered > 0
+    }
+
     /// How long an answer has been owed without a byte coming.
     pub(crate) fn silent_for(&self) -> Option<Duration> {
         (self.unanswered > 0).then(|| self.quiet_since.elapsed())
@@ -119,7 +122,8 @@ impl Conn {
     }
 
     fn frame(&mut self) -> Outgoing {
-        let mut frame = self.spare.pop().unwrap_or(Outgoing { head: Vec::new(), pages: Vec::new(), sent_bytes: 0 });
+        let mut frame =
+            self.spare.pop().unwrap_or(Outgoing { head: Vec::new(), pages: Vec::new(), sent_bytes: 0 });
         frame.head.clear();
         frame.pages.clear();
         frame.sent_bytes = 0;

@@ -7,7 +7,7 @@ mod signals;
 
 pub(crate) use children::{Change, become_subreaper, reap};
 pub(crate) use program::check_program;
-pub(crate) use signals::{Action, Received, Signals, forward, stop_with};
+pub(crate) use signals::{Action, Signals, forward, stop_with};
 
 use rustix::io::Errno;
 use rustix::process::Pid;
@@ -100,18 +100,6 @@ pub(crate) enum LaunchError {
         /// Why.
         errno: Errno,
     },
-}
-
-impl LaunchError {
-    /// The status that `loam run` exits with, as a shell would: 127 for what is not there, 126 for what cannot be
-    /// run.
-    pub(crate) fn exit_code(&self) -> i32 {
-        match self {
-            Self::NotFound { .. } | Self::NoInterpreter { .. } => 127,
-            Self::Exec { errno: Errno::NOENT, .. } => 127,
-            _ => 126,
-        }
-    }
 }
 
 /// What the program finds in its environment besides ours.

@@ -4,7 +4,8 @@ use loam_hand::{Call, CallReply, Hello, Ready, Welcome};
 use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags,
 };
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -37,9 +38,14 @@ pub(crate) enum Received<T> {
 }
 
 /// Sends a packet with `fds`; never waits.
-pub(crate) fn send<T: Packet>(socket: BorrowedFd<'_>, packet: &T, fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+pub(crate) fn send<T: Packet>(
+    socket: BorrowedFd<'_>,
+    packet: &T,
+    fds: &[BorrowedFd<'_>],
+) -> Result<(), Errno> {
     // SAFETY: `Packet` promises plain bytes without padding.
-    let bytes = unsafe { std::slice::from_raw_parts(std::ptr::from_ref(packet).cast::<u8>(), size_of::<T>()) };
+    let bytes =
+        unsafe { std::slice::from_raw_parts(std::ptr::from_ref(packet).cast::<u8>(), size_of::<T>()) };
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     if !fds.is_empty() {
@@ -53,8 +59,9 @@ pub(crate) fn send<T: Packet>(socket: BorrowedFd<'_>, packet: &T, fds: &[Borrowe
 pub(crate) fn receive<T: Packet>(socket: BorrowedFd<'_>) -> Received<T> {
     let mut packet = T::default();
     // SAFETY: `Packet` promises that any bytes make a valid value.
-    let bytes =
-        unsafe { std::slice::from_raw_parts_mut(std::ptr::from_mut(&mut packet).cast::<u8>(), size_of::<T>()) };
+    let bytes = unsafe {
+        std::slice::from_raw_parts_mut(std::ptr::from_mut(&mut packet).cast::<u8>(), size_of::<T>())
+    };
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;

@@ -16,7 +16,7 @@ pub(crate) struct PoolError {
     errno: Errno,
 }
 
-/// `len()` buffers of one base page. Memory is taken at the first touch of each.
+/// Buffers of one base page each. Memory is taken at the first touch of each.
 #[derive(Debug)]
 pub(crate) struct Pool {
     base: NonNull<[u8; BASE_PAGE_BYTES]>,
@@ -41,19 +41,14 @@ impl Pool {
             )
         }
         .map_err(|errno| PoolError { pages, errno })?;
-        // Not inherited: copy-on-write after a fork would give the kernel's I/O and us different pages. Not huge: a
-        // buffer given back with `discard` must be a frame given back.
+        // Not inherited: copy-on-write after a fork would give the kernel's I/O and us different pages. Not huge: memory is
+        // taken page by page.
         for advice in [Advice::LinuxDontFork, Advice::LinuxNoHugepage] {
             // SAFETY: the mapping made above; both advices leave its contents alone. A kernel built without huge
             // pages refuses the second, which is as good.
             let _ = unsafe { rustix::mm::madvise(base, bytes, advice) };
         }
         Ok(Self { base: NonNull::new(base.cast()).expect("mmap gave address zero"), pages })
-    }
-
-    /// How many buffers there are.
-    pub(crate) fn len(&self) -> usize {
-        self.pages
     }
 
     /// Bytes of it that the machine holds.
@@ -88,16 +83,6 @@ impl Pool {
         unsafe { self.slot(index).as_mut() }
     }
 
-    /// Gives the frames of `count` buffers from `first` on back to the machine; they are zeros afterwards.
-    pub(crate) fn discard(&mut self, first: usize, count: usize) {
-        assert!(count > 0 && first < self.pages && count <= self.pages - first, "buffers beyond the pool");
-        // SAFETY: inside our own private mapping; `&mut self` says that nobody refers to the contents.
-        let result = unsafe {
-            rustix::mm::madvise(self.pointer(first).cast(), count * BASE_PAGE_BYTES, Advice::LinuxDontNeed)
-        };
-        assert!(result.is_ok(), "discarding page buffers failed: {result:?}");
-    }
-
     fn slot(&self, index: usize) -> NonNull<[u8; BASE_PAGE_BYTES]> {
         assert!(index < self.pages, "no buffer {index} in a pool of {}", self.pages);
         // SAFETY: inside the mapping, by the assert.
@@ -120,18 +105,13 @@ mod tests {
     #[test]
     fn buffers_are_aligned_adjacent_and_apart() {
         let mut pool = Pool::new(8).unwrap();
-        for index in 0..pool.len() {
+        for index in 0..8 {
             assert_eq!(pool.pointer(index).addr() % BASE_PAGE_BYTES, 0);
             assert_eq!(pool.pointer(index).addr() - pool.pointer(0).addr(), index * BASE_PAGE_BYTES);
             pool.page_mut(index).fill(index as u8 + 1);
         }
-        for index in 0..pool.len() {
+        for index in 0..8 {
             assert_eq!(*pool.page(index), [index as u8 + 1; BASE_PAGE_BYTES]);
-        }
-        pool.discard(2, 3);
-        for index in 0..pool.len() {
-            let want = if (2..5).contains(&index) { 0 } else { index as u8 + 1 };
-            assert_eq!(*pool.page(index), [want; BASE_PAGE_BYTES]);
         }
     }
 

@@ -5,7 +5,7 @@ mod maps;
 mod pagemap;
 mod tree;
 
-pub(crate) use maps::{AdoptRule, Detail, Kind, Mapping, VmFlags, Why, adoptable, flags, mappings};
+pub(crate) use maps::{adoptable, flags};
 pub(crate) use pagemap::Pagemap;
 pub(crate) use tree::{descendants, is_descendant};
 
@@ -64,11 +64,6 @@ impl ProcError {
     fn malformed(pid: Pid, file: &'static str, text: &str) -> Self {
         let text = text.chars().take(80).collect();
         Self::Malformed { pid: pid.as_raw_nonzero().get(), file, text }
-    }
-
-    /// Whether the process has ended.
-    pub(crate) fn is_gone(&self) -> bool {
-        matches!(self, Self::Gone { .. })
     }
 }
 
@@ -145,14 +140,6 @@ fn resident_of(statm: &[u8]) -> Option<u64> {
     })
 }
 
-/// Resident base pages of a process, once. For repeated looks: [`Statm`].
-///
-/// # Errors
-/// [`ProcError`].
-pub(crate) fn resident_pages(pid: Pid) -> Result<u64, ProcError> {
-    Statm::open(pid)?.resident_pages()
-}
-
 /// Private anonymous memory of a process that is resident, from `status`.
 ///
 /// # Errors
@@ -168,23 +155,6 @@ pub(crate) fn anonymous_bytes(pid: Pid) -> Result<Bytes, ProcError> {
 pub(crate) fn shared_local_bytes(pid: Pid) -> Result<Bytes, ProcError> {
     // Without memory (a zombie, a kernel thread) there is no such line.
     Ok(Bytes(field(&read_text(pid, "status")?, "RssShmem:").unwrap_or(0) * 1024))
-}
-
-/// The proportional share of a process: what is shared counts in parts. Slow: the kernel looks at every page.
-///
-/// # Errors
-/// [`ProcError`].
-pub(crate) fn pss_bytes(pid: Pid) -> Result<Bytes, ProcError> {
-    Ok(Bytes(field(&read_text(pid, "smaps_rollup")?, "Pss:").unwrap_or(0) * 1024))
-}
-
-/// How many threads a process has.
-///
-/// # Errors
-/// [`ProcError`].
-pub(crate) fn threads(pid: Pid) -> Result<u64, ProcError> {
-    let text = read_text(pid, "status")?;
-    field(&text, "Threads:").ok_or_else(|| ProcError::malformed(pid, "status", &text))
 }
 
 const _: () = assert!(BASE_PAGE_BYTES == 4096, "statm counts the machine's pages, which must be base pages");

@@ -79,7 +79,7 @@ pub(crate) enum SlotsError {
     Io {
         /// Where.
         dir: PathBuf,
-        /// `read`, `write` or `discard`.
+        /// `read` or `write`.
         what: &'static str,
         /// First slot.
         first_slot: u64,
@@ -110,7 +110,7 @@ struct Operation {
     verb: Verb,
     first_slot: u64,
     slots: usize,
-    /// One for each slot; empty for Punch.
+    /// One for each slot.
     buffers: Vec<*mut u8>,
     /// What the kernel reads while an attempt is under way: not touched meanwhile.
     iovecs: Vec<libc::iovec>,
@@ -162,11 +162,6 @@ impl SlotFile {
         self.backing.reserve(slots)
     }
 
-    /// Slots that may be used.
-    pub(crate) fn reserved_slots(&self) -> u64 {
-        self.backing.slots
-    }
-
     /// What a person should know about how the file works here; empty where everything is as it should be.
     pub(crate) fn notes(&self) -> Vec<String> {
         let dir = self.backing.dir.display();
@@ -178,7 +173,7 @@ impl SlotFile {
         }
         if !self.backing.reserves {
             notes.push(format!(
-                "slot file in {dir}: space cannot be reserved here: a full disk would end the run"
+                "slot file in {dir}: space cannot be reserved here: if the disk fills up, pages stay in memory, over --local"
             ));
         }
         if !self.engine.is_ring() {
@@ -239,15 +234,6 @@ impl SlotFile {
         self.queue(token, Verb::Read, first_slot, buffers.len(), buffers.iter().copied())
     }
 
-    /// Queues giving the space of `slots` slots back to the file system. They count as reserved no more than any
-    /// that was never written: a later write to them may find the disk full.
-    ///
-    /// # Errors
-    /// [`SlotsError::QueueFull`]: nothing was queued.
-    pub(crate) fn punch(&mut self, token: u64, first_slot: u64, slots: usize) -> Result<(), SlotsError> {
-        self.queue(token, Verb::Punch, first_slot, slots, std::iter::empty())
-    }
-
     fn queue(
         &mut self,
         token: u64,
@@ -257,7 +243,7 @@ impl SlotFile {
         buffers: impl Iterator<Item = *mut u8>,
     ) -> Result<(), SlotsError> {
         assert!(slots > 0, "an operation on no slots");
-        assert!(verb == Verb::Punch || slots <= RUN_SLOTS_MAX, "{slots} slots in one operation");
+        assert!(slots <= RUN_SLOTS_MAX, "{slots} slots in one operation");
         let end = first_slot.checked_add(slots as u64).expect("slots beyond any file");
         assert!(end <= self.backing.slots, "slot {end} is beyond the {} reserved ones", self.backing.slots);
         if self.in_flight() >= OPERATIONS_MAX {
@@ -282,7 +268,7 @@ impl SlotFile {
         assert!(!operation.live, "an operation in use was given out again");
         operation.buffers.clear();
         operation.buffers.extend(buffers);
-        assert!(verb == Verb::Punch || operation.buffers.len() == slots, "one buffer a slot");
+        assert!(operation.buffers.len() == slots, "one buffer a slot");
         for buffer in &operation.buffers {
             assert!(
                 !buffer.is_null() && buffer.addr().is_multiple_of(SLOT_BYTES),
@@ -349,9 +335,9 @@ impl SlotFile {
         submitted.map(|()| count)
     }
 
-    /// Waits until an operation may be complete. For the end of a run and for tests: the event loop uses
-    /// [`event_fd`](Self::event_fd).
-    pub(crate) fn wait(&mut self) {
+    /// Waits until an operation may be complete: the event loop uses [`event_fd`](Self::event_fd).
+    #[cfg(test)]
+    fn wait(&mut self) {
         self.engine.wait();
     }
 }
@@ -361,7 +347,6 @@ impl Verb {
         match self {
             Self::Read => "read",
             Self::Write => "write",
-            Self::Punch => "discard",
         }
     }
 }
@@ -371,21 +356,18 @@ impl Operation {
     fn attempt(&mut self, index: u32) -> Attempt {
         assert!(self.live && (self.done_slots < self.slots));
         self.iovecs.clear();
-        if self.verb != Verb::Punch {
-            for &buffer in &self.buffers[self.done_slots..] {
-                match self.iovecs.last_mut() {
-                    Some(last) if last.iov_base.addr() + last.iov_len == buffer.addr() => {
-                        last.iov_len += SLOT_BYTES
-                    }
-                    _ => self.iovecs.push(libc::iovec { iov_base: buffer.cast(), iov_len: SLOT_BYTES }),
+        for &buffer in &self.buffers[self.done_slots..] {
+            match self.iovecs.last_mut() {
+                Some(last) if last.iov_base.addr() + last.iov_len == buffer.addr() => {
+                    last.iov_len += SLOT_BYTES
                 }
+                _ => self.iovecs.push(libc::iovec { iov_base: buffer.cast(), iov_len: SLOT_BYTES }),
             }
         }
         Attempt {
             op: index,
             verb: self.verb,
             offset_bytes: (self.first_slot + self.done_slots as u64) * SLOT_BYTES as u64,
-            length_bytes: (self.slots - self.done_slots) as u64 * SLOT_BYTES as u64,
             iovecs: self.iovecs.as_ptr(),
             iovecs_count: self.iovecs.len() as u32,
         }
@@ -394,12 +376,9 @@ impl Operation {
     /// What an attempt's result means: `None` to go on with the rest.
     fn judge(&mut self, result: i32) -> Option<Result<(), Errno>> {
         let whole_slots = match usize::try_from(result) {
-            Ok(_) if self.verb == Verb::Punch => return Some(Ok(())),
             Ok(bytes) => bytes / SLOT_BYTES,
             Err(_) => match Errno::from_raw_os_error(-result) {
                 Errno::INTR | Errno::AGAIN => 0,
-                // Space that cannot be given back is kept: no harm.
-                Errno::OPNOTSUPP | Errno::NOSYS if self.verb == Verb::Punch => return Some(Ok(())),
                 errno => return Some(Err(errno)),
             },
         };

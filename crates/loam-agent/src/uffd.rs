@@ -5,15 +5,11 @@
 //! wrapped.
 
 use linux_raw_sys::general::{
-    _UFFDIO_MOVE, _UFFDIO_POISON, UFFD_API, UFFD_EVENT_FORK, UFFD_EVENT_PAGEFAULT, UFFD_EVENT_REMAP,
-    UFFD_EVENT_REMOVE, UFFD_EVENT_UNMAP, UFFD_PAGEFAULT_FLAG_WP, UFFD_PAGEFAULT_FLAG_WRITE, UFFDIO,
-    UFFDIO_COPY_MODE_DONTWAKE, UFFDIO_REGISTER_MODE_MISSING, UFFDIO_REGISTER_MODE_WP,
-    UFFDIO_ZEROPAGE_MODE_DONTWAKE, uffd_msg, uffdio_api, uffdio_copy, uffdio_move, uffdio_poison,
-    uffdio_range, uffdio_register, uffdio_zeropage,
+    _UFFDIO_POISON, UFFD_API, UFFD_EVENT_FORK, UFFD_EVENT_PAGEFAULT, UFFD_EVENT_REMAP, UFFD_EVENT_REMOVE,
+    UFFD_EVENT_UNMAP, UFFDIO, UFFDIO_COPY_MODE_DONTWAKE, UFFDIO_REGISTER_MODE_MISSING,
+    UFFDIO_REGISTER_MODE_WP, uffd_msg, uffdio_api, uffdio_copy, uffdio_poison, uffdio_range, uffdio_register,
 };
-use linux_raw_sys::ioctl::{
-    UFFDIO_API, UFFDIO_COPY, UFFDIO_REGISTER, UFFDIO_UNREGISTER, UFFDIO_WAKE, UFFDIO_ZEROPAGE,
-};
+use linux_raw_sys::ioctl::{UFFDIO_API, UFFDIO_COPY, UFFDIO_REGISTER, UFFDIO_UNREGISTER, UFFDIO_WAKE};
 use loam_core::units::BASE_PAGE_BYTES;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
@@ -26,8 +22,6 @@ const fn iowr(nr: u32, bytes: usize) -> u32 {
 }
 /// Install a poison marker (Linux 6.6).
 const UFFDIO_POISON: u32 = iowr(_UFFDIO_POISON, size_of::<uffdio_poison>());
-/// Move pages (Linux 6.8).
-const UFFDIO_MOVE: u32 = iowr(_UFFDIO_MOVE, size_of::<uffdio_move>());
 /// `_IO(UFFDIO, 0)`: a new userfaultfd from the open device; the argument is the descriptor's flags.
 const USERFAULTFD_IOC_NEW: u32 = UFFDIO << 8;
 /// Where userfaultfd is had without a capability.
@@ -108,10 +102,6 @@ pub(crate) enum Event {
     Fault {
         /// The base page's address.
         address: u64,
-        /// It wants to write.
-        write: bool,
-        /// It wants to write to a write-protected page that is there.
-        write_protected: bool,
         /// Its id, or 0 where `UFFD_FEATURE_THREAD_ID` is off.
         tid: u32,
     },
@@ -153,8 +143,6 @@ pub(crate) enum Watch {
     Missing,
     /// Report writes to protected pages.
     WriteProtect,
-    /// Both.
-    Both,
 }
 
 /// A userfaultfd, nonblocking.
@@ -272,7 +260,6 @@ impl Uffd {
         let mode = match mode {
             Watch::Missing => UFFDIO_REGISTER_MODE_MISSING,
             Watch::WriteProtect => UFFDIO_REGISTER_MODE_WP,
-            Watch::Both => UFFDIO_REGISTER_MODE_MISSING | UFFDIO_REGISTER_MODE_WP,
         };
         let mut arg = uffdio_register { range: uffdio(&range), mode: u64::from(mode), ioctls: 0 };
         self.ioctl(UFFDIO_REGISTER, &mut arg).map_err(|errno| UffdError::new("UFFDIO_REGISTER", errno))?;
@@ -312,19 +299,6 @@ impl Uffd {
         })
     }
 
-    /// Installs the shared zero page: cheaper than copying zeros, but the first write to it costs another fault.
-    pub(crate) fn zeropage(&self, address: u64, bytes: usize, dontwake: bool) -> CopyOutcome {
-        check_range(address, bytes);
-        let mode = if dontwake { u64::from(UFFDIO_ZEROPAGE_MODE_DONTWAKE) } else { 0 };
-        install(bytes, |done_bytes| {
-            let start = address + done_bytes as u64;
-            let range = uffdio_range { start, len: (bytes - done_bytes) as u64 };
-            let mut arg = uffdio_zeropage { range, mode, zeropage: 0 };
-            let result = self.ioctl(UFFDIO_ZEROPAGE, &mut arg);
-            (result, arg.zeropage)
-        })
-    }
-
     /// Marks missing pages as lost: whoever touches them gets SIGBUS. Wakes who waits there.
     pub(crate) fn poison(&self, address: u64, bytes: usize) -> CopyOutcome {
         check_range(address, bytes);
@@ -334,24 +308,6 @@ impl Uffd {
             let mut arg = uffdio_poison { range, mode: 0, updated: 0 };
             let result = self.ioctl(UFFDIO_POISON, &mut arg);
             (result, arg.updated)
-        })
-    }
-
-    /// Moves pages inside this process's own memory; only a descriptor of this very process may. The live system
-    /// leaves this to the hand; it is here for `doctor` and for tests.
-    pub(crate) fn move_pages(&self, to: u64, from: u64, bytes: usize) -> CopyOutcome {
-        check_range(to, bytes);
-        check_range(from, bytes);
-        install(bytes, |done_bytes| {
-            let mut arg = uffdio_move {
-                dst: to + done_bytes as u64,
-                src: from + done_bytes as u64,
-                len: (bytes - done_bytes) as u64,
-                mode: 0,
-                move_: 0,
-            };
-            let result = self.ioctl(UFFDIO_MOVE, &mut arg);
-            (result, arg.move_)
         })
     }
 
@@ -453,12 +409,9 @@ unsafe fn decode(msg: &RawMsg) -> Event {
         u64::from_ne_bytes(msg[8 * index..8 * index + 8].try_into().expect("eight bytes"))
     };
     match u32::from(msg[0]) {
-        UFFD_EVENT_PAGEFAULT => Event::Fault {
-            address: word(2) & !(BASE_PAGE_BYTES as u64 - 1),
-            write: word(1) & u64::from(UFFD_PAGEFAULT_FLAG_WRITE) != 0,
-            write_protected: word(1) & u64::from(UFFD_PAGEFAULT_FLAG_WP) != 0,
-            tid: word(3) as u32,
-        },
+        UFFD_EVENT_PAGEFAULT => {
+            Event::Fault { address: word(2) & !(BASE_PAGE_BYTES as u64 - 1), tid: word(3) as u32 }
+        }
         UFFD_EVENT_FORK => {
             // SAFETY: the kernel put the child's descriptor into our table while we read, and by the contract
             // nobody has taken it yet.

@@ -24,12 +24,14 @@ pub(super) struct Disk {
     operations: Vec<Operation>,
     idle: Vec<usize>,
     finished: Vec<(usize, bool)>,
+    /// A person knows that there is no room; told again after a write has succeeded.
+    told_full: bool,
 }
 
 impl Disk {
     pub(super) fn new(file: SlotFile) -> Self {
         let (writes, reads, operations) = (Vec::new(), Vec::new(), Vec::new());
-        Self { file, writes, reads, operations, idle: Vec::new(), finished: Vec::new() }
+        Self { file, writes, reads, operations, idle: Vec::new(), finished: Vec::new(), told_full: false }
     }
 
     fn operation(&mut self, write: bool, items: &[Item]) -> usize {
@@ -97,9 +99,11 @@ impl Agent<'_> {
                     .inspect_err(|_| disk.idle.push(token))
             });
             if let Err(error) = result {
-                self.report.warn(&format!(
-                    "{error}; pages that would leave stay in memory, over --local, until there is room"
-                ));
+                if !std::mem::replace(&mut disk.told_full, true) {
+                    self.report.warn(&format!(
+                        "{error}; pages that would leave stay in memory, over --local, until there is room"
+                    ));
+                }
                 refused.extend(items.iter().map(|i| i.0));
             }
         }
@@ -148,6 +152,7 @@ impl Agent<'_> {
         let write = disk.operations[token].write;
         let bytes = (items.len() * BASE_PAGE_BYTES) as u64;
         if write {
+            disk.told_full &= !done;
             self.report.bytes.disk_written += if done { bytes } else { 0 };
         } else {
             self.report.bytes.disk_read += bytes;

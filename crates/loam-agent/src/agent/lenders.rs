@@ -96,6 +96,20 @@ impl Agent<'_> {
         self.flush();
     }
 
+    /// One read from a lender, if it has anything.
+    pub(super) fn take_lender_once(&mut self, lender: LenderIndex) {
+        let Some(conn) = self.conn(lender) else { return };
+        match conn.receive() {
+            Ok(false) => return,
+            Ok(true) => {
+                self.take_frames(lender);
+            }
+            Err(error) => self.lose_lender(lender, &format!("its connection broke ({error})")),
+        }
+        self.drain();
+        self.flush();
+    }
+
     /// Deals with the whole frames that have come. False: the lender is lost.
     fn take_frames(&mut self, lender: LenderIndex) -> bool {
         let Some(conn) = self.conn(lender) else { return false };
@@ -184,6 +198,12 @@ impl Agent<'_> {
                     };
                     let now = self.now();
                     self.borrower.handle_put_answer(now, lender, copy_of(page.index())?, page.version(), answer);
+                }
+                if refused && self.borrower.stuck() > 0 {
+                    self.report.warn(
+                        "no lender has room, and --durability none keeps pages nowhere else: they stay in memory, over --local; \
+                         start another lender, or use --durability disk",
+                    );
                 }
                 if !refused {
                     self.borrower.handle_lender_room(lender, Self::lender_room(free_bytes));

@@ -87,14 +87,20 @@ impl Token {
 /// Smallest budget that a run works with: one eviction under way, one page per lender, and the programs' own libraries.
 pub(crate) const LOCAL_BYTES_MIN: u64 = 32 << 20;
 /// Part of `--local` that page buffers may take.
-const BUFFERS_SHARE: u64 = 16;
+const BUFFERS_SHARE: u64 = 10;
 /// No more page buffers than this (64 MiB).
 const BUFFERS_MAX: u64 = 16 * 1024;
 /// Bytes that the prefetcher is ahead at most.
 const AHEAD_BYTES_MAX: u64 = 4 << 20;
-/// How long the loop polls after the last thing that happened while something is awaited, before it blocks. Waking
-/// from a block costs more than a small fetch takes (DESIGN.md, section 3).
-const SPIN_NS: u64 = 150_000;
+/// How long a fault's answer is polled for before the loop blocks: waking from a block costs more than a small fetch
+/// takes (DESIGN.md, section 3).
+const SPIN_NS: u64 = 60_000;
+/// After so many answers in a row that did not come while we polled (a slow network; a lender that needs this very core) …
+const SPIN_MISSES_MAX: u32 = 3;
+/// … so many faults are waited for without polling.
+const SPIN_REST: u32 = 256;
+/// The machine's cores are let go to sleep this long after the last fault.
+const IDLE_NS: u64 = 50_000_000;
 /// A getpage is asked of the disk too after this.
 const HEDGE_AFTER: Duration = Duration::from_millis(200);
 
@@ -131,7 +137,10 @@ struct Agent<'a> {
     fatal: Option<String>,
     watch: Watch,
     report: Report,
-    busy_until_ns: u64,
+    /// When something last happened.
+    busy_at_ns: u64,
+    spin_misses: u32,
+    spin_rest: u32,
     latency_guard: Option<OwnedFd>,
 }
 
@@ -181,6 +190,9 @@ pub(crate) fn run(config: &RunConfig) -> Result<RunOutcome, AgentError> {
     let space = SpaceId(u64::from_ne_bytes(space).max(1));
     let name = config.program.to_string_lossy().into_owned();
     let mut report = Report::new(config);
+    for note in disk.iter().flat_map(|disk| disk.file.notes()) {
+        report.warn(&note);
+    }
     let lenders = lenders::connect_all(config, space, &name, &mut borrower, &mut report)?;
     let (listener, socket_path) = join::listen()?;
     report.listen();
@@ -214,7 +226,9 @@ pub(crate) fn run(config: &RunConfig) -> Result<RunOutcome, AgentError> {
         program_ended: false,
         fatal: None,
         report,
-        busy_until_ns: 0,
+        busy_at_ns: 0,
+        spin_misses: 0,
+        spin_rest: 0,
         latency_guard: None,
     };
     agent.poll_on(agent.listener.as_fd(), Token::Listener, false).map_err(setup("epoll"))?;
@@ -261,7 +275,7 @@ impl Agent<'_> {
             self.after_wait();
             let now = self.now();
             if !events.is_empty() {
-                self.busy_until_ns = now.0 + SPIN_NS;
+                self.busy_at_ns = now.0;
             }
             for event in &events {
                 self.dispatch(Token::from_data(event.data.u64()), event.flags);
@@ -297,12 +311,40 @@ impl Agent<'_> {
         }
     }
 
-    /// How long the loop may block: not at all while something quick is awaited and has been for a short time only.
+    /// Polls for the answers that faults wait for, for as long as that is cheaper than to block and be woken.
+    fn poll_for_answers(&mut self) {
+        if self.spin_rest > 0 {
+            self.spin_rest -= 1;
+            return;
+        }
+        let began = self.now();
+        while self.borrower.waiting() > BasePages(0) {
+            for n in 0..self.lenders.len() {
+                if self.lenders[n].conn.as_ref().is_some_and(Conn::owes) {
+                    self.take_lender_once(LenderIndex(n as u8));
+                }
+            }
+            if self.borrower.fetches_in_flight() == 0 {
+                break; // the disk or the hand: they ring
+            }
+            if (self.now() - began).0 > SPIN_NS {
+                self.spin_misses += 1;
+                if self.spin_misses >= SPIN_MISSES_MAX {
+                    (self.spin_misses, self.spin_rest) = (0, SPIN_REST);
+                }
+                return;
+            }
+            std::hint::spin_loop();
+        }
+        self.spin_misses = 0;
+    }
+
+    /// How long the loop may block.
     fn prepare_to_wait(&mut self) -> Option<Timespec> {
         let now = self.now();
         let awaited = self.borrower.waits_for_something();
         self.guard_latency(awaited, now);
-        if self.retry || (awaited && now.0 < self.busy_until_ns) {
+        if self.retry {
             return Some(Timespec { tv_sec: 0, tv_nsec: 0 });
         }
         for process in self.processes.values() {
@@ -336,13 +378,12 @@ impl Agent<'_> {
     /// Holds the machine's cores awake while faults are in flight, where we may: waking a halted core is most of a
     /// small fault (DESIGN.md, section 3). Let go when idle.
     fn guard_latency(&mut self, awaited: bool, now: Instant) {
-        const IDLE_NS: u64 = 50_000_000;
         if awaited && self.latency_guard.is_none() && self.watch.may_hold_cores {
             match rustix::fs::open("/dev/cpu_dma_latency", rustix::fs::OFlags::WRONLY | rustix::fs::OFlags::CLOEXEC, rustix::fs::Mode::empty()) {
                 Ok(fd) if rustix::io::write(&fd, &0_i32.to_ne_bytes()).is_ok() => self.latency_guard = Some(fd),
                 _ => self.watch.may_hold_cores = false,
             }
-        } else if !awaited && self.latency_guard.is_some() && now.0 > self.busy_until_ns + IDLE_NS {
+        } else if !awaited && self.latency_guard.is_some() && now.0 > self.busy_at_ns + IDLE_NS {
             self.latency_guard = None;
         }
     }

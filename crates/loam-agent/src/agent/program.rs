@@ -43,10 +43,6 @@ impl Program {
         Ok(Self { pid, signals, status: None, others })
     }
 
-    pub(super) fn pid(&self) -> Pid {
-        self.pid
-    }
-
     /// Readable when a signal has come.
     pub(super) fn signal_fd(&self) -> BorrowedFd<'_> {
         self.signals.fd()

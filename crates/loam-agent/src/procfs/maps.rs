@@ -5,7 +5,7 @@ use rustix::process::Pid;
 use std::fmt;
 
 /// A mapping smaller than this is not worth its bookkeeping.
-pub(crate) const ADOPT_BYTES_MIN: u64 = 512 * 1024;
+const ADOPT_BYTES_MIN: u64 = 512 * 1024;
 
 /// What a mapping is, by its name and inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,22 +89,6 @@ impl Mapping {
     }
 }
 
-/// The process's mappings, in the order of their addresses.
-///
-/// # Errors
-/// [`ProcError::Gone`] also for a process that has exited and was not reaped yet.
-pub(crate) fn mappings(pid: Pid) -> Result<Vec<Mapping>, ProcError> {
-    let text = read_text(pid, "maps")?;
-    if text.is_empty() {
-        return Err(ProcError::Gone { pid: pid.as_raw_nonzero().get() });
-    }
-    let mut result = Vec::with_capacity(text.len() / 64);
-    for line in text.lines() {
-        result.push(Mapping::parse(line).ok_or_else(|| ProcError::malformed(pid, "maps", line))?);
-    }
-    Ok(result)
-}
-
 /// The kernel's flags of a mapping that matter here.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct VmFlags(u32);
@@ -147,18 +131,12 @@ pub(crate) struct Detail {
     pub(crate) mapping: Mapping,
     /// Its flags.
     pub(crate) flags: VmFlags,
-    /// Resident, in KiB.
-    pub(crate) rss_kib: u64,
-    /// Locked, in KiB.
-    pub(crate) locked_kib: u64,
-    /// In the kernel's own swap, in KiB.
-    pub(crate) swap_kib: u64,
 }
 
-/// All mappings with their flags. Slow: the kernel looks at every page of the process.
+/// All mappings with their flags, in the order of their addresses. Slow: the kernel looks at every page of the process.
 ///
 /// # Errors
-/// As [`mappings`].
+/// [`ProcError::Gone`] also for a process that has exited and was not reaped yet.
 pub(crate) fn flags(pid: Pid) -> Result<Vec<Detail>, ProcError> {
     let text = read_text(pid, "smaps")?;
     if text.is_empty() {
@@ -175,18 +153,13 @@ pub(super) fn parse_smaps(text: &str) -> Result<Vec<Detail>, &str> {
         if !line.starts_with(|c: char| c.is_ascii_uppercase()) {
             let mapping = Mapping::parse(line).ok_or(line)?;
             let flags = VmFlags::default();
-            result.push(Detail { mapping, flags, rss_kib: 0, locked_kib: 0, swap_kib: 0 });
+            result.push(Detail { mapping, flags });
             continue;
         }
         let (key, value) = line.split_once(':').ok_or(line)?;
         let detail = result.last_mut().ok_or(line)?;
-        let kib = || value.split_ascii_whitespace().next().and_then(|number| number.parse().ok()).ok_or(line);
-        match key {
-            "VmFlags" => detail.flags = VmFlags::parse(value),
-            "Rss" => detail.rss_kib = kib()?,
-            "Locked" => detail.locked_kib = kib()?,
-            "Swap" => detail.swap_kib = kib()?,
-            _ => {}
+        if key == "VmFlags" {
+            detail.flags = VmFlags::parse(value);
         }
     }
     Ok(result)
@@ -219,50 +192,27 @@ pub(crate) enum Why {
     Small,
 }
 
-/// What the rule goes by besides the mapping.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct AdoptRule {
-    /// Bytes below which a mapping that stands alone stays.
-    pub(crate) bytes_min: u64,
-}
-
-impl Default for AdoptRule {
-    fn default() -> Self {
-        Self { bytes_min: ADOPT_BYTES_MIN }
-    }
-}
-
-impl AdoptRule {
-    /// Whether a mapping is adopted. `adjacent_adopted`: it touches memory that is adopted already, as the pieces
-    /// of a mapping do whose protection was changed in parts.
-    ///
-    /// # Errors
-    /// The first reason against it.
-    pub(crate) fn check(self, mapping: &Mapping, flags: VmFlags, adjacent_adopted: bool) -> Result<(), Why> {
-        let reasons = [
-            (mapping.shared || flags.has("sh"), Why::Shared),
-            (mapping.kind == Kind::File || mapping.inode != 0, Why::File),
-            (mapping.kind == Kind::Stack || flags.has("gd"), Why::Stack),
-            (mapping.kind == Kind::Special, Why::Special),
-            (flags.has("ht"), Why::HugeTlb),
-            (flags.has("io") || flags.has("pf"), Why::Device),
-            (flags.has("ss") || flags.has("dp"), Why::Unusual),
-            (flags.has("wf"), Why::WipeOnFork),
-            (flags.has("lo"), Why::Locked),
-            (!(mapping.read && mapping.write && flags.has("rd") && flags.has("wr")), Why::Protection),
-            (mapping.bytes() < self.bytes_min && !adjacent_adopted, Why::Small),
-        ];
-        match reasons.into_iter().find(|(applies, _)| *applies) {
-            Some((_, why)) => Err(why),
-            None => Ok(()),
-        }
-    }
-}
-
-/// [`AdoptRule::check`] with the usual rule.
+/// Whether a mapping is adopted. `adjacent_adopted`: it touches memory that is adopted already, as the pieces of a mapping
+/// do whose protection was changed in parts.
 ///
 /// # Errors
 /// The first reason against it.
 pub(crate) fn adoptable(mapping: &Mapping, flags: VmFlags, adjacent_adopted: bool) -> Result<(), Why> {
-    AdoptRule::default().check(mapping, flags, adjacent_adopted)
+    let reasons = [
+        (mapping.shared || flags.has("sh"), Why::Shared),
+        (mapping.kind == Kind::File || mapping.inode != 0, Why::File),
+        (mapping.kind == Kind::Stack || flags.has("gd"), Why::Stack),
+        (mapping.kind == Kind::Special, Why::Special),
+        (flags.has("ht"), Why::HugeTlb),
+        (flags.has("io") || flags.has("pf"), Why::Device),
+        (flags.has("ss") || flags.has("dp"), Why::Unusual),
+        (flags.has("wf"), Why::WipeOnFork),
+        (flags.has("lo"), Why::Locked),
+        (!(mapping.read && mapping.write && flags.has("rd") && flags.has("wr")), Why::Protection),
+        (mapping.bytes() < ADOPT_BYTES_MIN && !adjacent_adopted, Why::Small),
+    ];
+    match reasons.into_iter().find(|(applies, _)| *applies) {
+        Some((_, why)) => Err(why),
+        None => Ok(()),
+    }
 }

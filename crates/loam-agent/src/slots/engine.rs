@@ -4,7 +4,6 @@ use super::SlotsError;
 use io_uring::{IoUring, opcode, types};
 use rustix::event::EventfdFlags;
 use rustix::fd::{AsRawFd, OwnedFd};
-use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -22,7 +21,6 @@ const RING_WORKERS_MAX: u32 = 4;
 pub(super) enum Verb {
     Read,
     Write,
-    Punch,
 }
 
 /// One system call's worth of work. The iovecs and what they point to live until its result has come back.
@@ -31,8 +29,6 @@ pub(super) struct Attempt {
     pub(super) op: u32,
     pub(super) verb: Verb,
     pub(super) offset_bytes: u64,
-    /// For Punch.
-    pub(super) length_bytes: u64,
     pub(super) iovecs: *const libc::iovec,
     pub(super) iovecs_count: u32,
 }
@@ -99,11 +95,6 @@ impl Engine {
         matches!(self.runner, Runner::Ring(_))
     }
 
-    /// Attempts whose result has not come back.
-    pub(super) fn inside(&self) -> usize {
-        self.inside
-    }
-
     pub(super) fn has_room(&self) -> bool {
         self.inside < DEPTH
     }
@@ -125,10 +116,6 @@ impl Engine {
                         .build(),
                     Verb::Write => opcode::Writev::new(fd, attempt.iovecs, attempt.iovecs_count)
                         .offset(attempt.offset_bytes)
-                        .build(),
-                    Verb::Punch => opcode::Fallocate::new(fd, attempt.length_bytes)
-                        .offset(attempt.offset_bytes)
-                        .mode(punch_flags().bits() as i32)
                         .build(),
                 };
                 // SAFETY: the entry's pointers are good until its completion, by this function's contract.
@@ -215,10 +202,6 @@ impl Drop for Engine {
     }
 }
 
-fn punch_flags() -> FallocateFlags {
-    FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE
-}
-
 fn make_ring(eventfd: &OwnedFd) -> std::io::Result<IoUring> {
     let ring = IoUring::builder().dontfork().build(DEPTH as u32)?;
     ring.submitter().register_eventfd(eventfd.as_raw_fd())?;
@@ -286,10 +269,6 @@ fn carry_out(fd: &OwnedFd, attempt: Attempt) -> i32 {
         match attempt.verb {
             Verb::Read => libc::preadv(raw, attempt.iovecs, count, offset_bytes),
             Verb::Write => libc::pwritev(raw, attempt.iovecs, count, offset_bytes),
-            Verb::Punch => {
-                let (mode, length_bytes) = (punch_flags().bits() as i32, attempt.length_bytes as i64);
-                libc::fallocate(raw, mode, offset_bytes, length_bytes) as isize
-            }
         }
     };
     if result < 0 {

@@ -211,6 +211,7 @@ impl Borrower {
             if let Some(member) = self.spaces.get_mut(&other) {
                 member.relatives.retain(|k| *k != key);
                 if member.relatives.is_empty() {
+                    self.parked_for = super::evict::parked_first();
                     self.unpark(other);
                 }
             }

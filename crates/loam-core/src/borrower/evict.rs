@@ -14,8 +14,9 @@ pub(super) const BATCH_PAGES: usize = EXTENT_BASE_PAGES;
 const BATCHES_MAX: usize = 3;
 /// Fewer pages than this are not worth waking the hand for while more buffers are about to be free.
 const BATCH_PAGES_MIN: u64 = 64;
-/// How long pages that could not be taken are left alone.
-const PARKED: Duration = Duration::from_millis(1_000);
+/// How long pages that could not be taken are left alone, at first; twice as long each time that still none could.
+const PARKED_MIN: Duration = Duration::from_millis(500);
+const PARKED_MAX: Duration = Duration::from_millis(16_000);
 /// Pause after sharing was broken on purpose, for the hand to have done it.
 const POPULATE_PAUSE: Duration = Duration::from_millis(1);
 
@@ -43,6 +44,11 @@ pub enum PageFate {
     Denied,
     /// The command was void: still there.
     Cancelled,
+}
+
+/// The first pause.
+pub(super) const fn parked_first() -> Duration {
+    PARKED_MIN
 }
 
 impl Borrower {
@@ -293,7 +299,10 @@ impl Borrower {
                 self.enqueue_page(key, first);
             } else {
                 self.spaces.get_mut(&key).expect("still there").parked.push(first);
-                self.parked_until.get_or_insert(now + PARKED);
+                if self.parked_until.is_none() {
+                    self.parked_until = Some(now + self.parked_for);
+                    self.parked_for = Duration((self.parked_for.0 * 2).min(PARKED_MAX.0));
+                }
             }
         }
     }

@@ -3,7 +3,7 @@
 use super::copies::{BufferIndex, CopyIndex};
 use super::store::Source;
 use super::table::{BaseState, Entry, SpaceKey};
-use super::{Borrower, Effect, FaultKind, InstallSource};
+use super::{Ahead, Borrower, Effect, FaultKind, InstallSource};
 use crate::ids::{ContentHash, Version};
 use crate::units::{BasePages, Duration, EXTENT_BASE_PAGES, Instant};
 use alloc::vec::Vec;
@@ -65,6 +65,8 @@ pub enum InstallOutcome {
     Gone,
 }
 
+/// Base pages of zeros that are brought ahead of a program that fills fresh memory in order.
+const ZERO_AHEAD: u64 = 32;
 /// A surprising fault more often than this is not a race any more: the page is really gone.
 const SURPRISES_MAX: u32 = 4096;
 
@@ -88,7 +90,7 @@ impl Borrower {
             self.wait_from(now, key, base);
         }
         self.serve(key, base);
-        self.follow(key, base);
+        self.follow(key, base, state == BaseState::Empty);
         self.advance(now);
     }
 
@@ -313,11 +315,17 @@ impl Borrower {
         self.effects.push_back(Effect::Install { space: key, base, pages: 1, source: InstallSource::Zero });
     }
 
-    /// Asks the prefetcher, and fetches what it says.
-    fn follow(&mut self, key: SpaceKey, base: u64) {
+    /// Asks the prefetcher, and brings what it says. Fresh memory is filled with zeros ahead of a program that fills memory
+    /// in order, and only so far: a page of zeros that nobody writes costs a frame twice.
+    fn follow(&mut self, key: SpaceKey, base: u64, fresh: bool) {
         let size = self.config.page.0;
         let Some(ahead) = self.prefetcher.faulted(key, (base / size) as i64) else { return };
-        for n in 0..ahead.count {
+        let count = if fresh { ahead.count.min((ZERO_AHEAD / size).max(1) as u32) } else { ahead.count };
+        if count < ahead.count {
+            self.prefetcher.cut(key, &ahead, count);
+        }
+        let ahead = Ahead { count, ..ahead };
+        for n in 0..count {
             let page = ahead.first + ahead.stride * i64::from(n);
             let Ok(page) = u64::try_from(page) else {
                 self.prefetcher.cut(key, &ahead, n);
@@ -332,8 +340,8 @@ impl Borrower {
             for b in range.start..range.end {
                 let entry = self.entry(key, b);
                 match entry.state {
-                    BaseState::Empty => self.bring(key, b, false),
-                    BaseState::Away => {
+                    BaseState::Empty if fresh => self.bring(key, b, false),
+                    BaseState::Away if !fresh => {
                         let copy = entry.copy.expect("a page that is away has a copy");
                         if self.copies.get(copy).buffer().is_none()
                             && self.start_fetch(key, b, copy, n == ahead.marker)

@@ -269,6 +269,8 @@ pub struct Borrower {
     batch_next: u64,
     evict_pause_until: Option<Instant>,
     parked_until: Option<Instant>,
+    /// How long pages that could not be taken are left alone next time.
+    parked_for: Duration,
     fetches: BTreeMap<CopyIndex, Fetch>,
     hedges: VecDeque<(Instant, CopyIndex, Version)>,
     waits: BTreeMap<(SpaceKey, u64), Wait>,
@@ -320,6 +322,7 @@ impl Borrower {
             batch_next: 0,
             evict_pause_until: None,
             parked_until: None,
+            parked_for: evict::parked_first(),
             fetches: BTreeMap::new(),
             hedges: VecDeque::new(),
             waits: BTreeMap::new(),

@@ -4,7 +4,7 @@
 use super::*;
 use alloc::boxed::Box;
 use proptest::prelude::*;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, btree_map};
 use std::vec;
 
 #[derive(Clone, Debug)]
@@ -111,10 +111,10 @@ impl World {
                         };
                         if !self.spaces.contains(&space) {
                             outcome = InstallOutcome::Gone;
-                        } else if self.present.contains_key(&(space, base + i)) {
-                            outcome = InstallOutcome::Exists;
+                        } else if let btree_map::Entry::Vacant(place) = self.present.entry((space, base + i)) {
+                            place.insert(value);
                         } else {
-                            self.present.insert((space, base + i), value);
+                            outcome = InstallOutcome::Exists;
                         }
                     }
                     let now = self.time();
@@ -157,7 +157,7 @@ impl World {
                 let (key, pages) = self.b.batch_pages(batch);
                 let pages = pages.to_vec();
                 for (i, base) in pages.into_iter().enumerate() {
-                    let busy = self.forked.contains(&key) && (base + pick as u64) % 3 == 0;
+                    let busy = self.forked.contains(&key) && (base + pick as u64).is_multiple_of(3);
                     let fate = if busy {
                         PageFate::Busy
                     } else {
@@ -362,7 +362,7 @@ impl World {
             }
         }
         self.steps += 1;
-        if self.steps % 16 == 0 {
+        if self.steps.is_multiple_of(16) {
             self.check();
         }
     }
