@@ -8,6 +8,11 @@ RELEASE := $(TARGET)/release
 BARE_METAL := x86_64-unknown-none
 # The end-to-end tests need the built program, so they are not part of `unit`.
 NOT_E2E := --workspace --exclude loam-tests
+# What a step begins with, so that a long log can be read.
+STEP = @printf '\n== %s (%s)\n' "$@" "$$(date +%T)"
+
+# One step after the other, also under -j: they share the cores, and the end-to-end tests measure.
+.NOTPARALLEL:
 
 .PHONY: help build demo test setup lint fmt unit bare-metal deny e2e bench bench-compare fuzz soak man install uninstall clean
 
@@ -15,6 +20,7 @@ help: ## this list
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## the release build: loam and libloam_shim.so
+	$(STEP)
 	$(CARGO) build --release --locked -p loam-cli -p loam-shim
 
 demo: build ## a real program at a quarter of its memory, with three lenders on this machine
@@ -24,28 +30,35 @@ demo: build ## a real program at a quarter of its memory, with three lenders on 
 test: setup lint unit bare-metal deny build e2e ## everything that must pass
 
 setup:
+	$(STEP)
 	tests/setup.sh
 
 lint: fmt ## formatting and lints
+	$(STEP)
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 
 fmt:
+	$(STEP)
 	$(CARGO) fmt --all --check
 
 unit: ## unit and property tests
+	$(STEP)
 	$(CARGO) test --locked $(NOT_E2E)
 
 bare-metal: ## the policy builds for a target without an operating system, which proves that it does no I/O
+	$(STEP)
 	@rustup target list --installed 2>/dev/null | grep -qx $(BARE_METAL) || rustup target add $(BARE_METAL) || \
 	  { echo "loam: the $(BARE_METAL) target is missing and cannot be downloaded: rustup target add $(BARE_METAL), with a network" >&2; exit 1; }
 	$(CARGO) build --locked -p loam-core -p loam-hand --target $(BARE_METAL)
 
 # Advisories need the network and change from day to day: they are not part of a test that must give one answer.
 deny: ## licences, sources and banned crates, if cargo-deny is installed
+	$(STEP)
 	@if command -v cargo-deny >/dev/null; then $(CARGO) deny --locked check bans licenses sources; \
 	else echo "cargo-deny is not installed: licences and sources were NOT checked (cargo install cargo-deny)"; fi
 
 e2e: build ## real programs and real faults, through the built program
+	$(STEP)
 	LOAM_BIN=$(abspath $(RELEASE))/loam $(CARGO) test --release --locked -p loam-tests -- --test-threads=1
 
 bench: build ## remote faults and sequential reading against this machine's floor

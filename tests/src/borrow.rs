@@ -92,6 +92,9 @@ impl Borrow {
         ]);
         command.arg("--disk").arg(&self.disk);
         command.arg("--summary").arg(self.summary_path()).arg("--quiet").args(&self.flags);
+        // For a person who looks into a failure: other flags for every run, as `--page 4K`.
+        let more = std::env::var("LOAM_TEST_FLAGS").unwrap_or_default();
+        command.args(more.split_whitespace());
         command.arg("--").arg(program.get_program()).args(program.get_args());
         plain::inherit(&mut command, program);
         command

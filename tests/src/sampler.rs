@@ -90,7 +90,7 @@ fn sample(loam: &std::path::Path, limit_bytes: u64, stop: &AtomicBool) -> Sample
         if resident > 0 {
             samples.gap_max = samples.gap_max.max(now - last);
             samples.count += 1;
-            if resident > limit_bytes / 10 * 9 {
+            if resident > limit_bytes / 10 * 6 {
                 adopted.get_or_insert(now);
             }
             if adopted.is_some_and(|at| now - at > SETTLE) {

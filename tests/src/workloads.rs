@@ -29,13 +29,17 @@ fn python() -> &'static str {
     if Path::new("/usr/bin/python3").exists() { "/usr/bin/python3" } else { "python3" }
 }
 
-/// Lines of numbers in no order; about 31 bytes each.
+/// Lines in no order, about 1,500 bytes each. Long ones, since each comparison of a sort reads two of them wherever they lie: with
+/// short ones no pager of any kind could keep a quarter of them here and end in time.
 fn write_lines(path: &Path, count: u64) {
-    let (mut text, mut x) = (String::with_capacity(count as usize * 32), 1_u64);
+    let (mut text, mut x) = (String::with_capacity(count as usize * 1600), 1_u64);
     for line in 0..count {
         x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        writeln!(text, "{:x} line {line} {}", x >> 20, x % 1_000_003)
-            .expect("a String takes what is written");
+        write!(text, "{:x} line {line}", x >> 20).expect("a String takes what is written");
+        for word in 0..180 {
+            write!(text, " {}", x.rotate_left(word) % 10_000_019).expect("a String takes what is written");
+        }
+        text.push('\n');
     }
     fs::write(path, text).expect("the scratch folder is writable");
 }
@@ -47,7 +51,7 @@ fn prepare(command: &mut Command, what: &str) {
 
 /// GNU sort, two threads, all in memory.
 pub fn sort(dir: &Path) -> Workload {
-    write_lines(&dir.join("lines"), 1_500_000);
+    write_lines(&dir.join("lines"), 60_000);
     let args = ["--parallel=2", "-S", "1G", "-T", ".", "-o", "sorted", "lines"];
     Workload { writes: Some(dir.join("sorted")), ..workload(dir, "sort", &args) }
 }

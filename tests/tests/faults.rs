@@ -208,7 +208,7 @@ fn more_locked_than_the_budget() {
     let _alone = place::alone();
     let scratch = Scratch::new("locked");
     let mut program = Command::new(place::program("traps"));
-    program.args(["mlock_most", "--mib", "160", "--dir"]).arg(scratch.path());
+    program.args(["mlock_most", "--mib", "128", "--dir"]).arg(scratch.path());
     let borrowed = borrow(&scratch).embedded("1x512M").run(&program, None, LIMIT);
     borrowed.assert_ended_well("locked");
     assert_eq!(String::from_utf8_lossy(&borrowed.ended.stdout), "ok mlock_most\n");

@@ -153,5 +153,8 @@ fn no_room_without_disk() {
     borrowed.assert_ended_well("no room");
     assert_eq!(String::from_utf8_lossy(&borrowed.ended.stdout), expected);
     let told = borrowed.warnings();
-    assert!(told.iter().any(|line| line.contains("room") && line.contains("--local")), "who is told: {told:?}");
+    assert!(
+        told.iter().any(|line| line.contains("room") && line.contains("--local")),
+        "who is told: {told:?}"
+    );
 }

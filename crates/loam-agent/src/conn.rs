@@ -16,10 +16,23 @@ use std::time::{Duration, Instant};
 
 /// Room for received bytes: a whole frame, and enough behind it that a stream is read in large pieces.
 const RECEIVE_BYTES: usize = FRAME_BYTES_MAX + 1024 * 1024;
+/// Bytes of one read: what is received is looked at, and installed, while it is still in the cache.
+const READ_BYTES_MAX: usize = 384 * 1024;
 /// Pieces of one writev.
 const IOVECS_MAX: usize = 128;
 /// Pages of one putpage frame: small enough that a getpage need not wait long behind it.
 const PUT_PAGES: usize = 64;
+
+/// What a read brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Came {
+    /// Nothing: there is nothing now.
+    Nothing,
+    /// Everything that there was.
+    All,
+    /// As much as was asked for: there may be more.
+    More,
+}
 
 /// A frame on its way out: its head, then the pages of a putpage.
 #[derive(Debug)]
@@ -218,8 +231,8 @@ impl Conn {
         }
     }
 
-    /// Reads once. `Ok(false)`: there is nothing now. The end of the stream is an error.
-    pub(crate) fn receive(&mut self) -> io::Result<bool> {
+    /// Reads once; answers how much came, and whether there may be more. The end of the stream is an error.
+    pub(crate) fn receive(&mut self) -> io::Result<Came> {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
         } else if self.received.len() - self.end < FRAME_BYTES_MAX / 2 {
@@ -227,15 +240,16 @@ impl Conn {
             (self.start, self.end) = (0, self.end - self.start);
         }
         loop {
-            match self.stream.read(&mut self.received[self.end..]) {
+            let room = self.received.len().min(self.end + READ_BYTES_MAX);
+            match self.stream.read(&mut self.received[self.end..room]) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(bytes) => {
                     self.end += bytes;
                     self.quiet_since = Instant::now();
-                    return Ok(true);
+                    return Ok(if self.end == room { Came::More } else { Came::All });
                 }
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(Came::Nothing),
                 Err(e) => return Err(e),
             }
         }

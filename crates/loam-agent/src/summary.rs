@@ -3,10 +3,10 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Counts of faults by how they were answered. One fault is counted once.
+/// Counts of faults by how they were answered.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Faults {
-    /// All faults that the agent served.
+    /// All faults that were read. Those that had to be answered are each counted in one of the next five.
     pub total: u64,
     /// First touches of adopted memory, answered with zeros.
     pub zero: u64,
@@ -42,7 +42,7 @@ pub struct Evictions {
     pub clean: u64,
     /// Of those: all zeros, dropped.
     pub zero: u64,
-    /// Not taken: pinned, shared with a forked child, or locked.
+    /// Not taken: pinned, shared with a forked child, locked, or not writable.
     pub busy: u64,
 }
 
@@ -104,7 +104,8 @@ pub struct Summary {
     pub local_peak_bytes: u64,
     /// Resident size of the process tree at the last look.
     pub local_bytes: u64,
-    /// Contents that are elsewhere now: lenders, disk, victim buffer.
+    /// Contents that are kept elsewhere now (lenders, disk, victim buffer), with those of pages that have come home and may not
+    /// have changed since.
     pub remote_bytes: u64,
     /// Most memory that was ever adopted at once.
     pub adopted_bytes: u64,
@@ -126,11 +127,11 @@ pub struct Summary {
     pub durability: String,
     /// Page size in bytes.
     pub page_bytes: u64,
-    /// Processes of the tree that were served, in all.
+    /// Processes of the tree that were served, in all; one that executes another program counts again.
     pub processes: u64,
     /// Processes of the tree that ran without Loam (static or set-user-id programs, cleaned environments).
     pub processes_without_loam: u64,
-    /// The agent's own memory beyond page contents (largest seen).
+    /// The agent's own memory beyond page contents, now.
     pub agent_bytes: u64,
     /// Lines that a person should read: a lender lost, a disk full, a budget that could not be held.
     pub warnings: Vec<String>,

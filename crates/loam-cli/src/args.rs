@@ -139,7 +139,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "DIR")]
     pub(crate) disk: Option<PathBuf>,
     /// Unit of eviction and fetch: a power of two from 4K to 1M
-    #[arg(long, value_name = "SIZE", default_value = "64K", value_parser = page_size)]
+    #[arg(long, value_name = "SIZE", default_value = "32K", value_parser = page_size)]
     pub(crate) page: Size,
     /// Fetch ahead of sequential and strided access
     #[arg(long, value_name = "on|off", value_enum, default_value = "on", hide_possible_values = true)]

@@ -18,6 +18,7 @@ use loam_hand::{
 use crate::message::{self, Piece};
 use crate::sys::map::{self, map, unmap};
 use crate::sys::{self, Errno, Fd, Result, SignalsBlocked};
+use crate::process::{self, Place};
 use crate::{connect, evict, join};
 
 /// How long the hand waits awake for the next command before it sleeps: twice as long after a wait that paid off, half as long
@@ -53,13 +54,14 @@ pub(crate) fn start(start: &Start) -> Result<()> {
     let anonymous = map::PRIVATE | map::ANONYMOUS | map::NORESERVE;
     // SAFETY: a new mapping where the kernel finds room; all but its lowest page, the guard, becomes the stack.
     let (low, stack) = unsafe {
-        let low = map(0, bytes, map::PROTECTION_NONE, anonymous, -1)?;
+        let low = map(process::place(Place::Stack), bytes, map::PROTECTION_NONE, anonymous, -1)?;
         (
             low,
             map(low + BASE_PAGE_BYTES, STACK_BYTES, map::PROTECTION_READ_WRITE, anonymous | map::FIXED, -1)?,
         )
     };
     join::own(low, bytes)?;
+    process::set_place(Place::Stack, low);
     let top = stack + STACK_BYTES;
     assert!(top.is_multiple_of(16), "the calling convention's alignment");
     let flags = CLONE_VM | CLONE_FS | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM;

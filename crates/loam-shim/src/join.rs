@@ -9,6 +9,7 @@ use crate::connect::{self, FDS_MAX};
 use crate::message::{self, Piece};
 use crate::sys::map::{self, map, unmap};
 use crate::sys::{self, Errno, Fd, Result};
+use crate::process::Place;
 use crate::{hand, process, userfault};
 
 /// A limit on what the agent may ask for.
@@ -92,10 +93,12 @@ fn shake_hands(socket: Fd, reason: Reason) -> core::result::Result<bool, Failure
     process::set_fork_events(has_fork_events);
 
     let control = map_shared(memory).map_err(failed(NO_MEMORY))?;
-    let window = map_guarded(window_bytes).map_err(failed(NO_MEMORY))?;
-    own(window, window_bytes).map_err(failed(NO_MEMORY))?;
+    let window = map_guarded(window_bytes, process::place(Place::Window)).map_err(failed(NO_MEMORY))?;
+    let low = window - BASE_PAGE_BYTES;
+    own(low, window_bytes + 2 * BASE_PAGE_BYTES).map_err(failed(NO_MEMORY))?;
+    process::set_place(Place::Window, low);
     if process::probe() == 0 {
-        process::set_probe(map_guarded(BASE_PAGE_BYTES).map_err(failed(NO_MEMORY))?);
+        process::set_probe(map_guarded(BASE_PAGE_BYTES, 0).map_err(failed(NO_MEMORY))?);
     }
     // With fork events the kernel has made the child's userfaultfd already, and the agent has it.
     let made = if reason == Reason::Forked && has_fork_events { None } else { Some(userfault::open(device)) };
@@ -143,19 +146,21 @@ fn close_all(fds: [Option<Fd>; FDS_MAX]) {
 
 /// The memory shared with the agent. A forked child gets its own.
 fn map_shared(memory: Fd) -> Result<usize> {
-    // SAFETY: a new mapping where the kernel finds room.
-    let address = unsafe { map(0, SHARED_BYTES, map::PROTECTION_READ_WRITE, map::SHARED, memory) }?;
+    // SAFETY: a new mapping where the kernel finds room; a hint replaces nothing.
+    let hint = process::place(Place::Shared);
+    let address = unsafe { map(hint, SHARED_BYTES, map::PROTECTION_READ_WRITE, map::SHARED, memory) }?;
     own(address, SHARED_BYTES)?;
+    process::set_place(Place::Shared, address);
     Ok(address)
 }
 
 /// Anonymous memory between two pages without access, so that it never becomes one mapping with a neighbour.
-fn map_guarded(bytes: usize) -> Result<usize> {
+fn map_guarded(bytes: usize, hint: usize) -> Result<usize> {
     let all = bytes + 2 * BASE_PAGE_BYTES;
     let anonymous = map::PRIVATE | map::ANONYMOUS | map::NORESERVE;
     // SAFETY: a new mapping where the kernel finds room, then its own middle is replaced.
     unsafe {
-        let low = map(0, all, map::PROTECTION_NONE, anonymous, -1)?;
+        let low = map(hint, all, map::PROTECTION_NONE, anonymous, -1)?;
         map(low + BASE_PAGE_BYTES, bytes, map::PROTECTION_READ_WRITE, anonymous | map::FIXED, -1)
     }
 }

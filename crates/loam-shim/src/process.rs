@@ -9,6 +9,25 @@ static PATH_BYTES: AtomicUsize = AtomicUsize::new(0);
 static UNDER_LOAM: AtomicBool = AtomicBool::new(false);
 static FORK_EVENTS: AtomicBool = AtomicBool::new(false);
 static PROBE: AtomicUsize = AtomicUsize::new(0);
+static PLACES: [AtomicUsize; 3] = [const { AtomicUsize::new(0) }; 3];
+
+/// Memory of the shim's own that a forked child maps anew. The child takes the addresses that its parent had, which are free in
+/// it: elsewhere it could stand where the program counts on a hole.
+#[derive(Clone, Copy)]
+pub(crate) enum Place {
+    Shared,
+    Window,
+    Stack,
+}
+
+/// Where it was in the parent; 0: no matter where.
+pub(crate) fn place(place: Place) -> usize {
+    PLACES[place as usize].load(Relaxed)
+}
+
+pub(crate) fn set_place(place: Place, address: usize) {
+    PLACES[place as usize].store(address, Relaxed);
+}
 
 /// The agent's socket: a copy, so that no pointer into the environment is kept.
 pub(crate) struct Path {

@@ -56,6 +56,11 @@ pub(super) struct WaitingCall {
     what: u32,
 }
 
+/// Where the kernel does not report forks, adopted mappings are kept from children, where they would read zeros: a child made behind
+/// libc's back then meets no mapping at all. Around a fork by libc, with everything at home, they are opened.
+pub(super) const MADV_DONTFORK: u32 = 10;
+const MADV_DOFORK: u32 = 11;
+
 fn features(fork_events: bool) -> u64 {
     let always = UFFD_FEATURE_EVENT_REMAP
         | UFFD_FEATURE_EVENT_REMOVE
@@ -96,6 +101,7 @@ pub(super) fn listen() -> Result<(OwnedFd, PathBuf), AgentError> {
         .mode(0o711)
         .create(&dir)
         .map_err(|e| fail("creating", e.to_string()))?;
+    remove_stale(&dir);
     let path = dir.join(format!("agent-{}.sock", std::process::id()));
     let _ = std::fs::remove_file(&path);
     let listener = rustix::net::socket_with(
@@ -111,6 +117,19 @@ pub(super) fn listen() -> Result<(OwnedFd, PathBuf), AgentError> {
         .map_err(|e| fail("permissions in", e.to_string()))?;
     rustix::net::listen(&listener, 1024).map_err(|e| fail("a socket in", e.to_string()))?;
     Ok((listener, path))
+}
+
+/// Removes the sockets of runs that were killed.
+fn remove_stale(dir: &std::path::Path) {
+    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let Some(stem) = name.to_str().and_then(|n| n.strip_suffix(".sock")) else { continue };
+        let number = stem.strip_prefix("agent-").or_else(|| stem.strip_prefix("run-"));
+        let Some(pid) = number.and_then(|n| n.parse().ok()).and_then(Pid::from_raw) else { continue };
+        if rustix::process::test_kill_process(pid) == Err(rustix::io::Errno::SRCH) {
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
 }
 
 impl Agent<'_> {
@@ -309,12 +328,17 @@ impl Agent<'_> {
                 };
                 self.borrower.handle_evictable(now, space, false);
                 self.drain();
+                if request.what == call::FORK_PREPARE {
+                    self.allow_fork(space, true);
+                }
                 self.calls.push(WaitingCall { space, socket: peer.socket, range, what: request.what });
                 self.answer_calls();
             }
             call::FORK_DONE => {
-                self.borrower.handle_evictable(now, space, true);
-                self.drain();
+                if self.allow_fork(space, false) {
+                    self.borrower.handle_evictable(now, space, true);
+                    self.drain();
+                }
                 answer(&peer.socket);
             }
             _ => {}
@@ -346,6 +370,9 @@ impl Agent<'_> {
         if !self.borrower.away_in(waiting.space, waiting.range).is_empty() {
             return false;
         }
+        if waiting.what == call::FORK_PREPARE && !self.is_hand_idle(waiting.space) {
+            return false;
+        }
         if waiting.what == call::RELEASE {
             self.release(waiting.space, waiting.range);
             self.borrower.handle_evictable(now, waiting.space, true);
@@ -353,6 +380,23 @@ impl Agent<'_> {
         self.drain();
         let _ = packets::send(waiting.socket.as_fd(), &CallReply { status: 0, reserved: 0 }, &[]);
         true
+    }
+
+    /// Where forks are not reported, adopted memory is hidden from children but for the time of a fork that told us of itself
+    /// and has everything at home. True: no such fork is under way any more.
+    fn allow_fork(&mut self, key: SpaceKey, begins: bool) -> bool {
+        let ranges = self.borrower.ranges(key);
+        let Some(hand) = self.processes.get_mut(&key).and_then(|p| p.hand.as_mut()) else { return true };
+        hand.forks = if begins { hand.forks + 1 } else { hand.forks.saturating_sub(1) };
+        if begins || hand.forks == 0 {
+            hand.advise(&ranges, if begins { MADV_DOFORK } else { MADV_DONTFORK });
+        }
+        hand.forks == 0
+    }
+
+    fn is_hand_idle(&mut self, key: SpaceKey) -> bool {
+        self.take_finished(key);
+        self.processes.get(&key).and_then(|p| p.hand.as_ref()).is_none_or(super::process::Hand::is_idle)
     }
 
     /// Everything of the range is at home: lets it go, for good.

@@ -2,7 +2,7 @@
 
 use super::{Agent, Token};
 use crate::config::{Durability, RunConfig};
-use crate::conn::Conn;
+use crate::conn::{Came, Conn};
 use crate::{AgentError, agent::report::Report};
 use loam_core::borrower::{Arrival, Borrower, CopyIndex, LenderIndex, PutAnswer, Source};
 use loam_core::ids::SpaceId;
@@ -80,9 +80,9 @@ impl Agent<'_> {
         for _ in 0..8 {
             let Some(conn) = self.conn(lender) else { return };
             match conn.receive() {
-                Ok(false) => break,
-                Ok(true) => {
-                    if !self.take_frames(lender) {
+                Ok(Came::Nothing) => break,
+                Ok(came) => {
+                    if !self.take_frames(lender) || came == Came::All {
                         break;
                     }
                 }
@@ -100,8 +100,8 @@ impl Agent<'_> {
     pub(super) fn take_lender_once(&mut self, lender: LenderIndex) {
         let Some(conn) = self.conn(lender) else { return };
         match conn.receive() {
-            Ok(false) => return,
-            Ok(true) => {
+            Ok(Came::Nothing) => return,
+            Ok(_) => {
                 self.take_frames(lender);
             }
             Err(error) => self.lose_lender(lender, &format!("its connection broke ({error})")),

@@ -66,11 +66,13 @@ pub(super) struct Hand {
     posted: u32,
     pub ring: [Option<Posted>; RING_COMMANDS],
     pub waiting: VecDeque<Order>,
+    /// Forks under way where the kernel does not report them.
+    pub forks: u32,
 }
 
 impl Hand {
     pub(super) fn new(shared: Shared, socket: OwnedFd) -> Self {
-        Self { shared, socket, posted: 0, ring: [None; RING_COMMANDS], waiting: VecDeque::new() }
+        Self { shared, socket, posted: 0, ring: [None; RING_COMMANDS], waiting: VecDeque::new(), forks: 0 }
     }
 
     pub(super) fn command(&self, slot: usize) -> &Command {
@@ -177,6 +179,11 @@ impl Hand {
             // The window is still being emptied; `done` frees the slot when the hand has passed it.
             posted.batch = None;
         }
+    }
+
+    /// Everything that was ordered is done.
+    pub(super) fn is_idle(&self) -> bool {
+        self.waiting.is_empty() && self.ring.iter().all(Option::is_none)
     }
 
     /// Evictions are posted or queued.

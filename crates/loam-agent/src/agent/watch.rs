@@ -6,6 +6,7 @@
 //! program can write, far past any budget.)
 
 use super::Agent;
+use super::join::MADV_DONTFORK;
 use crate::procfs::{self, Statm};
 use crate::uffd::Watch as Mode;
 use loam_core::borrower::{BaseRange, SpaceKey};
@@ -31,7 +32,6 @@ const OVER_LASTS: Duration = Duration::from_millis(500);
 /// The part of the time that looking may take.
 const LOOK_SHARE: u32 = 10;
 
-const MADV_DONTFORK: u32 = 10;
 const MADV_NOHUGEPAGE: u32 = 15;
 
 /// See the module's documentation.
@@ -206,6 +206,9 @@ impl Agent<'_> {
     fn adopt(&mut self, key: SpaceKey) {
         let Some(process) = self.processes.get(&key) else { return };
         let Some(pid) = process.pid else { return };
+        if process.hand.as_ref().is_some_and(|hand| hand.forks > 0) {
+            return; // what is adopted now would be hidden from the child
+        }
         let adopted = self.borrower.ranges(key);
         let Ok(details) = procfs::flags(pid) else { return };
         for detail in details {

@@ -23,7 +23,6 @@ pub(crate) fn checks() -> Vec<Check> {
         checks.push(forks(&probe));
     }
     checks.push(pagemap());
-    checks.push(ptrace_scope(machine::setting("/proc/sys/kernel/yama/ptrace_scope").as_deref()));
     checks
 }
 
@@ -117,22 +116,6 @@ fn pagemap() -> Check {
             "PAGEMAP_SCAN",
             format!("{error}"),
             "boot Linux 6.8 or newer with CONFIG_PROC_PAGE_MONITOR",
-        ),
-    }
-}
-
-fn ptrace_scope(setting: Option<&str>) -> Check {
-    let name = "ptrace scope";
-    let capable = rustix::thread::capabilities(None)
-        .is_ok_and(|sets| sets.effective.contains(rustix::thread::CapabilitySet::SYS_PTRACE));
-    match setting {
-        None | Some("0") => Check::ok(name, "a user's processes may look at each other"),
-        Some(scope) if capable => Check::ok(name, format!("{scope}, and this user has CAP_SYS_PTRACE")),
-        Some("1") => Check::ok(name, "1: a parent may look at its children, which is all that Loam needs"),
-        Some(scope) => Check::fail(
-            name,
-            format!("kernel.yama.ptrace_scope = {scope}"),
-            "the agent cannot read the program's memory: sysctl kernel.yama.ptrace_scope=1, or\n  setcap cap_sys_ptrace+ep $(command -v loam)",
         ),
     }
 }

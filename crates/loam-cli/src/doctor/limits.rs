@@ -13,7 +13,7 @@ const MAPPINGS_MIN: u64 = 65_530;
 const AVAILABLE_MIN: Bytes = Bytes::from_mib(256);
 
 pub(crate) fn checks() -> Vec<Check> {
-    vec![memory(), cores(), open_files(), mappings(), locked_memory(), huge_pages()]
+    vec![memory(), cores(), open_files(), mappings(), swap(), huge_pages()]
 }
 
 fn memory() -> Check {
@@ -73,17 +73,18 @@ fn mappings() -> Check {
     }
 }
 
-fn locked_memory() -> Check {
-    let limit = getrlimit(Resource::Memlock).current;
+/// Lent memory is kept out of swap by a tmpfs of its own (`noswap`), which takes a capability.
+fn swap() -> Check {
+    let lines = machine::setting("/proc/swaps").unwrap_or_default().lines().count();
     let capable = rustix::thread::capabilities(None)
-        .is_ok_and(|sets| sets.effective.contains(rustix::thread::CapabilitySet::IPC_LOCK));
-    match limit {
-        None => Check::ok("locked memory", "unlimited: what is lent never goes to swap"),
-        Some(_) if capable => Check::ok("locked memory", "CAP_IPC_LOCK: what is lent never goes to swap"),
-        Some(limit) => Check::warn(
-            "locked memory",
-            format!("{}", Bytes(limit)),
-            "matters on a lender with swap only: lent pages beyond it may be swapped; raise memlock in /etc/security/limits.conf",
+        .is_ok_and(|sets| sets.effective.contains(rustix::thread::CapabilitySet::SYS_ADMIN));
+    match lines {
+        0 | 1 => Check::ok("swap", "none"),
+        _ if capable => Check::ok("swap", "in use; what is lent never goes there"),
+        _ => Check::warn(
+            "swap",
+            "in use, and this user cannot keep lent memory out of it",
+            "matters for `loam lend` only: start it as root, or turn swap off (swapoff -a)",
         ),
     }
 }
