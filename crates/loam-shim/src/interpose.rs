@@ -11,6 +11,7 @@ use crate::sys::{self, SignalsBlocked};
 use crate::{process, userfault};
 
 const MADV_WIPEONFORK: c_int = 18;
+const MADV_DONTFORK: c_int = 10;
 
 /// Asks the agent to bring a range home and let it go for good. If it cannot, the program's own request gets the kernel's
 /// answer, as it would from a range that another pager holds.
@@ -66,7 +67,9 @@ unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_in
 /// As the system call.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn madvise(address: *mut c_void, bytes: usize, advice: c_int) -> c_int {
-    if advice == MADV_WIPEONFORK && process::is_under_loam() {
+    // Without fork events the agent hides adopted memory from children by DONTFORK: what the program hides must be its own.
+    let clashes = advice == MADV_WIPEONFORK || (advice == MADV_DONTFORK && !process::has_fork_events());
+    if clashes && process::is_under_loam() {
         release(address as u64, bytes as u64);
     }
     // SAFETY: the caller's promise.

@@ -1,6 +1,7 @@
 //! Shims that join: the handshake of `loam-hand`, on sockets that never make us wait.
 
 use super::process::{Hand, Process};
+use super::watch::MADV_DONTFORK;
 use super::{Agent, Token};
 use crate::AgentError;
 use crate::packets::{self, Received};
@@ -330,6 +331,8 @@ impl Agent<'_> {
                 self.drain();
                 if request.what == call::FORK_PREPARE {
                     self.allow_fork(space, true);
+                } else {
+                    self.show(space, range);
                 }
                 self.calls.push(WaitingCall { space, socket: peer.socket, range, what: request.what });
                 self.answer_calls();
@@ -370,8 +373,8 @@ impl Agent<'_> {
         if !self.borrower.away_in(waiting.space, waiting.range).is_empty() {
             return false;
         }
-        if waiting.what == call::FORK_PREPARE && !self.is_hand_idle(waiting.space) {
-            return false;
+        if !self.fork_events && !self.is_hand_idle(waiting.space) {
+            return false; // see `show`
         }
         if waiting.what == call::RELEASE {
             self.release(waiting.space, waiting.range);

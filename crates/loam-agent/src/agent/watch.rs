@@ -215,7 +215,9 @@ impl Agent<'_> {
             let mapping = detail.mapping;
             let whole = BaseRange::new(mapping.start >> 12, mapping.end >> 12);
             let touches = adopted.iter().any(|r| r.end == whole.start || r.start == whole.end || !r.intersect(whole).is_empty());
-            if procfs::adoptable(&mapping, detail.flags, touches).is_ok() {
+            // Where memory is hidden from children by us, what the program itself hides must stay apart.
+            let hidden = !self.fork_events && detail.flags.has("dc");
+            if !hidden && procfs::adoptable(&mapping, detail.flags, touches).is_ok() {
                 self.adopt_mapping(key, whole);
             }
         }
