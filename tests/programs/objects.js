@@ -1,31 +1,42 @@
-// Builds large maps and arrays of objects and strings, sorts them, drops some; prints digests.
+// Builds a large map of buffers, checks and rewrites them in order, drops some, sorts typed arrays; prints digests.
 'use strict';
 const { createHash } = require('crypto');
 
+const BYTES = 2048;
 const count = Number(process.argv[2]);
-let state = 88172645463325252n % 4294967291n;
-let x = Number(state);
+let x = 2463534242;
 function next() {
   x ^= x << 13; x ^= x >>> 17; x ^= x << 5;
   return x >>> 0;
 }
 function digest(name, items) {
   const hash = createHash('sha256');
-  for (const item of items) hash.update(String(item) + '\n');
-  console.log(name, items.length, hash.digest('hex'));
+  let n = 0;
+  for (const item of items) { hash.update(item); n++; }
+  console.log(name, n, hash.digest('hex'));
+}
+function block() {
+  const words = new Uint32Array(BYTES / 4);
+  const first = next();
+  for (let i = 0; i < words.length; i++) words[i] = first + Math.imul(i, 2654435761);
+  return words;
 }
 
 const byName = new Map();
-for (let i = 0; i < count; i++) {
-  const n = next();
-  byName.set('name-' + n.toString(36) + '-' + (i % 97), { n, i, text: 'text ' + n + ' ' + i });
+for (let i = 0; i < count; i++) byName.set('name-' + next().toString(36) + '-' + i, block());
+digest('built', byName.values());
+const names = [...byName.keys()].sort();
+digest('names', names);
+let i = 0;
+for (const [name, words] of byName) {
+  if (i % 3 === 0) words.reverse();
+  else if (i % 10 === 1) byName.delete(name);
+  i++;
 }
-digest('built', [...byName.values()].filter((_, i) => i % 5 === 0).map((v) => v.text));
-const ordered = [...byName.entries()].sort((a, b) => a[1].n - b[1].n || a[1].i - b[1].i);
-digest('ordered', ordered.filter((_, i) => i % 3 === 0).map((e) => e[0]));
-for (let i = 0; i < ordered.length; i += 2) byName.delete(ordered[i][0]);
+digest('rest', byName.values());
 const numbers = new Float64Array(count * 8);
 for (let i = 0; i < numbers.length; i++) numbers[i] = next() / 7;
 numbers.sort();
-digest('numbers', Array.from(numbers.filter((_, i) => i % 101 === 0)));
-digest('rest', [...byName.keys()].sort().filter((_, i) => i % 3 === 0));
+digest('numbers', [new Uint8Array(numbers.buffer)]);
+for (let i = 0; i < count / 10; i++) byName.set('late-' + i, block());
+digest('rebuilt', byName.values());

@@ -59,7 +59,7 @@ pub fn sort(dir: &Path) -> Workload {
 /// CPython, large dictionaries.
 pub fn python_dicts(dir: &Path) -> Workload {
     let script = place::source("dicts.py");
-    let mut python = workload(dir, python(), &[script.to_str().expect("UTF-8"), "250000"]);
+    let mut python = workload(dir, python(), &[script.to_str().expect("UTF-8"), "40000"]);
     python.command.env("PYTHONHASHSEED", "0").env("PYTHONDONTWRITEBYTECODE", "1");
     python
 }
@@ -83,35 +83,35 @@ fn write_source(path: &Path, functions: u32) {
 
 /// gcc on one large file.
 pub fn gcc(dir: &Path) -> Workload {
-    write_source(&dir.join("big.c"), 500);
+    write_source(&dir.join("big.c"), 800);
     Workload {
         writes: Some(dir.join("big.o")),
-        ..workload(dir, "gcc", &["-O1", "-c", "big.c", "-o", "big.o"])
+        ..workload(dir, "gcc", &["-O0", "-c", "big.c", "-o", "big.o"])
     }
 }
 
-/// xz, two threads; on C source with each line five times, since text without patterns takes ten times as long.
+/// xz, two threads; on C source with each line many times, since what is new in the text is looked up all over xz's tables.
 pub fn xz(dir: &Path) -> Workload {
-    write_source(&dir.join("once"), 3000);
+    write_source(&dir.join("once"), 75);
     let once = fs::read_to_string(dir.join("once")).expect("just written");
-    let mut source = String::with_capacity(once.len() * 5);
+    let mut source = String::with_capacity(once.len() * 50);
     for line in once.split_inclusive('\n') {
-        (0..5).for_each(|_| source.push_str(line));
+        (0..50).for_each(|_| source.push_str(line));
     }
     fs::write(dir.join("source"), source).expect("the scratch folder is writable");
-    workload(dir, "xz", &["-T2", "-9", "--block-size=4MiB", "-k", "-c", "source"])
+    workload(dir, "xz", &["-T2", "-9", "--block-size=1MiB", "-k", "-c", "source"])
 }
 
 /// A JVM with its default collector.
 pub fn java(dir: &Path) -> Workload {
     prepare(Command::new("javac").arg("-d").arg(dir).arg(place::source("Maps.java")), "javac");
-    workload(dir, "java", &["-Xmx600m", "-Xshare:auto", "-cp", ".", "Maps", "150000"])
+    workload(dir, "java", &["-Xmx140m", "-Xmn8m", "-XX:+UseSerialGC", "-Xshare:auto", "-cp", ".", "Maps", "36000"])
 }
 
 /// Node.js.
 pub fn node(dir: &Path) -> Workload {
     let script = place::source("objects.js");
-    workload(dir, "node", &[script.to_str().expect("UTF-8"), "120000"])
+    workload(dir, "node", &[script.to_str().expect("UTF-8"), "54000"])
 }
 
 /// Our own program: fills memory, checks and rewrites it.

@@ -121,6 +121,11 @@ impl Conn {
         self.unanswered > 0
     }
 
+    /// Silence counts from now.
+    pub(crate) fn forgive(&mut self) {
+        self.quiet_since = Instant::now();
+    }
+
     /// How long an answer has been owed without a byte coming.
     pub(crate) fn silent_for(&self) -> Option<Duration> {
         (self.unanswered > 0).then(|| self.quiet_since.elapsed())

@@ -16,9 +16,9 @@ use loam_hand::{
 };
 
 use crate::message::{self, Piece};
+use crate::process::{self, Place};
 use crate::sys::map::{self, map, unmap};
 use crate::sys::{self, Errno, Fd, Result, SignalsBlocked};
-use crate::process::{self, Place};
 use crate::{connect, evict, join};
 
 /// How long the hand waits awake for the next command before it sleeps: twice as long after a wait that paid off, half as long

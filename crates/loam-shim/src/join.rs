@@ -7,9 +7,9 @@ use loam_hand::{
 
 use crate::connect::{self, FDS_MAX};
 use crate::message::{self, Piece};
+use crate::process::Place;
 use crate::sys::map::{self, map, unmap};
 use crate::sys::{self, Errno, Fd, Result};
-use crate::process::Place;
 use crate::{hand, process, userfault};
 
 /// A limit on what the agent may ask for.
@@ -146,8 +146,8 @@ fn close_all(fds: [Option<Fd>; FDS_MAX]) {
 
 /// The memory shared with the agent. A forked child gets its own.
 fn map_shared(memory: Fd) -> Result<usize> {
-    // SAFETY: a new mapping where the kernel finds room; a hint replaces nothing.
     let hint = process::place(Place::Shared);
+    // SAFETY: a new mapping where the kernel finds room; a hint replaces nothing.
     let address = unsafe { map(hint, SHARED_BYTES, map::PROTECTION_READ_WRITE, map::SHARED, memory) }?;
     own(address, SHARED_BYTES)?;
     process::set_place(Place::Shared, address);

@@ -19,7 +19,9 @@ impl Agent<'_> {
     pub(super) fn add_process(&mut self, process: Process) {
         let key = process.key;
         if let Err(errno) = self.poll_on(process.uffd.as_fd(), Token::Faults(key), false) {
-            self.end(format!("cannot listen to a program's faults ({errno}): raise the limit of open files (ulimit -n)"));
+            self.end(format!(
+                "cannot listen to a program's faults ({errno}): raise the limit of open files (ulimit -n)"
+            ));
         }
         self.report.processes += 1;
         self.processes.insert(key, process);

@@ -165,7 +165,9 @@ impl Agent<'_> {
                 let hash = page_hash(self.pool.page(buffer.0 as usize));
                 let arrival = self.borrower.handle_arrival(now, copy, version, hash, Source::Disk, 0);
                 if arrival == loam_core::borrower::Arrival::Corrupt {
-                    self.report.warn("the slot file returned a page with wrong contents: check the disk under --disk");
+                    self.report.warn(
+                        "the slot file returned a page with wrong contents: check the disk under --disk",
+                    );
                 }
             } else {
                 self.borrower.handle_missed(now, copy, version, Source::Disk);

@@ -27,7 +27,9 @@ impl Agent<'_> {
     pub(super) fn drain(&mut self) {
         loop {
             match self.borrower.poll_effect() {
-                Some(Effect::Install { space, base, pages, source }) => self.hold_install(space, base, pages, source),
+                Some(Effect::Install { space, base, pages, source }) => {
+                    self.hold_install(space, base, pages, source)
+                }
                 Some(effect) => {
                     self.install_held();
                     self.carry_out(effect);
@@ -129,7 +131,8 @@ impl Agent<'_> {
                 return;
             }
             let uffd = &process.uffd;
-            let from = if run.zero { run.from } else { run.from.wrapping_add(done as usize * BASE_PAGE_BYTES) };
+            let from =
+                if run.zero { run.from } else { run.from.wrapping_add(done as usize * BASE_PAGE_BYTES) };
             let out = uffd.copy(base << 12, from, left as usize * BASE_PAGE_BYTES, false);
             let copied = (out.copied_bytes / BASE_PAGE_BYTES) as u32;
             if copied > 0 {
@@ -156,7 +159,8 @@ impl Agent<'_> {
                 // Out of memory: the machine may have some in a moment.
                 Some(Stop::Other(rustix::io::Errno::NOMEM)) => {
                     self.retry = true;
-                    self.report.warn("the machine has no free memory for a page of the program; it waits for some");
+                    self.report
+                        .warn("the machine has no free memory for a page of the program; it waits for some");
                     self.installed(run.space, base, run.pages - done, InstallOutcome::Again);
                     std::thread::sleep(std::time::Duration::from_millis(1));
                     return;
@@ -182,7 +186,9 @@ impl Agent<'_> {
             let _ = uffd.poison(base << 12, BASE_PAGE_BYTES);
         }
         let why = self.report.why_lost();
-        self.end(format!("a page of the program is lost{why}: the program is ended, no wrong data was given to it; \
-             run it again with --durability disk, which survives the loss of lenders"));
+        self.end(format!(
+            "a page of the program is lost{why}: the program is ended, no wrong data was given to it; \
+             run it again with --durability disk, which survives the loss of lenders"
+        ));
     }
 }

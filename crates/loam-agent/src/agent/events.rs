@@ -124,9 +124,8 @@ impl Agent<'_> {
         tracing::debug!(?key, ?event, "change");
         let now = self.now();
         let process = self.processes.get(&key).expect("the caller has it");
-        let own = |p: &Process, range: BaseRange| {
-            !range.intersect(p.window).is_empty() || range.contains(p.probe)
-        };
+        let own =
+            |p: &Process, range: BaseRange| !range.intersect(p.window).is_empty() || range.contains(p.probe);
         match event {
             Event::Fault { .. } => unreachable!("faults are dealt with by the caller"),
             Event::Remove { start, end } => {

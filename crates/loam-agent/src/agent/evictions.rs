@@ -49,7 +49,8 @@ impl Agent<'_> {
 
     /// Takes in what hands have finished.
     pub(super) fn take_finished_evictions(&mut self) {
-        let keys: Vec<SpaceKey> = self.processes.iter().filter(|(_, p)| p.hand.is_some()).map(|(&k, _)| k).collect();
+        let keys: Vec<SpaceKey> =
+            self.processes.iter().filter(|(_, p)| p.hand.is_some()).map(|(&k, _)| k).collect();
         for key in keys {
             if self.take_finished(key) && self.processes.get(&key).is_some_and(|p| !p.events.is_empty()) {
                 self.deal_with_events(key);

@@ -1,7 +1,6 @@
 //! Shims that join: the handshake of `loam-hand`, on sockets that never make us wait.
 
 use super::process::{Hand, Process};
-use super::watch::MADV_DONTFORK;
 use super::{Agent, Token};
 use crate::AgentError;
 use crate::packets::{self, Received};
@@ -13,9 +12,7 @@ use linux_raw_sys::general::{
     UFFD_FEATURE_MOVE, UFFD_FEATURE_PAGEFAULT_FLAG_WP, UFFD_FEATURE_THREAD_ID,
 };
 use loam_core::borrower::{BaseRange, SpaceKey};
-use loam_hand::{
-    Call, CallReply, Hello, LAYOUT_VERSION, Ready, TRANSFER_BYTES, Welcome, call, role, status,
-};
+use loam_hand::{Call, CallReply, Hello, LAYOUT_VERSION, Ready, TRANSFER_BYTES, Welcome, call, role, status};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::Pid;
@@ -136,7 +133,8 @@ fn remove_stale(dir: &std::path::Path) {
 impl Agent<'_> {
     pub(super) fn accept(&mut self) {
         while self.peers.len() < PEERS_MAX {
-            let Ok(socket) = rustix::net::accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
+            let Ok(socket) =
+                rustix::net::accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
             else {
                 return;
             };
@@ -212,7 +210,8 @@ impl Agent<'_> {
     /// A complete hello: the process is under Loam from here on.
     fn seat(&mut self, peer: Peer, hello: Hello, uffd: Option<OwnedFd>) {
         let Stage::Welcomed { shared, role } = peer.stage else { unreachable!("the caller looked") };
-        let window = BaseRange::new(hello.window_address >> 12, (hello.window_address + hello.window_bytes) >> 12);
+        let window =
+            BaseRange::new(hello.window_address >> 12, (hello.window_address + hello.window_bytes) >> 12);
         let answer = if role == role::FORKED && self.fork_events {
             self.seat_child(peer.pid, *shared, peer.socket, window)
         } else {
@@ -391,10 +390,23 @@ impl Agent<'_> {
         let ranges = self.borrower.ranges(key);
         let Some(hand) = self.processes.get_mut(&key).and_then(|p| p.hand.as_mut()) else { return true };
         hand.forks = if begins { hand.forks + 1 } else { hand.forks.saturating_sub(1) };
-        if begins || hand.forks == 0 {
-            hand.advise(&ranges, if begins { MADV_DOFORK } else { MADV_DONTFORK });
+        let none = hand.forks == 0;
+        if begins {
+            self.show(key, BaseRange::new(0, u64::MAX));
+        } else if none {
+            hand.advise(&ranges, MADV_DONTFORK);
         }
-        hand.forks == 0
+        none
+    }
+
+    /// Ends the hiding of adopted memory in `range`, once the hand has done it.
+    fn show(&mut self, key: SpaceKey, range: BaseRange) {
+        let hidden = |r: BaseRange| Some(r.intersect(range)).filter(|r| !r.is_empty());
+        let ranges: Vec<BaseRange> = self.borrower.ranges(key).into_iter().filter_map(hidden).collect();
+        let hand = self.processes.get_mut(&key).and_then(|p| p.hand.as_mut());
+        if let Some(hand) = hand.filter(|_| !self.fork_events) {
+            hand.advise(&ranges, MADV_DOFORK);
+        }
     }
 
     fn is_hand_idle(&mut self, key: SpaceKey) -> bool {

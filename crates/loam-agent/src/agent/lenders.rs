@@ -145,7 +145,9 @@ impl Agent<'_> {
 
     fn take_frame(&mut self, lender: LenderIndex, frame: Frame<'_>) -> Result<(), String> {
         let source = Source::Lender(lender);
-        let copy_of = |index: u64| u32::try_from(index).map(CopyIndex).map_err(|_| "it sent an unknown page id".to_owned());
+        let copy_of = |index: u64| {
+            u32::try_from(index).map(CopyIndex).map_err(|_| "it sent an unknown page id".to_owned())
+        };
         match frame {
             Frame::Page { pages, payload, .. } => {
                 self.answered(lender, pages.len());
@@ -163,7 +165,14 @@ impl Agent<'_> {
                         }
                     };
                     // The owner's record decides, not what the frame says of itself.
-                    let arrival = self.borrower.handle_arrival(now, copy, meta.version(), page_hash(page), source, n as u32);
+                    let arrival = self.borrower.handle_arrival(
+                        now,
+                        copy,
+                        meta.version(),
+                        page_hash(page),
+                        source,
+                        n as u32,
+                    );
                     let wrong = match arrival {
                         Arrival::Taken => continue,
                         Arrival::Corrupt => "it sent a page with wrong contents",
@@ -197,7 +206,13 @@ impl Agent<'_> {
                         PutAnswer::Refused
                     };
                     let now = self.now();
-                    self.borrower.handle_put_answer(now, lender, copy_of(page.index())?, page.version(), answer);
+                    self.borrower.handle_put_answer(
+                        now,
+                        lender,
+                        copy_of(page.index())?,
+                        page.version(),
+                        answer,
+                    );
                 }
                 if refused && self.borrower.stuck() > 0 {
                     self.report.warn(

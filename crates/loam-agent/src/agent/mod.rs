@@ -7,8 +7,8 @@
 mod changes;
 mod disk;
 mod effects;
-mod evictions;
 mod events;
+mod evictions;
 mod join;
 mod lenders;
 mod process;
@@ -99,6 +99,8 @@ const SPIN_NS: u64 = 60_000;
 const SPIN_MISSES_MAX: u32 = 3;
 /// … so many faults are waited for without polling.
 const SPIN_REST: u32 = 256;
+/// A gap this long between two turns of the loop is our own stall.
+const STALL: Duration = Duration::from_millis(500);
 /// The machine's cores are let go to sleep this long after the last fault.
 const IDLE_NS: u64 = 50_000_000;
 /// A getpage is asked of the disk too after this.
@@ -139,6 +141,7 @@ struct Agent<'a> {
     report: Report,
     /// When something last happened.
     busy_at_ns: u64,
+    turned_at: Instant,
     spin_misses: u32,
     spin_rest: u32,
     latency_guard: Option<OwnedFd>,
@@ -158,7 +161,8 @@ pub(crate) fn run(config: &RunConfig) -> Result<RunOutcome, AgentError> {
     let disk = match config.durability {
         Durability::Disk => {
             let initial = config.local.base_pages().0.min(64 << 8);
-            let file = SlotFile::create(&config.disk_dir, initial).map_err(|e| AgentError::Setup(e.to_string()))?;
+            let file =
+                SlotFile::create(&config.disk_dir, initial).map_err(|e| AgentError::Setup(e.to_string()))?;
             Some(Disk::new(file))
         }
         Durability::None => None,
@@ -169,17 +173,15 @@ pub(crate) fn run(config: &RunConfig) -> Result<RunOutcome, AgentError> {
     } else {
         Box::new(NoPrefetch)
     };
-    let core = BorrowerConfig {
-        page,
-        buffers: buffers as u32,
-        disk: disk.is_some(),
-        hedge_after: HEDGE_AFTER,
-    };
+    let core =
+        BorrowerConfig { page, buffers: buffers as u32, disk: disk.is_some(), hedge_after: HEDGE_AFTER };
     let mut borrower = Borrower::new(core, Box::new(SecondChanceFifo::default()), prefetcher);
     borrower.handle_limit(Instant(0), config.local.base_pages());
     let setup = |what: &str| {
         let what = what.to_owned();
-        move |errno: rustix::io::Errno| AgentError::Setup(format!("{what} failed ({errno}): see `loam doctor`"))
+        move |errno: rustix::io::Errno| {
+            AgentError::Setup(format!("{what} failed ({errno}): see `loam doctor`"))
+        }
     };
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(setup("epoll_create"))?;
     let device = uffd::open_device().ok();
@@ -227,6 +229,7 @@ pub(crate) fn run(config: &RunConfig) -> Result<RunOutcome, AgentError> {
         fatal: None,
         report,
         busy_at_ns: 0,
+        turned_at: Instant(0),
         spin_misses: 0,
         spin_rest: 0,
         latency_guard: None,
@@ -254,7 +257,8 @@ impl Agent<'_> {
     }
 
     fn poll_on(&self, fd: BorrowedFd<'_>, token: Token, write: bool) -> Result<(), rustix::io::Errno> {
-        let flags = if write { epoll::EventFlags::IN | epoll::EventFlags::OUT } else { epoll::EventFlags::IN };
+        let flags =
+            if write { epoll::EventFlags::IN | epoll::EventFlags::OUT } else { epoll::EventFlags::IN };
         let data = epoll::EventData::new_u64(token.data());
         match epoll::add(&self.epoll, fd, data, flags) {
             Err(rustix::io::Errno::EXIST) => epoll::modify(&self.epoll, fd, data, flags),
@@ -274,6 +278,7 @@ impl Agent<'_> {
             }
             self.after_wait();
             let now = self.now();
+            self.forgive_after_stall(now);
             if !events.is_empty() {
                 self.busy_at_ns = now.0;
             }
@@ -354,9 +359,11 @@ impl Agent<'_> {
                 let done = |c: &loam_hand::Command| {
                     c.state.load(std::sync::atomic::Ordering::SeqCst) == loam_hand::state::DONE
                 };
-                let unseen = hand.ring.iter().enumerate().any(|(i, p)| {
-                    p.is_some_and(|p| p.batch.is_some()) && done(hand.command(i))
-                });
+                let unseen = hand
+                    .ring
+                    .iter()
+                    .enumerate()
+                    .any(|(i, p)| p.is_some_and(|p| p.batch.is_some()) && done(hand.command(i)));
                 if unseen {
                     return Some(Timespec { tv_sec: 0, tv_nsec: 0 });
                 }
@@ -365,6 +372,17 @@ impl Agent<'_> {
         let due = [self.borrower.poll_timeout(), Some(self.watch.due()), self.lenders_due(now)];
         let wait = due.into_iter().flatten().min().map_or(Duration(100_000_000), |due| due - now);
         Some(Timespec { tv_sec: (wait.0 / 1_000_000_000) as i64, tv_nsec: (wait.0 % 1_000_000_000) as i64 })
+    }
+
+    /// The loop wakes at least every [`watch::INTERVAL_MAX`]; a longer gap means that we were stopped (Ctrl-Z) or starved, and
+    /// then nobody else is to blame for silence.
+    fn forgive_after_stall(&mut self, now: Instant) {
+        if now - self.turned_at > STALL {
+            for conn in self.lenders.iter_mut().filter_map(|l| l.conn.as_mut()) {
+                conn.forgive();
+            }
+        }
+        self.turned_at = now;
     }
 
     fn after_wait(&self) {
@@ -379,8 +397,14 @@ impl Agent<'_> {
     /// small fault (DESIGN.md, section 3). Let go when idle.
     fn guard_latency(&mut self, awaited: bool, now: Instant) {
         if awaited && self.latency_guard.is_none() && self.watch.may_hold_cores {
-            match rustix::fs::open("/dev/cpu_dma_latency", rustix::fs::OFlags::WRONLY | rustix::fs::OFlags::CLOEXEC, rustix::fs::Mode::empty()) {
-                Ok(fd) if rustix::io::write(&fd, &0_i32.to_ne_bytes()).is_ok() => self.latency_guard = Some(fd),
+            match rustix::fs::open(
+                "/dev/cpu_dma_latency",
+                rustix::fs::OFlags::WRONLY | rustix::fs::OFlags::CLOEXEC,
+                rustix::fs::Mode::empty(),
+            ) {
+                Ok(fd) if rustix::io::write(&fd, &0_i32.to_ne_bytes()).is_ok() => {
+                    self.latency_guard = Some(fd)
+                }
                 _ => self.watch.may_hold_cores = false,
             }
         } else if !awaited && self.latency_guard.is_some() && now.0 > self.busy_at_ns + IDLE_NS {

@@ -188,12 +188,14 @@ impl Hand {
 
     /// Evictions are posted or queued.
     pub(super) fn evicts(&self) -> bool {
-        self.ring.iter().flatten().any(|p| p.batch.is_some()) || self.waiting.iter().any(|o| o.batch.is_some())
+        self.ring.iter().flatten().any(|p| p.batch.is_some())
+            || self.waiting.iter().any(|o| o.batch.is_some())
     }
 
     /// Everything that is posted or queued as an eviction: for a process that is gone.
     pub(super) fn batches(&self) -> Vec<(Option<usize>, BatchId)> {
-        let posted = self.ring.iter().enumerate().filter_map(|(slot, p)| Some((Some(slot), p.as_ref()?.batch?)));
+        let posted =
+            self.ring.iter().enumerate().filter_map(|(slot, p)| Some((Some(slot), p.as_ref()?.batch?)));
         posted.chain(self.waiting.iter().filter_map(|o| Some((None, o.batch?)))).collect()
     }
 

@@ -82,7 +82,11 @@ impl Report {
 
     /// What is known of why pages are lost, for the closing line.
     pub(super) fn why_lost(&self) -> String {
-        self.warnings.iter().rev().find(|w| w.contains("lost")).map_or_else(String::new, |w| format!(" ({w})"))
+        self.warnings
+            .iter()
+            .rev()
+            .find(|w| w.contains("lost"))
+            .map_or_else(String::new, |w| format!(" ({w})"))
     }
 
     fn clear_live(&mut self) {
@@ -134,7 +138,8 @@ impl Agent<'_> {
 
     /// Answers `loam status`.
     pub(super) fn answer_control(&mut self) {
-        while let Some(Ok((stream, _))) = self.report.control.as_ref().map(|(listener, _)| listener.accept()) {
+        while let Some(Ok((stream, _))) = self.report.control.as_ref().map(|(listener, _)| listener.accept())
+        {
             let mut text = serde_json::to_vec(&self.summary(None)).expect("a summary is plain data");
             text.push(b'\n');
             // Fits into a socket's buffer; a reader that does not read must not hold us up.
@@ -194,7 +199,12 @@ impl Agent<'_> {
                 p99: if known { latency_us(0.99) } else { 0.0 },
                 max: self.report.latency_ns.max() as f64 / 1e3,
             },
-            evictions: Evictions { moved: stats.moved, clean: stats.clean, zero: stats.zero, busy: stats.busy },
+            evictions: Evictions {
+                moved: stats.moved,
+                clean: stats.clean,
+                zero: stats.zero,
+                busy: stats.busy,
+            },
             bytes: self.report.bytes.clone(),
             time_s: TimeSplit { exec: (wall_s - sp_latency - page_wait).max(0.0), sp_latency, page_wait },
             lenders,

@@ -169,11 +169,15 @@ impl Agent<'_> {
         }
         watch.told_over = true;
         let why = if others + watch.buffers + ADOPTED_PAGES_MIN > watch.local_pages {
-            format!("{} MiB of the program is memory that cannot be lent (files, libraries, stacks, shared memory)", others >> 8)
+            format!(
+                "{} MiB of the program is memory that cannot be lent (files, libraries, stacks, shared memory)",
+                others >> 8
+            )
         } else if self.borrower.stuck() > 0 {
             "neither the disk nor a lender takes what should leave".to_owned()
         } else {
-            "pages are locked, pinned, write-protected or shared with a forked child, and cannot leave".to_owned()
+            "pages are locked, pinned, write-protected or shared with a forked child, and cannot leave"
+                .to_owned()
         };
         self.report.warn(&format!(
             "--local {} cannot be held, the program has {} MiB here: {why}; give --local more",
@@ -185,7 +189,8 @@ impl Agent<'_> {
     /// Who is there, and who of them is without a hand.
     fn look_at_tree(&mut self) {
         let tree = self.program.tree();
-        let known: Vec<Pid> = self.processes.values().filter(|p| p.statm.is_some()).filter_map(|p| p.pid).collect();
+        let known: Vec<Pid> =
+            self.processes.values().filter(|p| p.statm.is_some()).filter_map(|p| p.pid).collect();
         self.watch.strangers.retain(|pid, _| tree.contains(pid) && !known.contains(pid));
         let joining: Vec<Pid> = self.peers.values().map(super::join::Peer::pid).collect();
         for pid in tree.iter().filter(|pid| !known.contains(pid)) {
@@ -196,7 +201,8 @@ impl Agent<'_> {
                 }
             }
         }
-        let shared: u64 = tree.iter().filter_map(|pid| procfs::shared_local_bytes(*pid).ok()).map(|b| b.0).sum();
+        let shared: u64 =
+            tree.iter().filter_map(|pid| procfs::shared_local_bytes(*pid).ok()).map(|b| b.0).sum();
         // Our own transfer areas are no memory of the program's.
         let ours = (self.processes.len() * loam_hand::SHARED_BYTES) as u64;
         self.watch.shared_peak_bytes = self.watch.shared_peak_bytes.max(shared.saturating_sub(ours));
@@ -214,7 +220,9 @@ impl Agent<'_> {
         for detail in details {
             let mapping = detail.mapping;
             let whole = BaseRange::new(mapping.start >> 12, mapping.end >> 12);
-            let touches = adopted.iter().any(|r| r.end == whole.start || r.start == whole.end || !r.intersect(whole).is_empty());
+            let touches = adopted
+                .iter()
+                .any(|r| r.end == whole.start || r.start == whole.end || !r.intersect(whole).is_empty());
             // Where memory is hidden from children by us, what the program itself hides must stay apart.
             let hidden = !self.fork_events && detail.flags.has("dc");
             if !hidden && procfs::adoptable(&mapping, detail.flags, touches).is_ok() {
@@ -247,12 +255,17 @@ impl Agent<'_> {
             }
             // Listed before another event is read: a discard that is under way comes after this, and clears it again.
             let mut present = Vec::new();
-            let listed = process.pagemap.as_ref().map(|p| p.present(part.start << 12, part.end << 12, &mut present));
+            let listed =
+                process.pagemap.as_ref().map(|p| p.present(part.start << 12, part.end << 12, &mut present));
             if !matches!(listed, Some(Ok(()))) {
                 present.clear();
             }
-            let runs: Vec<BaseRange> =
-                present.iter().map(|&(start, end)| BaseRange::new(start / BASE_PAGE_BYTES as u64, end / BASE_PAGE_BYTES as u64)).collect();
+            let runs: Vec<BaseRange> = present
+                .iter()
+                .map(|&(start, end)| {
+                    BaseRange::new(start / BASE_PAGE_BYTES as u64, end / BASE_PAGE_BYTES as u64)
+                })
+                .collect();
             tracing::debug!(?part, present = runs.iter().map(|r| r.len()).sum::<u64>(), ?listed, "adopted");
             let now = self.now();
             self.borrower.handle_adopted(now, key, part, &runs);

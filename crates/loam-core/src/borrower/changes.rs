@@ -75,7 +75,9 @@ impl Borrower {
 
     /// The discard follows its event by microseconds, or as long as the discarding thread is kept from a core.
     fn note_discard(&mut self, now: Instant, key: SpaceKey, range: BaseRange) {
-        while self.discards.front().is_some_and(|d| d.0 + DISCARD_LASTS < now) || self.discards.len() >= DISCARDS_MAX {
+        while self.discards.front().is_some_and(|d| d.0 + DISCARD_LASTS < now)
+            || self.discards.len() >= DISCARDS_MAX
+        {
             self.discards.pop_front();
         }
         match self.discards.back_mut() {

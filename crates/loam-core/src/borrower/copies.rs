@@ -36,7 +36,7 @@ pub(super) enum Stored {
 
 const NO_BUFFER: u32 = u32::MAX;
 
-/// One base page of contents. 40 bytes for each base page that ever left, within the 64 of the bar.
+/// One base page of contents. 48 bytes for each base page that ever left, within the 64 of the bar.
 #[derive(Clone, Debug)]
 pub(super) struct Copy {
     pub hash: ContentHash,

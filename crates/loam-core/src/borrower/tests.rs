@@ -111,7 +111,8 @@ impl World {
                         };
                         if !self.spaces.contains(&space) {
                             outcome = InstallOutcome::Gone;
-                        } else if let btree_map::Entry::Vacant(place) = self.present.entry((space, base + i)) {
+                        } else if let btree_map::Entry::Vacant(place) = self.present.entry((space, base + i))
+                        {
                             place.insert(value);
                         } else {
                             outcome = InstallOutcome::Exists;

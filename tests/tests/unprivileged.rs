@@ -1,0 +1,35 @@
+//! A user who may not hear of forks (no CAP_SYS_PTRACE): the fork itself brings home what the child could read.
+
+use loam_tests::borrow::Borrow;
+use loam_tests::place::{self, Scratch};
+use loam_tests::shell;
+use std::process::Command;
+use std::time::Duration;
+
+const MIB: u64 = 128;
+const LIMIT: Duration = Duration::from_secs(90);
+/// With memory that the program itself hides from its children, or wants empty there.
+const FORKS: &[&str] = &["fork_tree", "fork_both_write", "fork_wipe", "fork_dont"];
+
+#[test]
+fn children_find_their_memory_without_fork_events() {
+    let _alone = place::alone();
+    if !place::is_root() {
+        println!("passed over: needs root, to give a capability up");
+        return;
+    }
+    let scratch = Scratch::new("unprivileged");
+    for name in FORKS {
+        let mut trap = Command::new(place::program("traps"));
+        trap.args([name, "--mib", &MIB.to_string(), "--limit", "60", "--dir"]).arg(scratch.path());
+        trap.current_dir(scratch.path());
+        let inner = Borrow::new(scratch.path()).local_mib(MIB / 4).command(&trap);
+        let mut command = Command::new("setpriv");
+        command.args(["--bounding-set", "-sys_ptrace", "--inh-caps", "-all"]);
+        command.arg(inner.get_program()).args(inner.get_args()).current_dir(scratch.path());
+        let ended = shell::run(&mut command, scratch.path(), "loam", LIMIT);
+        let stdout = String::from_utf8_lossy(&ended.stdout).into_owned();
+        assert_eq!(ended.code(), 0, "{name}: stdout: {stdout}stderr: {}", ended.stderr);
+        assert!(stdout.lines().any(|line| line == format!("ok {name}")), "{name}: stdout: {stdout}");
+    }
+}
