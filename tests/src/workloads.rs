@@ -29,14 +29,14 @@ fn python() -> &'static str {
     if Path::new("/usr/bin/python3").exists() { "/usr/bin/python3" } else { "python3" }
 }
 
-/// Lines in no order, about 1,500 bytes each. Long ones, since each comparison of a sort reads two of them wherever they lie: with
+/// Lines in no order, about 16,000 bytes each. Long ones, since each comparison of a sort reads two of them wherever they lie: with
 /// short ones no pager of any kind could keep a quarter of them here and end in time.
 fn write_lines(path: &Path, count: u64) {
-    let (mut text, mut x) = (String::with_capacity(count as usize * 1600), 1_u64);
+    let (mut text, mut x) = (String::with_capacity(count as usize * 17_000), 1_u64);
     for line in 0..count {
         x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         write!(text, "{:x} line {line}", x >> 20).expect("a String takes what is written");
-        for word in 0..180 {
+        for word in 0..1_900 {
             write!(text, " {}", x.rotate_left(word) % 10_000_019).expect("a String takes what is written");
         }
         text.push('\n');
@@ -51,7 +51,7 @@ fn prepare(command: &mut Command, what: &str) {
 
 /// GNU sort, two threads, all in memory.
 pub fn sort(dir: &Path) -> Workload {
-    write_lines(&dir.join("lines"), 60_000);
+    write_lines(&dir.join("lines"), 8_000);
     let args = ["--parallel=2", "-S", "1G", "-T", ".", "-o", "sorted", "lines"];
     Workload { writes: Some(dir.join("sorted")), ..workload(dir, "sort", &args) }
 }
@@ -92,7 +92,7 @@ pub fn gcc(dir: &Path) -> Workload {
 
 /// xz, two threads; on C source with each line many times, since what is new in the text is looked up all over xz's tables.
 pub fn xz(dir: &Path) -> Workload {
-    write_source(&dir.join("once"), 75);
+    write_source(&dir.join("once"), 160);
     let once = fs::read_to_string(dir.join("once")).expect("just written");
     let mut source = String::with_capacity(once.len() * 50);
     for line in once.split_inclusive('\n') {
@@ -102,10 +102,24 @@ pub fn xz(dir: &Path) -> Workload {
     workload(dir, "xz", &["-T2", "-9", "--block-size=1MiB", "-k", "-c", "source"])
 }
 
-/// A JVM with its default collector.
+/// A JVM; the serial collector and one compiler, since what they walk over on their own is a multiple of what the program does.
 pub fn java(dir: &Path) -> Workload {
     prepare(Command::new("javac").arg("-d").arg(dir).arg(place::source("Maps.java")), "javac");
-    workload(dir, "java", &["-Xmx140m", "-Xmn8m", "-XX:+UseSerialGC", "-Xshare:auto", "-cp", ".", "Maps", "36000"])
+    workload(
+        dir,
+        "java",
+        &[
+            "-Xmx200m",
+            "-Xmn8m",
+            "-XX:+UseSerialGC",
+            "-XX:TieredStopAtLevel=1",
+            "-Xshare:auto",
+            "-cp",
+            ".",
+            "Maps",
+            "54000",
+        ],
+    )
 }
 
 /// Node.js.

@@ -114,7 +114,7 @@ fn node() {
 #[test]
 fn memwalk() {
     same_output("memwalk", |_| Workload {
-        command: workloads::memwalk(128, 1, "random"),
+        command: workloads::memwalk(128, 2, "blocks"),
         stdin: None,
         writes: None,
     });

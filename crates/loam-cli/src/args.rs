@@ -345,7 +345,7 @@ mod tests {
         assert_eq!(run.program, "sort");
         assert_eq!(run.args, ["--parallel=2", "--quiet", "-x"]);
         assert!(!run.quiet && run.prefetch == Switch::On && run.durability == DurabilityArg::Disk);
-        assert_eq!(run.page, Size::Absolute(loam_core::units::Bytes(64 << 10)));
+        assert_eq!(run.page, Size::Absolute(loam_core::units::Bytes(32 << 10)));
     }
 
     #[test]

@@ -215,6 +215,10 @@ impl Agent<'_> {
         if process.hand.as_ref().is_some_and(|hand| hand.forks > 0) {
             return; // what is adopted now would be hidden from the child
         }
+        if !self.adopt_grown(key, pid) {
+            self.set_looked_at(key);
+            return;
+        }
         let adopted = self.borrower.ranges(key);
         let Ok(details) = procfs::flags(pid) else { return };
         for detail in details {
@@ -229,6 +233,30 @@ impl Agent<'_> {
                 self.adopt_mapping(key, whole);
             }
         }
+        self.set_looked_at(key);
+    }
+
+    /// Adopts what adopted memory has grown by: a heap that fills at full speed cannot wait for a look at every page of
+    /// the process. True: there are mappings of another kind to look at.
+    fn adopt_grown(&mut self, key: SpaceKey, pid: Pid) -> bool {
+        let Ok(mappings) = procfs::mappings(pid) else { return false };
+        let mut others = false;
+        for mapping in mappings.iter().filter(|m| m.looks_adoptable()) {
+            let whole = BaseRange::new(mapping.start >> 12, mapping.end >> 12);
+            let adopted = |base| self.borrower.is_adopted(key, base);
+            if adopted(whole.start) && adopted(whole.end - 1) {
+                continue; // whole, or a hole in it that the program keeps for itself
+            }
+            if self.fork_events && (adopted(whole.start) || adopted(whole.start.saturating_sub(1))) {
+                self.adopt_mapping(key, whole);
+            } else {
+                others |= mapping.end - mapping.start >= procfs::ADOPT_BYTES_MIN || adopted(whole.end);
+            }
+        }
+        others
+    }
+
+    fn set_looked_at(&mut self, key: SpaceKey) {
         let Some(process) = self.processes.get_mut(&key) else { return };
         let resident = process.statm.as_ref().and_then(|s| s.resident_pages().ok()).unwrap_or(0);
         process.looked_at_pages = resident.saturating_sub(self.borrower.local_in(key).0);

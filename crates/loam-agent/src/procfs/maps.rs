@@ -5,7 +5,7 @@ use rustix::process::Pid;
 use std::fmt;
 
 /// A mapping smaller than this is not worth its bookkeeping.
-const ADOPT_BYTES_MIN: u64 = 512 * 1024;
+pub(crate) const ADOPT_BYTES_MIN: u64 = 512 * 1024;
 
 /// What a mapping is, by its name and inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +47,12 @@ impl Mapping {
     /// Its length.
     pub(crate) fn bytes(&self) -> u64 {
         self.end - self.start
+    }
+
+    /// Looks like memory of the kind that is adopted, as far as its line in `maps` tells.
+    pub(crate) fn looks_adoptable(&self) -> bool {
+        let kind = self.kind == Kind::Anonymous || self.kind == Kind::Heap;
+        kind && self.inode == 0 && !self.shared && self.read && self.write
     }
 
     /// Parses `start-end perms offset device inode   name`.
@@ -131,6 +137,17 @@ pub(crate) struct Detail {
     pub(crate) mapping: Mapping,
     /// Its flags.
     pub(crate) flags: VmFlags,
+}
+
+/// All mappings, without their flags. Quick: the kernel looks at no page.
+///
+/// # Errors
+/// As [`flags`].
+pub(crate) fn mappings(pid: Pid) -> Result<Vec<Mapping>, ProcError> {
+    let text = read_text(pid, "maps")?;
+    text.lines()
+        .map(|line| Mapping::parse(line).ok_or_else(|| ProcError::malformed(pid, "maps", line)))
+        .collect()
 }
 
 /// All mappings with their flags, in the order of their addresses. Slow: the kernel looks at every page of the process.
