@@ -29,6 +29,10 @@ const ADOPTED_PAGES_MIN: u64 = 2_048;
 const OVER_PAGES: u64 = 32 << 8;
 /// And for this long.
 const OVER_LASTS: Duration = Duration::from_millis(500);
+/// Memory that is not adopted, beyond this part of `--local`, and for this long: then smaller mappings are adopted as well. (V8 keeps
+/// its heap in mappings of 256 KiB.)
+const CROWDED_SHARE: u64 = 2;
+const CROWDED_LASTS: Duration = Duration::from_millis(20);
 /// The part of the time that looking may take.
 const LOOK_SHARE: u32 = 10;
 
@@ -45,6 +49,9 @@ pub(super) struct Watch {
     strangers: HashMap<Pid, Statm>,
     strangers_seen: HashSet<Pid>,
     pressed: bool,
+    /// Since when the memory that is not adopted has been too much, and whether small mappings are adopted for it.
+    crowded_since: Option<Instant>,
+    crowded: bool,
     /// Since when the budget has not been held.
     over_since: Option<Instant>,
     told_over: bool,
@@ -67,6 +74,8 @@ impl Watch {
             strangers: HashMap::new(),
             strangers_seen: HashSet::new(),
             pressed: false,
+            crowded_since: None,
+            crowded: false,
             over_since: None,
             told_over: false,
             resident_pages: 0,
@@ -89,6 +98,20 @@ impl Watch {
     /// A process that was taken for a stranger is served now; counted as both it would press the tree for nothing.
     pub(super) fn joined(&mut self, pid: Pid) {
         self.strangers.remove(&pid);
+    }
+
+    fn adopt_bytes_min(&self) -> u64 {
+        if self.crowded { procfs::ADOPT_BYTES_LEAST } else { procfs::ADOPT_BYTES_MIN }
+    }
+
+    /// Books how much is not adopted. True: from now on smaller mappings are.
+    fn crowds(&mut self, now: Instant, others: u64) -> bool {
+        if self.crowded || others + self.buffers <= self.local_pages / CROWDED_SHARE {
+            self.crowded_since = None;
+            return false;
+        }
+        self.crowded = now - *self.crowded_since.get_or_insert(now) >= CROWDED_LASTS;
+        self.crowded
     }
 
     fn margin(&self) -> u64 {
@@ -145,6 +168,9 @@ impl Agent<'_> {
                 // A new program may fill memory at full speed: then looking costs less than not looking.
                 let share = if resident >= near { 1 } else { u64::from(LOOK_SHARE) };
                 self.watch.look_due = self.now() + Duration(spent.0 * share);
+            }
+            if self.watch.crowds(now, others) {
+                self.processes.values_mut().for_each(|p| p.looked_at_pages = 0);
             }
             self.tell_if_over(now, resident, others);
             self.watch.due = now + INTERVAL_MIN;
@@ -220,6 +246,7 @@ impl Agent<'_> {
             return;
         }
         let adopted = self.borrower.ranges(key);
+        let least = self.watch.adopt_bytes_min();
         let Ok(details) = procfs::flags(pid) else { return };
         for detail in details {
             let mapping = detail.mapping;
@@ -229,7 +256,7 @@ impl Agent<'_> {
                 .any(|r| r.end == whole.start || r.start == whole.end || !r.intersect(whole).is_empty());
             // Where memory is hidden from children by us, what the program itself hides must stay apart.
             let hidden = !self.fork_events && detail.flags.has("dc");
-            if !hidden && procfs::adoptable(&mapping, detail.flags, touches).is_ok() {
+            if !hidden && procfs::adoptable(&mapping, detail.flags, touches, least).is_ok() {
                 self.adopt_mapping(key, whole);
             }
         }
@@ -247,10 +274,13 @@ impl Agent<'_> {
             if adopted(whole.start) && adopted(whole.end - 1) {
                 continue; // whole, or a hole in it that the program keeps for itself
             }
-            if self.fork_events && (adopted(whole.start) || adopted(whole.start.saturating_sub(1))) {
+            // Of one mapping, the flags are one. What a heap grows by is a new mapping at first.
+            let grew = adopted(whole.start) || mapping.is_heap() && adopted(whole.start.saturating_sub(1));
+            if self.fork_events && grew {
                 self.adopt_mapping(key, whole);
             } else {
-                others |= mapping.end - mapping.start >= procfs::ADOPT_BYTES_MIN || adopted(whole.end);
+                let adjacent = adopted(whole.end) || adopted(whole.start.saturating_sub(1));
+                others |= adjacent || mapping.end - mapping.start >= self.watch.adopt_bytes_min();
             }
         }
         others

@@ -6,6 +6,8 @@ use std::fmt;
 
 /// A mapping smaller than this is not worth its bookkeeping.
 pub(crate) const ADOPT_BYTES_MIN: u64 = 512 * 1024;
+/// And where those that are smaller would be more than the budget has room for.
+pub(crate) const ADOPT_BYTES_LEAST: u64 = 64 * 1024;
 
 /// What a mapping is, by its name and inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +49,11 @@ impl Mapping {
     /// Its length.
     pub(crate) fn bytes(&self) -> u64 {
         self.end - self.start
+    }
+
+    /// The area that `brk` moves the end of.
+    pub(crate) fn is_heap(&self) -> bool {
+        self.kind == Kind::Heap
     }
 
     /// Looks like memory of the kind that is adopted, as far as its line in `maps` tells.
@@ -205,6 +212,8 @@ pub(crate) enum Why {
     Device,
     /// The kernel may drop its pages (`MAP_DROPPABLE`), or only the processor may write them (shadow stacks).
     Unusual,
+    /// Neither for a child nor for a core dump: above all the hand's own stack.
+    Hidden,
     /// Too small.
     Small,
 }
@@ -214,7 +223,12 @@ pub(crate) enum Why {
 ///
 /// # Errors
 /// The first reason against it.
-pub(crate) fn adoptable(mapping: &Mapping, flags: VmFlags, adjacent_adopted: bool) -> Result<(), Why> {
+pub(crate) fn adoptable(
+    mapping: &Mapping,
+    flags: VmFlags,
+    adjacent_adopted: bool,
+    bytes_min: u64,
+) -> Result<(), Why> {
     let reasons = [
         (mapping.shared || flags.has("sh"), Why::Shared),
         (mapping.kind == Kind::File || mapping.inode != 0, Why::File),
@@ -226,7 +240,8 @@ pub(crate) fn adoptable(mapping: &Mapping, flags: VmFlags, adjacent_adopted: boo
         (flags.has("wf"), Why::WipeOnFork),
         (flags.has("lo"), Why::Locked),
         (!(mapping.read && mapping.write && flags.has("rd") && flags.has("wr")), Why::Protection),
-        (mapping.bytes() < ADOPT_BYTES_MIN && !adjacent_adopted, Why::Small),
+        (flags.has("dc") && flags.has("dd"), Why::Hidden),
+        (mapping.bytes() < bytes_min && !adjacent_adopted, Why::Small),
     ];
     match reasons.into_iter().find(|(applies, _)| *applies) {
         Some((_, why)) => Err(why),

@@ -96,11 +96,16 @@ fn smaps_gives_each_mapping_its_own_lines() {
 fn the_rule_of_adoption() {
     let plain = Mapping::parse("7f0000000000-7f0000080000 rw-p 00000000 00:00 0").unwrap();
     let usual = VmFlags::parse("rd wr mr mw me ac");
-    assert_eq!(adoptable(&plain, usual, false), Ok(()));
-    assert_eq!(adoptable(&Mapping { kind: Kind::Heap, ..plain }, usual, false), Ok(()));
+    assert_eq!(adoptable(&plain, usual, false, ADOPT_BYTES_MIN), Ok(()));
+    assert_eq!(adoptable(&Mapping { kind: Kind::Heap, ..plain }, usual, false, ADOPT_BYTES_MIN), Ok(()));
     let small = Mapping { end: plain.end - 4096, ..plain };
-    assert_eq!(adoptable(&small, usual, false), Err(Why::Small));
-    assert_eq!(adoptable(&small, usual, true), Ok(()));
+    assert_eq!(adoptable(&small, usual, false, ADOPT_BYTES_MIN), Err(Why::Small));
+    assert_eq!(adoptable(&small, usual, true, ADOPT_BYTES_MIN), Ok(()));
+    assert_eq!(adoptable(&small, usual, false, small.bytes()), Ok(()));
+    assert_eq!(adoptable(&plain, VmFlags::parse("rd wr dc"), false, ADOPT_BYTES_MIN), Ok(()));
+    assert_eq!(adoptable(&plain, VmFlags::parse("rd wr dd"), false, ADOPT_BYTES_MIN), Ok(()));
+    let hidden = VmFlags::parse("rd wr dc dd nh");
+    assert_eq!(adoptable(&plain, hidden, true, 0), Err(Why::Hidden), "the hand's stack");
     for (flag, why) in [
         ("sh", Why::Shared),
         ("gd", Why::Stack),
@@ -113,7 +118,7 @@ fn the_rule_of_adoption() {
         ("lo", Why::Locked),
     ] {
         let flags = VmFlags::parse(&format!("rd wr mr {flag} ac"));
-        assert_eq!(adoptable(&plain, flags, true), Err(why), "{flag}");
+        assert_eq!(adoptable(&plain, flags, true, ADOPT_BYTES_MIN), Err(why), "{flag}");
     }
     for (mapping, why) in [
         (Mapping { shared: true, ..plain }, Why::Shared),
@@ -123,16 +128,16 @@ fn the_rule_of_adoption() {
         (Mapping { write: false, ..plain }, Why::Protection),
         (Mapping { read: false, ..plain }, Why::Protection),
     ] {
-        assert_eq!(adoptable(&mapping, usual, true), Err(why));
+        assert_eq!(adoptable(&mapping, usual, true, ADOPT_BYTES_MIN), Err(why));
     }
-    assert_eq!(adoptable(&plain, VmFlags::parse("rd mr"), true), Err(Why::Protection));
+    assert_eq!(adoptable(&plain, VmFlags::parse("rd mr"), true, ADOPT_BYTES_MIN), Err(Why::Protection));
 }
 
 /// What the rule says about a live mapping of ours, by the real smaps.
 fn verdict(address: u64) -> Result<(), Why> {
     let details = flags(own()).unwrap();
     let detail = details.iter().find(|d| (d.mapping.start..d.mapping.end).contains(&address)).unwrap();
-    adoptable(&detail.mapping, detail.flags, false)
+    adoptable(&detail.mapping, detail.flags, false, ADOPT_BYTES_MIN)
 }
 
 #[test]
