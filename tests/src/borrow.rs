@@ -83,7 +83,7 @@ impl Borrow {
 
     /// The command line for a program, its environment and folder taken over.
     pub fn command(&self, program: &Command) -> Command {
-        let mut command = Command::new(&self.loam);
+        let mut command = shell::that_dies_with_us(&self.loam);
         command.arg("run").args([
             "--local",
             &format!("{}M", self.local_mib),

@@ -1,9 +1,9 @@
 //! A `loam lend` of one test, to be stopped and killed.
 
-use crate::{place, procfs};
+use crate::{place, procfs, shell};
 use rustix::process::Signal;
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::Duration;
 
 /// A lender process. Dropping it kills it.
@@ -21,7 +21,7 @@ impl Lender {
     /// If it does not within ten seconds.
     pub fn start(size: &str) -> Self {
         let addr = free_addr();
-        let child = Command::new(place::loam())
+        let child = shell::that_dies_with_us(&place::loam())
             .args(["lend", size, "--listen", &addr.to_string()])
             .stdin(Stdio::null())
             .stdout(Stdio::null())

@@ -42,6 +42,14 @@ impl Ended {
     }
 }
 
+/// The command `program`, to be given its arguments: a test that is killed leaves nothing behind that would load the machine. (`loam run`
+/// takes with it all that it has started.)
+pub fn that_dies_with_us(program: &Path) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "--"]).arg(program);
+    command
+}
+
 /// Starts a command in a process group of its own; stdout and stderr go to `DIR/NAME.out` and `.err`.
 ///
 /// # Panics

@@ -138,9 +138,9 @@ pub(crate) struct RunArgs {
     /// Folder of the slot file, which is removed at the end [default: /var/tmp/loam-UID]
     #[arg(long, value_name = "DIR")]
     pub(crate) disk: Option<PathBuf>,
-    /// Unit of eviction and fetch: a power of two from 4K to 1M
-    #[arg(long, value_name = "SIZE", default_value = "32K", value_parser = page_size)]
-    pub(crate) page: Size,
+    /// Unit of eviction and fetch: a power of two from 4K to 1M [default: 4096 of them are --local, but 4K to 32K]
+    #[arg(long, value_name = "SIZE", value_parser = page_size)]
+    pub(crate) page: Option<Size>,
     /// Fetch ahead of sequential and strided access
     #[arg(long, value_name = "on|off", value_enum, default_value = "on", hide_possible_values = true)]
     pub(crate) prefetch: Switch,
@@ -345,7 +345,7 @@ mod tests {
         assert_eq!(run.program, "sort");
         assert_eq!(run.args, ["--parallel=2", "--quiet", "-x"]);
         assert!(!run.quiet && run.prefetch == Switch::On && run.durability == DurabilityArg::Disk);
-        assert_eq!(run.page, Size::Absolute(loam_core::units::Bytes(32 << 10)));
+        assert_eq!(run.page, None);
     }
 
     #[test]

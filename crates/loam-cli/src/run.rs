@@ -7,7 +7,7 @@ use crate::failure::{self, Failure};
 use crate::machine::{self, Memory};
 use loam_agent::summary::Summary;
 use loam_agent::{Durability, RunConfig};
-use loam_core::units::Bytes;
+use loam_core::units::{BASE_PAGE_BYTES, Bytes};
 use std::ffi::OsStr;
 use std::io::IsTerminal;
 use std::os::unix::ffi::OsStrExt;
@@ -20,6 +20,17 @@ const LOCAL_PERCENT_DEFAULT: u64 = 75;
 /// The shim's file name.
 const SHIM: &str = "libloam_shim.so";
 
+/// Pages that a small `--local` should still hold: with fewer, a program's scattered working set does not fit however small it is.
+const FRAMES_LEAST: u64 = 4096;
+/// From here on larger pages gain little on a network of 10 Gb/s, and cost a program that jumps about.
+const PAGE_DEFAULT_MAX: u64 = 32 << 10;
+
+/// The page's size where none is given.
+fn default_page(local: Bytes) -> Bytes {
+    let page = (local.0 / FRAMES_LEAST).clamp(BASE_PAGE_BYTES as u64, PAGE_DEFAULT_MAX);
+    Bytes(1 << page.ilog2())
+}
+
 /// Runs the program and ends as it ended.
 pub(crate) fn run(args: RunArgs) -> Result<ExitCode, Failure> {
     crate::lend::start_log();
@@ -29,7 +40,7 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode, Failure> {
     let shim = find_shim(std::env::var_os("LOAM_SHIM").map(PathBuf::from), &executable)?;
     let memory = machine::memory()?;
     let local = local_size(&args, memory)?;
-    let page = args.page.on(memory.total);
+    let page = args.page.map_or_else(|| default_page(local), |page| page.on(memory.total));
     let disk_dir = args.disk.clone().unwrap_or_else(machine::default_disk_dir);
     let durability = match args.durability {
         DurabilityArg::Disk => Durability::Disk,
@@ -192,6 +203,13 @@ mod tests {
         fn drop(&mut self) {
             let _ = std::fs::remove_dir_all(&self.0);
         }
+    }
+
+    #[test]
+    fn a_small_budget_has_small_pages() {
+        let page = |mib: u64| default_page(Bytes(mib << 20)).0 >> 10;
+        assert_eq!([32, 48, 64, 127, 128, 65_536].map(page), [8, 8, 16, 16, 32, 32]);
+        assert_eq!(default_page(Bytes(0)).0, 4096);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::copies::{BufferIndex, CopyIndex};
 use super::store::Source;
 use super::table::{BaseState, Entry, SpaceKey};
-use super::{Ahead, Borrower, Effect, FaultKind, InstallSource};
+use super::{Borrower, Effect, FaultKind, InstallSource, Touch};
 use crate::ids::{ContentHash, Version};
 use crate::units::{BasePages, Duration, EXTENT_BASE_PAGES, Instant};
 use alloc::vec::Vec;
@@ -67,6 +67,8 @@ pub enum InstallOutcome {
 
 /// Base pages of zeros that are brought ahead of a program that fills fresh memory in order.
 const ZERO_AHEAD: u64 = 32;
+/// The part of the budget that one stream may fetch ahead at once.
+const AHEAD_SHARE: u64 = 32;
 /// A surprising fault more often than this is not a race any more: the page is really gone.
 const SURPRISES_MAX: u32 = 4096;
 
@@ -81,7 +83,9 @@ impl Borrower {
         if !self.is_adopted(key, base) {
             self.adopt_range(key, base, base + 1);
         }
-        let state = self.entry(key, base).state;
+        let entry = self.entry(key, base);
+        let state = entry.state;
+        let touch = self.touch(entry);
         self.waits_clock(now);
         if state != BaseState::Local {
             if self.waits.contains_key(&(key, base)) {
@@ -90,8 +94,24 @@ impl Borrower {
             self.wait_from(now, key, base);
         }
         self.serve(key, base);
-        self.follow(key, base, state == BaseState::Empty);
+        if let Some(touch) = touch {
+            self.follow(key, base, touch);
+        }
         self.advance(now);
+    }
+
+    /// What a fault on such an entry tells the prefetcher; None: nothing, its contents are here.
+    fn touch(&self, entry: Entry) -> Option<Touch> {
+        match entry.state {
+            BaseState::Empty => Some(Touch::Fresh),
+            BaseState::Fetching => Some(Touch::Ahead),
+            BaseState::Away => match entry.copy.map(|copy| self.copies.get(copy)) {
+                Some(copy) if copy.prefetched => Some(Touch::Ahead),
+                Some(copy) if copy.buffer().is_some() => None,
+                _ => Some(Touch::Missing),
+            },
+            BaseState::Local | BaseState::Leaving | BaseState::Lost => None,
+        }
     }
 
     /// A thread waits at `base` from now on.
@@ -317,15 +337,13 @@ impl Borrower {
 
     /// Asks the prefetcher, and brings what it says. Fresh memory is filled with zeros ahead of a program that fills memory
     /// in order, and only so far: a page of zeros that nobody writes costs a frame twice.
-    fn follow(&mut self, key: SpaceKey, base: u64, fresh: bool) {
+    fn follow(&mut self, key: SpaceKey, base: u64, touch: Touch) {
         let size = self.config.page.0;
-        let Some(ahead) = self.prefetcher.faulted(key, (base / size) as i64) else { return };
-        let count = if fresh { ahead.count.min((ZERO_AHEAD / size).max(1) as u32) } else { ahead.count };
-        if count < ahead.count {
-            self.prefetcher.cut(key, &ahead, count);
-        }
-        let ahead = Ahead { count, ..ahead };
-        for n in 0..count {
+        let fresh = touch == Touch::Fresh;
+        let most = if fresh { ZERO_AHEAD } else { self.limit / AHEAD_SHARE };
+        let most = (most / size).clamp(1, u64::from(u32::MAX)) as u32;
+        let Some(ahead) = self.prefetcher.faulted(key, (base / size) as i64, touch, most) else { return };
+        for n in 0..ahead.count {
             let page = ahead.first + ahead.stride * i64::from(n);
             let Ok(page) = u64::try_from(page) else {
                 self.prefetcher.cut(key, &ahead, n);

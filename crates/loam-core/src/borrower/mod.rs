@@ -33,7 +33,7 @@ mod tests;
 pub use copies::{BufferIndex, CopyIndex, LenderIndex};
 pub use evict::PageFate;
 pub use faults::{Arrival, InstallOutcome};
-pub use prefetch::{Ahead, NoPrefetch, Prefetcher, StridePrefetcher};
+pub use prefetch::{Ahead, NoPrefetch, Prefetcher, StridePrefetcher, Touch};
 pub use replacement::{PageRef, Replacement, SecondChanceFifo};
 pub use store::{PutAnswer, Source};
 pub use table::{BaseRange, BaseState, SpaceKey};

@@ -19,10 +19,21 @@ pub struct Ahead {
     pub marker: u32,
 }
 
+/// What the faulted page was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Touch {
+    /// Away, and nobody had asked for it.
+    Missing,
+    /// Fetched ahead: the marker, or one that is still on its way.
+    Ahead,
+    /// Never written: it needs no fetch, and what is brought ahead of it has no marker.
+    Fresh,
+}
+
 /// A prefetch policy: sees faults, answers what to fetch with them.
 pub trait Prefetcher: core::fmt::Debug + Send {
-    /// A thread waits for page number `page` of `space`.
-    fn faulted(&mut self, space: SpaceKey, page: i64) -> Option<Ahead>;
+    /// A thread waits for page number `page` of `space`; at most `most` pages are worth fetching now.
+    fn faulted(&mut self, space: SpaceKey, page: i64, touch: Touch, most: u32) -> Option<Ahead>;
     /// Of the last answer only the first `taken` pages were fetched: frames ran short.
     fn cut(&mut self, space: SpaceKey, ahead: &Ahead, taken: u32);
 }
@@ -32,7 +43,7 @@ pub trait Prefetcher: core::fmt::Debug + Send {
 pub struct NoPrefetch;
 
 impl Prefetcher for NoPrefetch {
-    fn faulted(&mut self, _: SpaceKey, _: i64) -> Option<Ahead> {
+    fn faulted(&mut self, _: SpaceKey, _: i64, _: Touch, _: u32) -> Option<Ahead> {
         None
     }
     fn cut(&mut self, _: SpaceKey, _: &Ahead, _: u32) {}
@@ -42,91 +53,147 @@ impl Prefetcher for NoPrefetch {
 struct Stream {
     space: SpaceKey,
     last: i64,
+    /// 0 until a second fault has given it.
     stride: i64,
     /// One stride past the last page that was asked for.
     edge: i64,
-    hits: u32,
+    /// The marker that was not touched yet.
+    marker: Option<i64>,
+    /// Faults in order, so far.
+    run: u32,
+    /// Pages ahead, last time.
     window: u32,
+    /// The first page that was ever asked for is out, and was not touched yet.
+    bet: bool,
     used_at: u64,
 }
 
 const STREAMS: usize = 32;
 const STRIDE_MAX: i64 = 64;
+/// Faults in order before the first page is fetched ahead: of neighbours, of pages farther apart, and where most first pages
+/// were for nothing.
+const RUN_NEIGHBOURS: u32 = 1;
+const RUN_STRIDED: u32 = 2;
+const RUN_DISTRUSTED: u32 = 4;
+/// The part of the first pages that were touched: full, and the least that counts as trust.
+const TRUST_FULL: u32 = 256;
+const TRUST_LEAST: u32 = 64;
+/// The weight of the newest of them.
+const TRUST_STEP: u32 = 8;
 
-/// Sequential and strided streams, several at a time; each doubles what it fetches ahead while it is followed.
+/// Sequential and strided streams, several at a time.
+///
+/// A stream begins with a bet of one page, which as its own marker takes no frame. Each marker that is touched doubles what is fetched
+/// ahead, so what a program does not follow costs at most about what it has followed. A working set a little
+/// larger than its memory faults everywhere, and much of that looks like the beginning of a stream: where most bets are
+/// lost, more faults in order are asked for before one is made.
 #[derive(Debug)]
 pub struct StridePrefetcher {
     streams: [Option<Stream>; STREAMS],
     window_max: u32,
+    trust: u32,
     clock: u64,
 }
 
 impl StridePrefetcher {
     /// At most `window_max` pages ahead.
     pub fn new(window_max: u32) -> Self {
-        Self { streams: [None; STREAMS], window_max: window_max.max(1), clock: 0 }
+        Self { streams: [None; STREAMS], window_max: window_max.max(1), trust: TRUST_FULL / 2, clock: 0 }
     }
 
     fn oldest(&self) -> usize {
         let age = |s: &Option<Stream>| s.map_or(0, |s| s.used_at);
         (0..STREAMS).min_by_key(|&i| age(&self.streams[i])).expect("there are streams")
     }
+
+    fn settle_bet(&mut self, won: bool) {
+        let goal = if won { TRUST_FULL } else { 0 };
+        self.trust = (self.trust * (TRUST_STEP - 1) + goal) / TRUST_STEP;
+    }
+
+    /// The stream at `index` was followed to `page`.
+    fn extend(&mut self, index: usize, page: i64, touch: Touch, most: u32) -> Option<Ahead> {
+        let distrusted = self.trust < TRUST_LEAST;
+        let s = self.streams[index].as_mut().expect("the caller has found it");
+        let run_min = match s.stride.abs() {
+            _ if distrusted => RUN_DISTRUSTED,
+            1 => RUN_NEIGHBOURS,
+            _ => RUN_STRIDED,
+        };
+        if s.run < run_min {
+            s.edge = page + s.stride;
+            return None;
+        }
+        s.bet = s.window == 0;
+        s.window = (s.window * 2).clamp(1, most);
+        let goal = page + s.stride * (i64::from(s.window) + 1);
+        let first = if s.stride > 0 { s.edge.max(page + s.stride) } else { s.edge.min(page + s.stride) };
+        let count = (goal - first) / s.stride;
+        if count <= 0 {
+            return None;
+        }
+        s.edge = goal;
+        let marker = count as u32 / 2;
+        s.marker = (touch != Touch::Fresh).then_some(first + s.stride * i64::from(marker));
+        Some(Ahead { first, stride: s.stride, count: count as u32, marker })
+    }
 }
 
 impl Prefetcher for StridePrefetcher {
-    fn faulted(&mut self, space: SpaceKey, page: i64) -> Option<Ahead> {
+    fn faulted(&mut self, space: SpaceKey, page: i64, touch: Touch, most: u32) -> Option<Ahead> {
+        let most = most.clamp(1, self.window_max);
         self.clock += 1;
         let clock = self.clock;
-        // A stream that expects this page: at its edge, or inside what it asked for (the marker, or a page
-        // that was not there to fetch).
-        let follows = |s: &Stream| {
-            if s.space != space || s.stride == 0 {
-                return false;
-            }
-            let (low, high) = if s.stride > 0 { (s.last + 1, s.edge) } else { (s.edge, s.last - 1) };
-            low <= page && page <= high
+        if let Some(s) = self.streams.iter_mut().flatten().find(|s| s.space == space && s.last == page) {
+            s.used_at = clock; // another part of the same page
+            return None;
+        }
+        // A stream that expects this page: at its edge, or inside what it asked for.
+        let follows = |s: &Option<Stream>| {
+            s.is_some_and(|s| {
+                let (low, high) = if s.stride > 0 { (s.last + 1, s.edge) } else { (s.edge, s.last - 1) };
+                s.space == space && s.stride != 0 && low <= page && page <= high
+            })
         };
-        if let Some(s) = self.streams.iter_mut().flatten().find(|s| follows(s)) {
+        if let Some(index) = self.streams.iter().position(follows) {
+            let s = self.streams[index].as_mut().expect("just found");
+            let in_order = touch == Touch::Ahead || page == s.edge && s.marker.is_none();
+            let bet = core::mem::take(&mut s.bet);
             s.last = page;
             s.used_at = clock;
-            s.hits += 1;
-            if s.hits < 2 {
-                s.edge = page + s.stride;
-                return None;
+            s.run += 1;
+            if s.marker == Some(page) {
+                s.marker = None;
             }
-            s.window = (s.window * 2).clamp(1, self.window_max);
-            let goal = page + s.stride * (i64::from(s.window) + 1);
-            let first = if s.stride > 0 { s.edge.max(page + s.stride) } else { s.edge.min(page + s.stride) };
-            let count = (goal - first) / s.stride;
-            if count <= 0 {
-                return None;
+            if !in_order {
+                // What was asked for is gone, or was passed over.
+                *s = Stream { edge: page + s.stride, marker: None, run: 1, window: 0, ..*s };
             }
-            s.edge = goal;
-            return Some(Ahead { first, stride: s.stride, count: count as u32, marker: count as u32 / 2 });
+            if bet {
+                self.settle_bet(in_order);
+            }
+            return if in_order { self.extend(index, page, touch, most) } else { None };
         }
         // The second fault of a stream gives its stride.
-        let near = |s: &Stream| {
-            s.space == space && s.hits == 0 && page != s.last && (page - s.last).abs() <= STRIDE_MAX
+        let near = |s: &Option<Stream>| {
+            s.is_some_and(|s| s.space == space && s.stride == 0 && (page - s.last).abs() <= STRIDE_MAX)
         };
-        if let Some(s) = self.streams.iter_mut().flatten().find(|s| near(s)) {
+        if let Some(index) = self.streams.iter().position(near) {
+            let s = self.streams[index].as_mut().expect("just found");
             s.stride = page - s.last;
             s.last = page;
             s.edge = page + s.stride;
             s.used_at = clock;
-            s.hits = 1;
-            // Neighbours are worth a small bet at once; farther strides have to prove themselves.
-            if s.stride.abs() > 1 {
-                return None;
-            }
-            s.window = 1;
-            s.hits = 2;
-            let first = s.edge;
-            s.edge += s.stride;
-            return Some(Ahead { first, stride: s.stride, count: 1, marker: 0 });
+            s.run = 1;
+            return self.extend(index, page, touch, most);
         }
         let slot = self.oldest();
+        if self.streams[slot].is_some_and(|s| s.bet) {
+            self.settle_bet(false);
+        }
+        let (stride, edge, marker, run, window, bet) = (0, page, None, 0, 0, false);
         self.streams[slot] =
-            Some(Stream { space, last: page, stride: 0, edge: page, hits: 0, window: 1, used_at: clock });
+            Some(Stream { space, last: page, stride, edge, marker, run, window, bet, used_at: clock });
         None
     }
 
@@ -135,6 +202,10 @@ impl Prefetcher for StridePrefetcher {
         let asked = |s: &&mut Stream| s.space == space && s.stride == ahead.stride && s.edge == edge;
         if let Some(s) = self.streams.iter_mut().flatten().find(asked) {
             s.edge = ahead.first + ahead.stride * i64::from(taken);
+            if taken <= ahead.marker {
+                s.marker = None;
+                s.bet = false;
+            }
         }
     }
 }
@@ -153,11 +224,12 @@ mod tests {
             if home.contains(&page) {
                 continue;
             }
-            if !marked.remove(&page) {
+            let touch = if marked.remove(&page) { Touch::Ahead } else { Touch::Missing };
+            if touch == Touch::Missing {
                 waited.push(page);
             }
             home.insert(page);
-            if let Some(a) = prefetcher.faulted(SpaceKey(0), page) {
+            if let Some(a) = prefetcher.faulted(SpaceKey(0), page, touch, u32::MAX) {
                 for n in 0..a.count {
                     let p = a.first + a.stride * i64::from(n);
                     if n == a.marker && !home.contains(&p) {
@@ -191,11 +263,53 @@ mod tests {
     fn what_was_cut_is_asked_for_again() {
         let mut p = StridePrefetcher::new(16);
         let space = SpaceKey(0);
-        let ahead = (0..4).filter_map(|page| p.faulted(space, page)).last().unwrap();
+        let touch = |page| if page < 2 { Touch::Missing } else { Touch::Ahead };
+        let ahead = (0..4).filter_map(|page| p.faulted(space, page, touch(page), u32::MAX)).last().unwrap();
         assert!(ahead.count > 1);
         p.cut(space, &ahead, 1);
-        let next = p.faulted(space, ahead.first).unwrap();
+        let next = p.faulted(space, ahead.first, Touch::Missing, u32::MAX);
+        assert_eq!(next, None, "the marker was not among what was cut");
+    }
+
+    #[test]
+    fn a_stream_whose_marker_was_cut_goes_on_at_its_edge() {
+        let mut p = StridePrefetcher::new(16);
+        let space = SpaceKey(0);
+        let ahead = p
+            .faulted(space, 0, Touch::Missing, u32::MAX)
+            .or(p.faulted(space, 1, Touch::Missing, u32::MAX))
+            .unwrap();
+        p.cut(space, &ahead, 0);
+        let next = p.faulted(space, ahead.first, Touch::Missing, u32::MAX).unwrap();
         assert_eq!(next.first, ahead.first + 1);
+    }
+
+    #[test]
+    fn a_stream_in_fresh_memory_needs_no_marker() {
+        let mut p = StridePrefetcher::new(16);
+        let (mut faults, mut edge) = (0, 0);
+        while edge < 1_000 {
+            faults += 1;
+            if let Some(ahead) = p.faulted(SpaceKey(0), edge, Touch::Fresh, u32::MAX) {
+                edge = ahead.first + i64::from(ahead.count);
+            } else {
+                edge += 1;
+            }
+        }
+        assert!(faults < 80, "{faults} faults");
+    }
+
+    #[test]
+    fn where_nobody_follows_almost_nothing_is_fetched() {
+        let mut p = StridePrefetcher::new(64);
+        let pairs = (0..4_000).flat_map(|n| [n * 1_000, n * 1_000 + 1]);
+        let fetched: u32 = pairs
+            .filter_map(|page| p.faulted(SpaceKey(0), page, Touch::Missing, u32::MAX))
+            .map(|a| a.count)
+            .sum();
+        assert!(fetched < 100, "{fetched} pages for nothing");
+        let waited = waits(&mut p, (0..1_000).map(|n| 1 << 40 | n));
+        assert!(waited.len() <= 12, "a stream is recognised all the same: {waited:?}");
     }
 
     proptest! {
@@ -204,15 +318,16 @@ mod tests {
         fn random_faults_fetch_nothing(pages in proptest::collection::vec(0i64..1 << 40, 1..300)) {
             let mut p = StridePrefetcher::new(8);
             for page in pages {
-                prop_assert_eq!(p.faulted(SpaceKey(0), page * 1_000), None);
+                prop_assert_eq!(p.faulted(SpaceKey(0), page * 1_000, Touch::Missing, u32::MAX), None);
             }
         }
 
         #[test]
-        fn answers_are_bounded(pages in proptest::collection::vec(0i64..200, 1..500)) {
+        fn answers_are_bounded(pages in proptest::collection::vec((0i64..200, 0..3), 1..500)) {
             let mut p = StridePrefetcher::new(8);
-            for page in pages {
-                if let Some(a) = p.faulted(SpaceKey(0), page) {
+            for (page, touch) in pages {
+                let touch = [Touch::Missing, Touch::Ahead, Touch::Fresh][touch as usize];
+                if let Some(a) = p.faulted(SpaceKey(0), page, touch, u32::MAX) {
                     prop_assert!(a.count >= 1 && a.count <= 9 && a.marker < a.count && a.stride != 0);
                 }
             }
