@@ -157,6 +157,16 @@ pub(crate) fn shared_local_bytes(pid: Pid) -> Result<Bytes, ProcError> {
     Ok(Bytes(field(&read_text(pid, "status")?, "RssShmem:").unwrap_or(0) * 1024))
 }
 
+/// Resident base pages of a process, those that it shares with others by a fork only in part. Slow: the kernel looks at every page.
+///
+/// # Errors
+/// [`ProcError`].
+pub(crate) fn held_pages(pid: Pid) -> Result<u64, ProcError> {
+    let text = read_text(pid, "smaps_rollup")?;
+    let kib = |key| field(&text, key).ok_or_else(|| ProcError::malformed(pid, "smaps_rollup", &text));
+    Ok((kib("Rss:")? + kib("Pss_Anon:")?).saturating_sub(kib("Anonymous:")?) * 1024 / BASE_PAGE_BYTES as u64)
+}
+
 const _: () = assert!(BASE_PAGE_BYTES == 4096, "statm counts the machine's pages, which must be base pages");
 
 #[cfg(test)]

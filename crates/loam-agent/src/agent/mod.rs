@@ -5,6 +5,7 @@
 //! section 3 (a reader that waits for the hand, which waits for the reader) cannot spring.
 
 mod changes;
+mod copied;
 mod disk;
 mod effects;
 mod events;

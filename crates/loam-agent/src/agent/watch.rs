@@ -6,6 +6,7 @@
 //! program can write, far past any budget.)
 
 use super::Agent;
+use super::copied::Copied;
 use super::join::MADV_DONTFORK;
 use crate::procfs::{self, Statm};
 use crate::uffd::Watch as Mode;
@@ -33,6 +34,9 @@ const OVER_LASTS: Duration = Duration::from_millis(500);
 /// its heap in mappings of 256 KiB.)
 const CROWDED_SHARE: u64 = 2;
 const CROWDED_LASTS: Duration = Duration::from_millis(20);
+/// So much more than at the last try was copied: then what could not leave for being shared is tried again.
+const COPIED_PAGES: u64 = 256;
+const COPIED_SHARE: u64 = 8;
 /// The part of the time that looking may take.
 const LOOK_SHARE: u32 = 10;
 
@@ -49,6 +53,9 @@ pub(super) struct Watch {
     strangers: HashMap<Pid, Statm>,
     strangers_seen: HashSet<Pid>,
     pressed: bool,
+    copied: Copied,
+    /// Base pages that were known to be copied when the policy was told last.
+    copied_told: u64,
     /// Since when the memory that is not adopted has been too much, and whether small mappings are adopted for it.
     crowded_since: Option<Instant>,
     crowded: bool,
@@ -74,6 +81,8 @@ impl Watch {
             strangers: HashMap::new(),
             strangers_seen: HashSet::new(),
             pressed: false,
+            copied: Copied::default(),
+            copied_told: 0,
             crowded_since: None,
             crowded: false,
             over_since: None,
@@ -133,11 +142,13 @@ impl Agent<'_> {
         }
         let mut resident = 0;
         let mut managed = 0;
+        let mut sharing = 0;
         let mut grown: Vec<(SpaceKey, u64)> = Vec::new();
         for process in self.processes.values() {
             let Some(pages) = process.statm.as_ref().and_then(|s| s.resident_pages().ok()) else { continue };
             let shared = self.borrower.shared_in(process.key).0;
             let local = self.borrower.local_in(process.key).0;
+            sharing += shared;
             // What is shared with a relative is counted there.
             resident += pages.saturating_sub(shared);
             managed += (local - shared).min(pages);
@@ -146,6 +157,14 @@ impl Agent<'_> {
             if process.hand.is_some() && unmanaged > process.looked_at_pages + GROWN_PAGES {
                 grown.push((process.key, unmanaged));
             }
+        }
+        let mut copied = 0;
+        if sharing == 0 {
+            self.watch.copied.none();
+        } else if self.watch.pressed {
+            let pids = self.processes.values().filter(|p| p.statm.is_some()).filter_map(|p| p.pid).collect();
+            copied = self.watch.copied.pages(pids, resident).min(sharing);
+            resident += copied;
         }
         for statm in self.watch.strangers.values() {
             resident += statm.resident_pages().unwrap_or(0);
@@ -156,9 +175,17 @@ impl Agent<'_> {
         let near = watch.local_pages - watch.margin().min(watch.local_pages / 2);
         watch.pressed |= resident >= near;
         if watch.pressed {
-            let others = resident.saturating_sub(managed);
-            let rest = watch.local_pages.saturating_sub(watch.buffers + others);
-            self.borrower.handle_limit(now, BasePages(rest.max(ADOPTED_PAGES_MIN)));
+            let others = resident.saturating_sub(managed + copied);
+            let rest = watch.local_pages.saturating_sub(watch.buffers + others).max(ADOPTED_PAGES_MIN);
+            // The policy takes what was copied for shared: it leaves in its turn, the others make room until then.
+            let limit = rest.saturating_sub(copied).max(ADOPTED_PAGES_MIN / 2);
+            tracing::trace!(resident, managed, sharing, copied, limit, "tree");
+            self.borrower.handle_limit(now, BasePages(limit));
+            watch.copied_told = watch.copied_told.min(copied);
+            if copied > watch.copied_told + COPIED_PAGES.max(sharing / COPIED_SHARE) {
+                watch.copied_told = copied;
+                self.borrower.handle_sharing_broken(now);
+            }
             self.drain();
             if now >= self.watch.look_due {
                 for &(key, _) in &grown {

@@ -374,6 +374,16 @@ impl Borrower {
         self.advance(now);
     }
 
+    /// Pages that were shared have frames of their own now: what could not be taken for that is tried again.
+    pub fn handle_sharing_broken(&mut self, now: Instant) {
+        self.parked_for = evict::parked_first();
+        let forked: Vec<SpaceKey> = self.spaces.iter().filter(|(_, s)| s.forked).map(|(&k, _)| k).collect();
+        for key in forked {
+            self.unpark(key);
+        }
+        self.advance(now);
+    }
+
     /// The limit as it is.
     pub fn limit(&self) -> BasePages {
         BasePages(self.limit)

@@ -359,6 +359,7 @@ impl World {
             Op::Limit { pages } => {
                 let now = self.time();
                 self.b.handle_limit(now, BasePages(pages));
+                self.b.handle_sharing_broken(now);
                 self.drain();
             }
         }
