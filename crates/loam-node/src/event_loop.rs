@@ -22,6 +22,8 @@ use std::time::{Duration, Instant};
 const BELL: u64 = 0;
 /// Looks at the hot socket between two looks at all of them.
 const HOT_LOOKS: u32 = 8;
+/// A yield to nobody, with what else is done since the last look, takes no longer than this.
+const YIELD_ALONE: Duration = Duration::from_nanos(1_500);
 
 /// A connection on its way to a loop.
 pub(crate) type Newcomer = (OwnedFd, SocketAddr, Place);
@@ -87,25 +89,29 @@ impl EventLoop {
     pub(crate) fn run(mut self) {
         let mut events = Vec::with_capacity(64);
         let mut hot = None;
-        let mut looks = 0;
+        let mut looks = 0_u32;
+        let mut shares_core = false;
         let mut now = Instant::now();
         // Long ago: nothing to spin for yet.
         let mut served = now.checked_sub(Duration::from_secs(3600)).unwrap_or(now);
         let mut swept = now;
         while !self.shared.stopping() {
             let spinning = now.saturating_duration_since(served) < self.spin;
-            looks += 1;
-            if let Some(token) = hot.filter(|_| spinning && looks % HOT_LOOKS != 0) {
+            looks = looks.wrapping_add(1);
+            let looks_at_all = looks.is_multiple_of(HOT_LOOKS);
+            if spinning && (shares_core || looks_at_all) {
+                // Whoever waits for this core (the borrower, perhaps) comes first, and at each look if there was somebody.
+                rustix::thread::sched_yield();
+                let before = std::mem::replace(&mut now, Instant::now());
+                shares_core = now.saturating_duration_since(before) > YIELD_ALONE;
+            }
+            if let Some(token) = hot.filter(|_| spinning && !looks_at_all) {
                 if self.advance(token) == Progress::Some {
                     served = Instant::now();
                     now = served;
                     continue;
                 }
             } else {
-                if spinning {
-                    // Whoever waits for this core (the borrower, perhaps) comes first.
-                    rustix::thread::sched_yield();
-                }
                 let wait = if spinning { Duration::ZERO } else { self.wait(served, now) };
                 self.poll(&mut events, wait);
                 let mut any = false;

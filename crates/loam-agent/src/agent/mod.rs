@@ -4,6 +4,7 @@
 //! step of it is bounded: hand, disk and lenders answer later, as events. So the traps of DESIGN.md,
 //! section 3 (a reader that waits for the hand, which waits for the reader) cannot spring.
 
+mod alarm;
 mod changes;
 mod copied;
 mod disk;
@@ -24,6 +25,7 @@ use crate::pool::Pool;
 use crate::slots::SlotFile;
 use crate::uffd::{self, Uffd};
 use crate::{AgentError, RunOutcome};
+use alarm::Alarm;
 use disk::Disk;
 use effects::Held;
 use join::Peer;
@@ -53,6 +55,7 @@ enum Token {
     Faults(SpaceKey),
     Hand(SpaceKey),
     Peer(u32),
+    Alarm,
 }
 
 impl Token {
@@ -66,6 +69,7 @@ impl Token {
             Self::Faults(key) => (5, key.0),
             Self::Hand(key) => (6, key.0),
             Self::Peer(n) => (7, n),
+            Self::Alarm => (8, 0),
         };
         kind << 56 | n as u64
     }
@@ -80,7 +84,8 @@ impl Token {
             4 => Self::Lender(n as u8),
             5 => Self::Faults(SpaceKey(n)),
             6 => Self::Hand(SpaceKey(n)),
-            _ => Self::Peer(n),
+            7 => Self::Peer(n),
+            _ => Self::Alarm,
         }
     }
 }
@@ -104,6 +109,9 @@ const SPIN_REST: u32 = 256;
 const STALL: Duration = Duration::from_millis(500);
 /// The machine's cores are let go to sleep this long after the last fault.
 const IDLE_NS: u64 = 50_000_000;
+/// The loop turns at least this often.
+const LOOK_MAX: Duration = Duration::from_millis(100);
+const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 /// A getpage is asked of the disk too after this.
 const HEDGE_AFTER: Duration = Duration::from_millis(200);
 
@@ -112,6 +120,7 @@ struct Agent<'a> {
     config: &'a RunConfig,
     started: std::time::Instant,
     epoll: OwnedFd,
+    alarm: Alarm,
     listener: OwnedFd,
     socket_path: std::path::PathBuf,
     device: Option<OwnedFd>,
@@ -207,6 +216,7 @@ pub(crate) fn run(config: &RunConfig) -> Result<RunOutcome, AgentError> {
         config,
         started: std::time::Instant::now(),
         epoll,
+        alarm: Alarm::new().map_err(setup("timerfd_create"))?,
         listener,
         socket_path,
         device,
@@ -235,6 +245,7 @@ pub(crate) fn run(config: &RunConfig) -> Result<RunOutcome, AgentError> {
         spin_rest: 0,
         latency_guard: None,
     };
+    agent.poll_on(agent.alarm.fd(), Token::Alarm, false).map_err(setup("epoll"))?;
     agent.poll_on(agent.listener.as_fd(), Token::Listener, false).map_err(setup("epoll"))?;
     if let Some(control) = agent.report.control_fd() {
         agent.poll_on(control, Token::Control, false).map_err(setup("epoll"))?;
@@ -314,6 +325,7 @@ impl Agent<'_> {
             Token::Faults(key) => self.read_events(key),
             Token::Hand(key) => self.take_hand(key),
             Token::Peer(n) => self.take_peer(n),
+            Token::Alarm => self.alarm.rang(),
         }
     }
 
@@ -345,13 +357,13 @@ impl Agent<'_> {
         self.spin_misses = 0;
     }
 
-    /// How long the loop may block.
+    /// How long the loop may block: not at all, or until something comes, the alarm at the latest.
     fn prepare_to_wait(&mut self) -> Option<Timespec> {
         let now = self.now();
         let awaited = self.borrower.waits_for_something();
         self.guard_latency(awaited, now);
         if self.retry {
-            return Some(Timespec { tv_sec: 0, tv_nsec: 0 });
+            return Some(AT_ONCE);
         }
         for process in self.processes.values() {
             if let Some(hand) = &process.hand {
@@ -366,13 +378,19 @@ impl Agent<'_> {
                     .enumerate()
                     .any(|(i, p)| p.is_some_and(|p| p.batch.is_some()) && done(hand.command(i)));
                 if unseen {
-                    return Some(Timespec { tv_sec: 0, tv_nsec: 0 });
+                    return Some(AT_ONCE);
                 }
             }
         }
         let due = [self.borrower.poll_timeout(), Some(self.watch.due()), self.lenders_due(now)];
-        let wait = due.into_iter().flatten().min().map_or(Duration(100_000_000), |due| due - now);
-        Some(Timespec { tv_sec: (wait.0 / 1_000_000_000) as i64, tv_nsec: (wait.0 % 1_000_000_000) as i64 })
+        let due = due.into_iter().flatten().min().unwrap_or(now + LOOK_MAX);
+        match self.alarm.ring_by(now, due) {
+            Ok(()) => None,
+            Err(errno) => {
+                self.end(format!("timerfd_settime failed ({errno})"));
+                Some(AT_ONCE)
+            }
+        }
     }
 
     /// The loop wakes at least every [`watch::INTERVAL_MAX`]; a longer gap means that we were stopped (Ctrl-Z) or starved, and
