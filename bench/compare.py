@@ -34,7 +34,6 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-TIME_LIMIT_S = 300
 # What a version 1 cgroup gets more for a moment when its reclaim is stuck.
 HELP_BYTES = 8 << 20
 MIB = 1 << 20
@@ -44,7 +43,7 @@ class Unavailable(Exception):
     """A way that cannot be tried here, and why."""
 
 
-def run(command, cwd, limit_s=TIME_LIMIT_S, before_exec=None):
+def run(command, cwd, limit_s, before_exec=None):
     """Runs to the end. Returns wall seconds, peak resident bytes of the largest process, exit status, digest of stdout."""
     with tempfile.TemporaryFile(dir=cwd) as out, tempfile.TemporaryFile(dir=cwd) as err:
         env = dict(os.environ, LC_ALL="C", PYTHONHASHSEED="0")
@@ -218,6 +217,28 @@ def write_lines(path, count):
             file.write(f"{x:016x} {'abcdefghij'[x >> 20 & 7] * (20 + (x >> 33) % 40)}\n")
 
 
+REDIS = """redis-server --port 0 --unixsocket redis.sock --save '' --enable-debug-command yes >/dev/null &
+ask() { redis-cli -s redis.sock "$@"; }
+until ask ping >/dev/null 2>&1; do sleep 0.05; done
+ask --pipe <fill >/dev/null
+ask bgsave >/dev/null
+ask --pipe <read >/dev/null
+while ask info persistence | grep -q bgsave_in_progress:1; do sleep 0.1; done
+ask debug digest
+ask shutdown nosave
+wait"""
+NEEDS = {"redis": "redis-server"}
+
+
+def write_redis(work, count):
+    """Commands that fill a server, and that read it in another order with a quarter written again."""
+    with open(work / "fill", "w", encoding="ascii") as fill, open(work / "read", "w", encoding="ascii") as again:
+        for n in range(count):
+            fill.write(f"SET key:{n} {str(n * 2654435761 % 4294967296) * 80}\r\n")
+            other = n * 7919 % count
+            again.write(f"GET key:{other}\r\n" if n % 4 else f"SET key:{other} {str(n) * 120}\r\n")
+
+
 def output_of(command, path):
     with open(path, "wb") as file:
         subprocess.run(command, stdout=file, check=True)
@@ -230,17 +251,18 @@ def programs(work):
     python = sys.executable
     all_of_them = [
         Program("sort", ["sort", "--parallel=2", "-S", "2G", "lines.txt"], lambda: write_lines(work / "lines.txt", 2_000_000)),
-        Program("python", [python, str(made / "dicts.py"), "400000"]),
+        Program("python", [python, str(made / "dicts.py"), "150000"]),
         Program("sqlite3", ["sh", "-c", f"sqlite3 :memory: < '{made}/table.sql'"]),
         Program("xz", ["xz", "-T2", "-9", "--block-size=32MiB", "-c", "lines.txt"], lambda: write_lines(work / "lines.txt", 2_000_000)),
         Program("gcc", ["gcc", "-O1", "-c", "big.c", "-o", "/dev/stdout"],
-                lambda: output_of([python, str(made / "big_source.py"), "9000"], work / "big.c")),
-        Program("java", ["java", "-Xmx1g", str(made / "Maps.java"), "700000"]),
-        Program("node", ["node", "--max-old-space-size=2048", str(made / "objects.js"), "400000"]),
+                lambda: output_of([python, str(made / "big_source.py"), "4000"], work / "big.c")),
+        Program("java", ["java", "-Xmx1g", str(made / "Maps.java"), "250000"]),
+        Program("node", ["node", "--max-old-space-size=2048", str(made / "objects.js"), "200000"]),
+        Program("redis", ["sh", "-c", REDIS], lambda: write_redis(work, 150_000)),
         Program("walk", [walk, "512", "2", "anon"],
                 lambda: subprocess.run(["gcc", "-O2", "-o", walk, str(ROOT / "bench" / "walk.c")], check=True)),
     ]
-    return [program for program in all_of_them if shutil.which(program.command[0]) or program.name == "walk"]
+    return [program for program in all_of_them if shutil.which(NEEDS.get(program.name, program.command[0])) or program.name == "walk"]
 
 
 class Comparison:
@@ -251,10 +273,10 @@ class Comparison:
         """Median wall time of --repeat runs, or what went wrong."""
         times = []
         for _ in range(self.args.repeat):
-            wall_s, _, code, digest, words = run(command, self.work, before_exec=before_exec)
+            wall_s, _, code, digest, words = run(command, self.work, self.args.limit, before_exec)
             if code != 0:
                 self.notes.append(f"{' '.join(map(str, command[:6]))}…: status {code}: {words[-200:]}")
-                return f"failed ({code})"
+                return code if "no end" in str(code) else f"failed ({code})"
             if digest != wanted:
                 return "WRONG OUTPUT"
             times.append(wall_s)
@@ -298,7 +320,7 @@ class Comparison:
     def rows(self, program):
         if program.prepare:
             program.prepare()
-        wall_s, peak_bytes, code, wanted, words = run(program.command, self.work)
+        wall_s, peak_bytes, code, wanted, words = run(program.command, self.work, self.args.limit)
         if code != 0:
             self.notes.append(f"{program.name}: plain run failed ({code}): {words[-200:]}")
             return
@@ -328,6 +350,7 @@ def main():
     parser.add_argument("--ways", type=names, default=list(HEADINGS), help="any of " + ",".join(HEADINGS))
     parser.add_argument("--programs", type=names, help="only these")
     parser.add_argument("--repeat", type=int, default=1, help="runs of each; the median counts")
+    parser.add_argument("--limit", type=int, default=300, help="seconds after which a run is ended")
     parser.add_argument("--dir", default="/var/tmp", help="folder on the disk to compare with")
     parser.add_argument("--out", help="write the table here too")
     args = parser.parse_args()

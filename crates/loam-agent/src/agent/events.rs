@@ -117,7 +117,8 @@ impl Agent<'_> {
         }
         self.take_finished(key);
         self.drain();
-        at_rest
+        // The last one may have been finished since it was looked at: then it was taken in just now, and rings no more.
+        at_rest || self.processes.get(&key).and_then(|p| p.hand.as_ref()).is_none_or(|hand| !hand.evicts())
     }
 
     fn change(&mut self, key: SpaceKey, event: Event) {

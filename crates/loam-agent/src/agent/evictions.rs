@@ -52,7 +52,9 @@ impl Agent<'_> {
         let keys: Vec<SpaceKey> =
             self.processes.iter().filter(|(_, p)| p.hand.is_some()).map(|(&k, _)| k).collect();
         for key in keys {
-            if self.take_finished(key) && self.processes.get(&key).is_some_and(|p| !p.events.is_empty()) {
+            self.take_finished(key);
+            // They wait for nothing but the hand.
+            if self.processes.get(&key).is_some_and(|p| !p.events.is_empty()) {
                 self.deal_with_events(key);
             }
         }
