@@ -21,7 +21,7 @@ const LOCAL_PERCENT_DEFAULT: u64 = 75;
 const SHIM: &str = "libloam_shim.so";
 
 /// Pages that a small `--local` should still hold: with fewer, a program's scattered working set does not fit however small it is.
-const FRAMES_LEAST: u64 = 4096;
+const FRAMES_LEAST: u64 = 8192;
 /// From here on larger pages gain little on a network of 10 Gb/s, and cost a program that jumps about.
 const PAGE_DEFAULT_MAX: u64 = 32 << 10;
 
@@ -208,7 +208,7 @@ mod tests {
     #[test]
     fn a_small_budget_has_small_pages() {
         let page = |mib: u64| default_page(Bytes(mib << 20)).0 >> 10;
-        assert_eq!([32, 48, 64, 127, 128, 65_536].map(page), [8, 8, 16, 16, 32, 32]);
+        assert_eq!([32, 63, 64, 128, 255, 256, 65_536].map(page), [4, 4, 8, 16, 16, 32, 32]);
         assert_eq!(default_page(Bytes(0)).0, 4096);
     }
 

@@ -96,11 +96,11 @@ impl EventLoop {
         let mut served = now.checked_sub(Duration::from_secs(3600)).unwrap_or(now);
         let mut swept = now;
         while !self.shared.stopping() {
-            let spinning = now.saturating_duration_since(served) < self.spin;
+            let spinning = !shares_core && now.saturating_duration_since(served) < self.spin;
             looks = looks.wrapping_add(1);
             let looks_at_all = looks.is_multiple_of(HOT_LOOKS);
-            if spinning && (shares_core || looks_at_all) {
-                // Whoever waits for this core (the borrower, perhaps) comes first, and at each look if there was somebody.
+            if spinning && looks_at_all {
+                // Whoever waits for this core (the borrower, perhaps) comes first; if there was somebody, it is not ours to spin on.
                 rustix::thread::sched_yield();
                 let before = std::mem::replace(&mut now, Instant::now());
                 shares_core = now.saturating_duration_since(before) > YIELD_ALONE;
@@ -109,6 +109,7 @@ impl EventLoop {
                 if self.advance(token) == Progress::Some {
                     served = Instant::now();
                     now = served;
+                    shares_core = false;
                     continue;
                 }
             } else {
@@ -126,6 +127,7 @@ impl EventLoop {
                     }
                 }
                 if any {
+                    shares_core = false;
                     self.latency.active();
                     served = Instant::now();
                 }
