@@ -16,7 +16,7 @@ stop() {
 }
 
 [ $# -ge 1 ] && [ $# -le 2 ] || stop "usage: demo/run.sh LOAM [MB-OF-WORDS]"
-[ -x "$1" ] || stop "$1 is not there: build it with 'make'"
+[ -x "$1" ] || stop "$1 is not there: build it with 'make build'"
 loam=$(cd "$(dirname "$1")" && pwd)/$(basename "$1")
 megabytes=${2:-48}
 case $megabytes in

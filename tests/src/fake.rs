@@ -44,6 +44,8 @@ pub enum Lie {
     NoWelcome,
     /// All that is asked for is missing.
     Misses,
+    /// All that is asked for is missing, each under another version than the one asked for.
+    MissesWrongVersion,
     /// No page is taken.
     NoRoom,
     /// The hello is answered with bytes that are no frame.
@@ -229,10 +231,13 @@ fn give(
         for want in group {
             let held = pages.get(&(space, want.index())).filter(|held| held.0 == want.version());
             match held {
-                Some((version, contents)) if shared.lie != Lie::Misses => {
+                Some((version, contents)) if !matches!(shared.lie, Lie::Misses | Lie::MissesWrongVersion) => {
                     let (meta, contents) = twist(shared.lie, want.index(), *version, contents);
                     metas.push(meta);
                     payload.extend_from_slice(&contents);
+                }
+                _ if shared.lie == Lie::MissesWrongVersion => {
+                    missing.push(PageRef::new(want.index(), Version(want.version().0.wrapping_add(1))));
                 }
                 _ => missing.push(*want),
             }
@@ -241,7 +246,9 @@ fn give(
         let one_page_lies =
             matches!(shared.lie, Lie::WrongBytes | Lie::WrongHash | Lie::WrongId | Lie::WrongVersion)
                 && !metas.is_empty();
-        if one_page_lies || (shared.lie == Lie::Misses && !missing.is_empty()) {
+        if one_page_lies
+            || (matches!(shared.lie, Lie::Misses | Lie::MissesWrongVersion) && !missing.is_empty())
+        {
             shared.lied.fetch_add(1, Ordering::Relaxed);
         }
         if !missing.is_empty() {

@@ -90,6 +90,7 @@ lies! {
     wrong_hash: WrongHash, lost true;
     wrong_id: WrongId, lost true;
     wrong_version: WrongVersion, lost true;
+    misses_wrong_version: MissesWrongVersion, lost true;
     cut_frame: CutFrame, lost true;
     bad_checksum: BadChecksum, lost true;
     wrong_request: WrongRequest, lost false;

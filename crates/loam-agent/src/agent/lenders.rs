@@ -190,7 +190,10 @@ impl Agent<'_> {
                 self.answered(lender, pages.len());
                 for page in pages {
                     let now = self.now();
-                    self.borrower.handle_missed(now, copy_of(page.index())?, page.version(), source);
+                    // As with a page: a getpage stays open until its lender has answered it.
+                    if !self.borrower.handle_missed(now, copy_of(page.index())?, page.version(), source) {
+                        return Err("it says that it misses a page that it was not asked for".to_owned());
+                    }
                     self.drain();
                 }
                 Ok(())

@@ -93,7 +93,7 @@ impl Token {
 /// Smallest budget that a run works with: one eviction under way, one page per lender, and the programs' own libraries.
 pub(crate) const LOCAL_BYTES_MIN: u64 = 32 << 20;
 /// Part of `--local` that page buffers may take.
-const BUFFERS_SHARE: u64 = 10;
+const BUFFERS_SHARE: u64 = 20;
 /// No more page buffers than this (64 MiB).
 const BUFFERS_MAX: u64 = 16 * 1024;
 /// Bytes that the prefetcher is ahead at most.

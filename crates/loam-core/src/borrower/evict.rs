@@ -72,14 +72,14 @@ impl Borrower {
 
     /// Evictions begin above this many frames.
     fn high_water(&self) -> u64 {
-        let reserve = (self.limit / 16).clamp(64, 2048).max(2 * self.config.page.0).min(self.limit / 4);
+        let reserve = (self.limit / 32).clamp(64, 2048).max(2 * self.config.page.0).min(self.limit / 4);
         self.limit - reserve
     }
 
     /// And go on down to this many.
     fn low_water(&self) -> u64 {
         let high = self.high_water();
-        high - (self.limit / 32).clamp(BATCH_PAGES_MIN, 512).max(self.config.page.0).min(high / 2)
+        high - (self.limit / 64).clamp(BATCH_PAGES_MIN, 512).max(self.config.page.0).min(high / 2)
     }
 
     /// Starts as many batches as are wanted and can be.

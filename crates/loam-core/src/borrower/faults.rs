@@ -239,14 +239,15 @@ impl Borrower {
         Arrival::Taken
     }
 
-    /// The source does not have the copy, or could not read it.
-    pub fn handle_missed(&mut self, now: Instant, copy: CopyIndex, version: Version, source: Source) {
+    /// The source does not have the copy, or could not read it. False: it had not been asked for it.
+    pub fn handle_missed(&mut self, now: Instant, copy: CopyIndex, version: Version, source: Source) -> bool {
         self.waits_clock(now);
-        let Some(answer) = self.take_answer(copy, version, source) else { return };
+        let Some(answer) = self.take_answer(copy, version, source) else { return false };
         self.free_read_buffer(answer.read_into);
         self.source_failed(copy, source);
         self.refetch(now, copy, answer);
         self.advance(now);
+        true
     }
 
     /// Answers the fault at `base` with what the table says, or queues it.

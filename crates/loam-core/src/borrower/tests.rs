@@ -189,7 +189,9 @@ impl World {
                         let hash = ContentHash(u128::from(v));
                         self.b.handle_arrival(now, copy, version, hash, source, 7);
                     }
-                    None => self.b.handle_missed(now, copy, version, source),
+                    None => {
+                        self.b.handle_missed(now, copy, version, source);
+                    }
                 }
             }
             Pending::Read { copy, version, buffer } => {
