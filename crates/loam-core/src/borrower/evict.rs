@@ -19,6 +19,9 @@ const PARKED_MIN: Duration = Duration::from_millis(500);
 const PARKED_MAX: Duration = Duration::from_millis(16_000);
 /// Pause after sharing was broken on purpose, for the hand to have done it.
 const POPULATE_PAUSE: Duration = Duration::from_millis(1);
+/// When batch after batch has freed nothing for so long, who waits for a frame gets one over the limit: the page
+/// that holds the others may be his to give back (a system call that has pinned what it read so far and faults on the rest).
+const VAIN_MAX: Duration = Duration::from_millis(50);
 
 #[derive(Debug)]
 pub(super) struct Batch {
@@ -29,6 +32,8 @@ pub(super) struct Batch {
     reported: usize,
     /// Base pages that were shared or pinned.
     busy: Vec<u64>,
+    /// At least one base page has left.
+    freed: bool,
 }
 
 /// What became of one base page of a batch.
@@ -100,16 +105,23 @@ impl Borrower {
 
     /// Frames will be free without anybody doing anything more.
     pub(super) fn frames_will_come(&self) -> bool {
-        let waits_for_buffers = self.buffers_for_eviction() < self.config.page.0 && self.stores_in_flight > 0;
+        if self.in_vain {
+            return false;
+        }
         let rests = self.spaces.values().any(|s| s.at_rest);
-        !self.batches.is_empty() || waits_for_buffers || rests || self.evict_pause_until.is_some()
+        !self.batches.is_empty() || self.waits_for_buffers() || rests || self.evict_pause_until.is_some()
+    }
+
+    /// A batch begins when stores under way have given enough buffers back.
+    fn waits_for_buffers(&self) -> bool {
+        self.buffers_for_eviction() < BATCH_PAGES_MIN.max(self.config.page.0) && self.stores_in_flight > 0
     }
 
     fn start_batch(&mut self, now: Instant, wanted: u64) -> bool {
-        let room = self.buffers_for_eviction().min(BATCH_PAGES as u64);
-        if room < BATCH_PAGES_MIN.max(self.config.page.0) && self.stores_in_flight > 0 {
+        if self.waits_for_buffers() {
             return false;
         }
+        let room = self.buffers_for_eviction().min(BATCH_PAGES as u64);
         let mut pages: Vec<u64> = Vec::with_capacity(BATCH_PAGES);
         let mut from: Option<SpaceKey> = None;
         while (pages.len() as u64) < wanted.min(room) {
@@ -154,17 +166,21 @@ impl Borrower {
         }
         let id = BatchId(self.batch_next);
         self.batch_next += 1;
-        self.batches.insert(id, Batch { space: key, pages, buffers, reported: 0, busy: Vec::new() });
+        self.batches
+            .insert(id, Batch { space: key, pages, buffers, reported: 0, busy: Vec::new(), freed: false });
         self.next_lender();
         self.effects.push_back(Effect::Evict(id));
         true
     }
 
     /// Nothing can be taken, but forked relatives share frames: makes some of them the process's own, to be
-    /// taken then. Returns false: nothing has begun.
+    /// taken then. One relative after the other: what one of them has may be pinned. Returns false: nothing has begun.
     fn break_sharing(&mut self, now: Instant) -> bool {
         let shares = |s: &super::Space| s.has_hand && s.forked && !s.parked.is_empty();
-        let Some((&key, _)) = self.spaces.iter().find(|(_, s)| shares(s)) else { return false };
+        let sharing = || self.spaces.iter().filter(|(_, s)| shares(s)).map(|(&key, _)| key);
+        let after = sharing().find(|&key| Some(key) > self.sharing_turn);
+        let Some(key) = after.or_else(|| sharing().next()) else { return false };
+        self.sharing_turn = Some(key);
         let space = self.spaces.get_mut(&key).expect("found above");
         let n = space.parked.len().min(BATCH_PAGES_MIN as usize);
         let some: Vec<u64> = space.parked.drain(..n).collect();
@@ -190,6 +206,7 @@ impl Borrower {
         assert_eq!(b.reported, index, "fates come in order");
         b.reported += 1;
         let (key, base) = (b.space, b.pages[index]);
+        b.freed |= matches!(fate, PageFate::Moved(_) | PageFate::Hole);
         if !self.spaces.contains_key(&key) {
             return None;
         }
@@ -267,6 +284,8 @@ impl Borrower {
         let b = self.batches.remove(&batch).expect("the batch is under way");
         assert_eq!(b.reported, b.pages.len(), "every page has a fate");
         self.free_buffers.extend(b.buffers);
+        self.vain_since = if b.freed { None } else { self.vain_since.or(Some(now)) };
+        self.in_vain = self.vain_since.is_some_and(|since| now - since >= VAIN_MAX);
         let key = b.space;
         if self.spaces.contains_key(&key) {
             self.park_busy(now, key, &b.busy);

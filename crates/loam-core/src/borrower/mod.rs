@@ -268,6 +268,12 @@ pub struct Borrower {
     batches: BTreeMap<BatchId, Batch>,
     batch_next: u64,
     evict_pause_until: Option<Instant>,
+    /// Since when no batch has freed a frame.
+    vain_since: Option<Instant>,
+    /// That has lasted too long for anybody to wait on.
+    in_vain: bool,
+    /// Whose sharing was broken last.
+    sharing_turn: Option<SpaceKey>,
     parked_until: Option<Instant>,
     /// How long pages that could not be taken are left alone next time.
     parked_for: Duration,
@@ -321,6 +327,9 @@ impl Borrower {
             batches: BTreeMap::new(),
             batch_next: 0,
             evict_pause_until: None,
+            vain_since: None,
+            in_vain: false,
+            sharing_turn: None,
             parked_until: None,
             parked_for: evict::parked_first(),
             fetches: BTreeMap::new(),

@@ -48,6 +48,8 @@ struct World {
     spaces: Vec<SpaceKey>,
     next_space: u32,
     forked: BTreeSet<SpaceKey>,
+    /// None of its pages can be taken.
+    pinned: Option<SpaceKey>,
     lender_room: bool,
     arrived: u64,
     steps: u64,
@@ -79,6 +81,7 @@ impl World {
             spaces: Vec::new(),
             next_space: 1,
             forked: BTreeSet::new(),
+            pinned: None,
             lender_room: true,
             arrived: 0,
             steps: 0,
@@ -158,7 +161,8 @@ impl World {
                 let (key, pages) = self.b.batch_pages(batch);
                 let pages = pages.to_vec();
                 for (i, base) in pages.into_iter().enumerate() {
-                    let busy = self.forked.contains(&key) && (base + pick as u64).is_multiple_of(3);
+                    let shared = self.forked.contains(&key) && (base + pick as u64).is_multiple_of(3);
+                    let busy = shared || self.pinned == Some(key);
                     let fate = if busy {
                         PageFate::Busy
                     } else {
@@ -229,7 +233,8 @@ impl World {
             turns += 1;
             assert!(turns < 20_000, "a fault is never answered: {:?}", self.b.state(key, base));
             if !self.complete(turns) {
-                self.now += 2_000_000_000;
+                let due = self.b.poll_timeout().map_or(self.now + 2_000_000_000, |due| due.0);
+                self.now = due.max(self.now);
                 self.b.handle_timeout(Instant(self.now));
                 self.drain();
             }
@@ -477,6 +482,33 @@ fn with_no_room_anywhere_the_program_goes_on_over_its_limit() {
     }
     w.read_all();
     assert!(w.b.stuck() > 0);
+}
+
+#[test]
+fn a_fault_is_answered_while_nothing_can_be_taken() {
+    let mut w = World::new(1, true, 600, 1);
+    w.pinned = Some(SpaceKey(0));
+    for base in 0..PAGES {
+        w.step(&Op::Write { space: 0, base, value: base + 1 });
+    }
+    assert_eq!(w.b.stats().moved, 0);
+    w.read_all();
+}
+
+#[test]
+fn a_relative_whose_pages_are_pinned_does_not_keep_the_others_from_theirs() {
+    let mut w = World::new(1, true, 600, 1);
+    for base in 0..PAGES {
+        w.step(&Op::Write { space: 0, base, value: base + 1 });
+    }
+    w.step(&Op::Fork { space: 0 });
+    w.pinned = Some(w.spaces[0]);
+    let most = w.b.limit().0 + w.b.frames().0;
+    for base in 0..PAGES {
+        w.step(&Op::Write { space: 1, base, value: base + 2 });
+        assert!(w.b.frames().0 <= most, "{} frames: what could be taken stayed", w.b.frames().0);
+    }
+    w.read_all();
 }
 
 #[test]
