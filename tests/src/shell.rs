@@ -43,10 +43,11 @@ impl Ended {
 }
 
 /// The command `program`, to be given its arguments: a test that is killed leaves nothing behind that would load the machine. (`loam run`
-/// takes with it all that it has started.)
+/// takes with it all that it has started.) Signals mean what they mean by default, also where the tests run in the background of a shell
+/// that has SIGINT ignored there.
 pub fn that_dies_with_us(program: &Path) -> Command {
-    let mut command = Command::new("setpriv");
-    command.args(["--pdeathsig", "KILL", "--"]).arg(program);
+    let mut command = Command::new("env");
+    command.args(["--default-signal", "setpriv", "--pdeathsig", "KILL", "--"]).arg(program);
     command
 }
 
