@@ -217,7 +217,8 @@ def write_lines(path, count):
             file.write(f"{x:016x} {'abcdefghij'[x >> 20 & 7] * (20 + (x >> 33) % 40)}\n")
 
 
-REDIS = """redis-server --port 0 --unixsocket redis.sock --save '' --enable-debug-command yes >/dev/null &
+REDIS = """rm -f dump.rdb # a server loads the one that it finds
+redis-server --port 0 --unixsocket redis.sock --save '' --enable-debug-command yes >/dev/null &
 ask() { redis-cli -s redis.sock "$@"; }
 until ask ping >/dev/null 2>&1; do sleep 0.05; done
 ask --pipe <fill >/dev/null

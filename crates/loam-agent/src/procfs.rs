@@ -115,6 +115,14 @@ impl Statm {
     /// # Errors
     /// [`ProcError::Gone`] once it was reaped.
     pub(crate) fn resident_pages(&self) -> Result<u64, ProcError> {
+        Ok(self.read()?.resident_pages)
+    }
+
+    /// All that it says.
+    ///
+    /// # Errors
+    /// As [`Self::resident_pages`].
+    pub(crate) fn read(&self) -> Result<StatmFigures, ProcError> {
         let mut buffer = [0; 128];
         let bytes = loop {
             match rustix::io::pread(&self.fd, &mut buffer, 0) {
@@ -122,22 +130,32 @@ impl Statm {
                 other => break other.map_err(|errno| ProcError::new(self.pid, "statm", errno))?,
             }
         };
-        resident_of(&buffer[..bytes]).ok_or_else(|| {
+        figures_of(&buffer[..bytes]).ok_or_else(|| {
             ProcError::malformed(self.pid, "statm", &String::from_utf8_lossy(&buffer[..bytes]))
         })
     }
 }
 
-/// The second number.
-fn resident_of(statm: &[u8]) -> Option<u64> {
-    let number = statm.split(|byte| *byte == b' ').nth(1)?;
-    if number.is_empty() {
-        return None;
-    }
-    number.iter().try_fold(0_u64, |sum, byte| {
-        let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
-        sum.checked_mul(10)?.checked_add(digit)
-    })
+/// Base pages of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct StatmFigures {
+    pub(crate) resident_pages: u64,
+    /// Of those: pages of files (programs and libraries, mostly) and of shared memory.
+    pub(crate) file_pages: u64,
+}
+
+/// The second number and the third.
+fn figures_of(statm: &[u8]) -> Option<StatmFigures> {
+    let mut numbers = statm.split(|byte| *byte == b' ').skip(1).map(|number| {
+        if number.is_empty() {
+            return None;
+        }
+        number.iter().try_fold(0_u64, |sum, byte| {
+            let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
+            sum.checked_mul(10)?.checked_add(digit)
+        })
+    });
+    Some(StatmFigures { resident_pages: numbers.next()??, file_pages: numbers.next()?? })
 }
 
 /// Private anonymous memory of a process that is resident, from `status`.

@@ -70,7 +70,6 @@ impl Agent<'_> {
         }
         self.drain();
         self.flush();
-        self.poll_for_answers();
     }
 
     fn fault(&mut self, key: SpaceKey, base: u64, tid: u32) {

@@ -93,7 +93,7 @@ impl Token {
 /// Smallest budget that a run works with: one eviction under way, one page per lender, and the programs' own libraries.
 pub(crate) const LOCAL_BYTES_MIN: u64 = 32 << 20;
 /// Part of `--local` that page buffers may take.
-const BUFFERS_SHARE: u64 = 20;
+const BUFFERS_SHARE: u64 = 50;
 /// No more page buffers than this (64 MiB).
 const BUFFERS_MAX: u64 = 16 * 1024;
 /// Bytes that the prefetcher is ahead at most.
@@ -322,20 +322,25 @@ impl Agent<'_> {
             Token::Signals => self.take_signals(),
             Token::Disk => self.take_disk(),
             Token::Lender(n) => self.take_lender(LenderIndex(n), flags.contains(epoll::EventFlags::OUT)),
-            Token::Faults(key) => self.read_events(key),
+            Token::Faults(key) => {
+                self.read_events(key);
+                self.poll_for_answers(key);
+            }
             Token::Hand(key) => self.take_hand(key),
             Token::Peer(n) => self.take_peer(n),
             Token::Alarm => self.alarm.rang(),
         }
     }
 
-    /// Polls for the answers that faults wait for, for as long as that is cheaper than to block and be woken.
-    fn poll_for_answers(&mut self) {
+    /// Polls for the answers that faults wait for, for as long as that is cheaper than to block and be woken. Other threads of the
+    /// process that faulted are looked after meanwhile: their faults go out while the first one's answer is on its way.
+    fn poll_for_answers(&mut self, key: SpaceKey) {
         if self.spin_rest > 0 {
             self.spin_rest -= 1;
             return;
         }
         let began = self.now();
+        let fetches = self.borrower.fetches_in_flight();
         while self.borrower.waiting() > BasePages(0) {
             for n in 0..self.lenders.len() {
                 if self.lenders[n].conn.as_ref().is_some_and(Conn::owes) {
@@ -346,13 +351,14 @@ impl Agent<'_> {
                 break; // the disk or the hand: they ring
             }
             if (self.now() - began).0 > SPIN_NS {
-                self.spin_misses += 1;
+                let answered = self.borrower.fetches_in_flight() < fetches;
+                self.spin_misses = if answered { 0 } else { self.spin_misses + 1 };
                 if self.spin_misses >= SPIN_MISSES_MAX {
                     (self.spin_misses, self.spin_rest) = (0, SPIN_REST);
                 }
                 return;
             }
-            std::hint::spin_loop();
+            self.read_events(key);
         }
         self.spin_misses = 0;
     }

@@ -18,6 +18,9 @@ use std::collections::{HashMap, HashSet};
 /// Watched at least this often, and at most.
 const INTERVAL_MAX: Duration = Duration::from_millis(50);
 const INTERVAL_MIN: Duration = Duration::from_millis(1);
+/// Base pages of files (programs and libraries: 16 MiB) that a tree has beside `--local`: they are the kernel's cache, which programs
+/// share and which it takes back by itself. All above that count, as far as they are mapped.
+const FILE_PAGES_FREE: u64 = 16 << 8;
 /// Between looks at who belongs to the tree.
 const TREE_INTERVAL: Duration = Duration::from_millis(100);
 /// Growth that is taken to be possible: 2 base pages in a microsecond is 8 GB/s.
@@ -143,9 +146,12 @@ impl Agent<'_> {
         let mut resident = 0;
         let mut managed = 0;
         let mut sharing = 0;
+        let mut files = 0;
         let mut grown: Vec<(SpaceKey, u64)> = Vec::new();
         for process in self.processes.values() {
-            let Some(pages) = process.statm.as_ref().and_then(|s| s.resident_pages().ok()) else { continue };
+            let Some(figures) = process.statm.as_ref().and_then(|s| s.read().ok()) else { continue };
+            let pages = figures.resident_pages;
+            files += figures.file_pages;
             let shared = self.borrower.shared_in(process.key).0;
             let local = self.borrower.local_in(process.key).0;
             sharing += shared;
@@ -176,7 +182,8 @@ impl Agent<'_> {
         watch.pressed |= resident >= near;
         if watch.pressed {
             let others = resident.saturating_sub(managed + copied);
-            let rest = watch.local_pages.saturating_sub(watch.buffers + others).max(ADOPTED_PAGES_MIN);
+            let counted = others - files.min(FILE_PAGES_FREE).min(others);
+            let rest = watch.local_pages.saturating_sub(watch.buffers + counted).max(ADOPTED_PAGES_MIN);
             // The policy takes what was copied for shared: it leaves in its turn, the others make room until then.
             let limit = rest.saturating_sub(copied).max(ADOPTED_PAGES_MIN / 2);
             tracing::trace!(resident, managed, sharing, copied, limit, "tree");

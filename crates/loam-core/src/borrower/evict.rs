@@ -77,19 +77,19 @@ impl Borrower {
 
     /// Evictions begin above this many frames.
     fn high_water(&self) -> u64 {
-        let reserve = (self.limit / 32).clamp(64, 2048).max(2 * self.config.page.0).min(self.limit / 4);
+        let reserve = (self.limit / 128).clamp(64, 2048).max(2 * self.config.page.0).min(self.limit / 4);
         self.limit - reserve
     }
 
     /// And go on down to this many.
     fn low_water(&self) -> u64 {
         let high = self.high_water();
-        high - (self.limit / 64).clamp(BATCH_PAGES_MIN, 512).max(self.config.page.0).min(high / 2)
+        high - (self.limit / 128).clamp(BATCH_PAGES_MIN, 512).max(self.config.page.0).min(high / 2)
     }
 
     /// Starts as many batches as are wanted and can be.
     pub(super) fn evict(&mut self, now: Instant) {
-        if self.evict_pause_until.is_some_and(|t| t > now) {
+        if self.installs_pending > 0 || self.evict_pause_until.is_some_and(|t| t > now) {
             return;
         }
         if self.frames - self.leaving <= self.high_water() && self.queue.is_empty() {
@@ -109,7 +109,11 @@ impl Borrower {
             return false;
         }
         let rests = self.spaces.values().any(|s| s.at_rest);
-        !self.batches.is_empty() || self.waits_for_buffers() || rests || self.evict_pause_until.is_some()
+        !self.batches.is_empty()
+            || self.installs_pending > 0
+            || self.waits_for_buffers()
+            || rests
+            || self.evict_pause_until.is_some()
     }
 
     /// A batch begins when stores under way have given enough buffers back.

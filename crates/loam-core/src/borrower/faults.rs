@@ -148,6 +148,8 @@ impl Borrower {
         pages: u32,
         outcome: InstallOutcome,
     ) {
+        let pending = self.installs_pending.checked_sub(u64::from(pages));
+        self.installs_pending = pending.expect("only what was asked for is installed");
         for b in base..base + u64::from(pages) {
             match outcome {
                 InstallOutcome::Done => self.end_wait(now, key, b),
@@ -175,6 +177,9 @@ impl Borrower {
         }
         if matches!(outcome, InstallOutcome::Exists | InstallOutcome::Gone) {
             self.effects.push_back(Effect::Wake { space: key, base, pages });
+        }
+        if self.installs_pending == 0 {
+            self.advance(now); // evictions were held back meanwhile
         }
     }
 
@@ -232,7 +237,7 @@ impl Borrower {
             self.note_kind(key, base, kind);
             let buffer = self.copies.get(copy).buffer();
             let source = buffer.map_or(InstallSource::Arrived(tag), InstallSource::Buffer);
-            self.effects.push_back(Effect::Install { space: key, base, pages: 1, source });
+            self.install(key, base, source);
         }
         self.settle(copy);
         self.advance(now);
@@ -310,8 +315,7 @@ impl Borrower {
                     self.set_entry(key, base, Entry { state: BaseState::Local, ..entry });
                     self.enqueue(key, base);
                     self.note_kind(key, base, kind);
-                    let source = InstallSource::Buffer(buffer);
-                    self.effects.push_back(Effect::Install { space: key, base, pages: 1, source });
+                    self.install(key, base, InstallSource::Buffer(buffer));
                 } else if self.start_fetch(key, base, copy, marker) {
                     self.set_entry(key, base, Entry { state: BaseState::Fetching, ..entry });
                 } else if self.entry(key, base).state == BaseState::Away {
@@ -320,6 +324,13 @@ impl Borrower {
             }
             _ => unreachable!("only missing pages are brought"),
         }
+    }
+
+    /// Has contents put in place. Until the driver has answered, nothing leaves: a page that counts as local and is not there yet
+    /// would be found missing, and its contents given up as the program's own discard.
+    fn install(&mut self, key: SpaceKey, base: u64, source: InstallSource) {
+        self.installs_pending += 1;
+        self.effects.push_back(Effect::Install { space: key, base, pages: 1, source });
     }
 
     /// Zeros are installed in runs.
@@ -331,9 +342,10 @@ impl Borrower {
             && (*pages as usize) < EXTENT_BASE_PAGES
         {
             *pages += 1;
+            self.installs_pending += 1;
             return;
         }
-        self.effects.push_back(Effect::Install { space: key, base, pages: 1, source: InstallSource::Zero });
+        self.install(key, base, InstallSource::Zero);
     }
 
     /// Asks the prefetcher, and brings what it says. Fresh memory is filled with zeros ahead of a program that fills memory

@@ -253,6 +253,8 @@ pub struct Borrower {
     /// Base pages that are local, leaving or being fetched.
     frames: u64,
     leaving: u64,
+    /// Base pages whose install the driver has not answered yet.
+    installs_pending: u64,
     /// Faults that wait for frames or buffers, oldest first.
     queue: VecDeque<(SpaceKey, u64)>,
 
@@ -317,6 +319,7 @@ impl Borrower {
             limit: 0,
             frames: 0,
             leaving: 0,
+            installs_pending: 0,
             queue: VecDeque::new(),
             free_buffers,
             reusable: VecDeque::new(),

@@ -9,17 +9,48 @@ use std::vec;
 
 #[derive(Clone, Debug)]
 enum Op {
-    Write { space: usize, base: u64, value: u64 },
-    Read { space: usize, base: u64 },
-    Remove { space: usize, base: u64, len: u64 },
-    UnmapAndMap { space: usize, base: u64, len: u64 },
-    Remap { space: usize, base: u64, len: u64 },
-    Fork { space: usize },
-    Exit { space: usize },
-    Complete { pick: usize },
+    Write {
+        space: usize,
+        base: u64,
+        value: u64,
+    },
+    Read {
+        space: usize,
+        base: u64,
+    },
+    Remove {
+        space: usize,
+        base: u64,
+        len: u64,
+    },
+    UnmapAndMap {
+        space: usize,
+        base: u64,
+        len: u64,
+    },
+    Remap {
+        space: usize,
+        base: u64,
+        len: u64,
+    },
+    Fork {
+        space: usize,
+    },
+    Exit {
+        space: usize,
+    },
+    Complete {
+        pick: usize,
+    },
     LoseLender,
     Tick,
-    Limit { pages: u64 },
+    Limit {
+        pages: u64,
+    },
+    /// The kernel refuses so many installs, as while mappings change.
+    Refuse {
+        installs: u32,
+    },
 }
 
 #[derive(Clone, Debug)]
@@ -51,6 +82,7 @@ struct World {
     /// None of its pages can be taken.
     pinned: Option<SpaceKey>,
     lender_room: bool,
+    refuses: u32,
     arrived: u64,
     steps: u64,
 }
@@ -83,6 +115,7 @@ impl World {
             forked: BTreeSet::new(),
             pinned: None,
             lender_room: true,
+            refuses: 0,
             arrived: 0,
             steps: 0,
         };
@@ -105,6 +138,12 @@ impl World {
                 Effect::Evict(batch) => self.pending.push(Pending::Evict(batch)),
                 Effect::Populate { .. } | Effect::Wake { .. } => {}
                 Effect::Install { space, base, pages, source } => {
+                    if self.refuses > 0 {
+                        self.refuses -= 1;
+                        let now = self.time();
+                        self.b.handle_installed(now, space, base, pages, InstallOutcome::Again);
+                        continue;
+                    }
                     let mut outcome = InstallOutcome::Done;
                     for i in 0..u64::from(pages) {
                         let value = match source {
@@ -232,9 +271,18 @@ impl World {
         while !self.present.contains_key(&(key, base)) {
             turns += 1;
             assert!(turns < 20_000, "a fault is never answered: {:?}", self.b.state(key, base));
+            let now = self.time();
+            self.b.handle_retry(now);
+            self.drain();
+            if !self.b.waits.contains_key(&(key, base)) && !self.present.contains_key(&(key, base)) {
+                // It was woken, and touches the page again.
+                let now = self.time();
+                self.b.handle_fault(now, key, base);
+                self.drain();
+            }
             if !self.complete(turns) {
                 let due = self.b.poll_timeout().map_or(self.now + 2_000_000_000, |due| due.0);
-                self.now = due.max(self.now);
+                self.now = due.max(self.now + 1_000_000); // what is overdue may wait for something else
                 self.b.handle_timeout(Instant(self.now));
                 self.drain();
             }
@@ -363,6 +411,7 @@ impl World {
                 self.b.handle_timeout(Instant(self.now));
                 self.drain();
             }
+            Op::Refuse { installs } => self.refuses = installs,
             Op::Limit { pages } => {
                 let now = self.time();
                 self.b.handle_limit(now, BasePages(pages));
@@ -414,6 +463,7 @@ fn ops(lose: bool) -> impl Strategy<Value = Vec<Op>> {
         1 => Just(if lose { Op::LoseLender } else { Op::Tick }),
         1 => Just(Op::Tick),
         1 => (200u64..1200).prop_map(|pages| Op::Limit { pages }),
+        2 => (1u32..8).prop_map(|installs| Op::Refuse { installs }),
     ];
     proptest::collection::vec(op, 1..250)
 }
