@@ -6,6 +6,9 @@ use loam_tests::place::{self, Scratch};
 use loam_tests::{procfs, shell, workloads};
 use rustix::process::Signal;
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(180);
@@ -55,6 +58,51 @@ fn assert_ended_clearly(ended: &shell::Ended, expected: &str, what: &str) {
     assert!(expected.starts_with(&*String::from_utf8_lossy(&ended.stdout)), "{what}: printed something else");
     let ours: Vec<&str> = ended.error_lines().into_iter().filter(|line| line.starts_with("loam")).collect();
     assert_eq!(ours.len(), 1, "{what}: one line of Loam's is due, got: {}", ended.stderr);
+}
+
+/// Has the kernel move the frames of the whole machine about for as long as this lives, by compaction.
+struct Compaction(Arc<AtomicBool>, Option<JoinHandle<u64>>);
+
+impl Compaction {
+    const FILE: &str = "/proc/sys/vm/compact_memory";
+
+    fn start() -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = std::thread::spawn(move || {
+            let mut rounds = 0;
+            while !stopped.load(Ordering::Relaxed) {
+                std::fs::write(Self::FILE, "1").expect("root may");
+                rounds += 1;
+            }
+            rounds
+        });
+        Self(stop, Some(thread))
+    }
+
+    fn finish(mut self) -> u64 {
+        self.0.store(true, Ordering::Relaxed);
+        self.1.take().expect("ends once").join().expect("it only writes a file")
+    }
+}
+
+/// A page that is being migrated cannot be moved at once. Linux 6.18 then moves others without counting them: each must be found all the
+/// same.
+#[test]
+fn frames_migrate_meanwhile() {
+    let _alone = place::alone();
+    if std::fs::OpenOptions::new().write(true).open(Compaction::FILE).is_err() {
+        println!("passed over: compaction is for root, and not in every kernel");
+        return;
+    }
+    let scratch = Scratch::new("migrate");
+    let expected = expected(&scratch);
+    let compaction = Compaction::start();
+    let borrowed = borrow(&scratch).embedded("1x512M").run(&walk(), None, LIMIT);
+    let rounds = compaction.finish();
+    assert_right(&borrowed, &expected, "under compaction");
+    assert!(rounds > 0, "compaction has run");
+    println!("{rounds} rounds of compaction in {:.1} s", borrowed.ended.wall.as_secs_f64());
 }
 
 /// Harm to some of three lenders under `disk`, at each moment.

@@ -10,7 +10,7 @@ use loam_hand::{BASE_PAGE_BYTES, COMMAND_PAGES, CONTROL_BYTES, Command, GATE_PAG
 
 use crate::hand::Hand;
 use crate::message::{self, Piece};
-use crate::sys::{self, Errno};
+use crate::sys::{self, Errno, map};
 use crate::userfault::{self, Moved};
 
 /// Rounds of a wait before the hand lets others have its core.
@@ -105,6 +105,10 @@ fn take_chunk(
         };
         // Results are written by now: the agent may look at them as soon as it has the gate.
         if matches!(step, Step::Void) {
+            while done < pages && has_arrived(hand, address + done * BASE_PAGE_BYTES, first + done) {
+                set(command, first + done, 1, result::MOVED);
+                done += 1;
+            }
             set(command, first + done, pages - done, result::CANCELLED);
         }
         control.gate.unlock();
@@ -160,6 +164,7 @@ fn move_pages(
             // These concern the first page of what was asked for.
             Moved::Nothing(Errno::ENOENT) => result::HOLE,
             Moved::Nothing(Errno::EBUSY | Errno::ENOMEM) => result::BUSY,
+            Moved::Nothing(Errno::EEXIST) if has_arrived(hand, source, first + *done) => result::MOVED,
             Moved::Nothing(Errno::EEXIST) => hand.broken(b"the staging window is not empty"),
             Moved::Nothing(_) => result::DENIED,
         };
@@ -167,6 +172,15 @@ fn move_pages(
         *done += 1;
     }
     Step::Finished
+}
+
+/// The page of `source` is in the window, at `page`, and no longer where it was.
+///
+/// Linux 6.18 moves pages without saying so: when it had to try one again (it was locked, or being migrated), it moves what it can from
+/// there on, counts none of it, and then stumbles over the first of them (EEXIST, or a part of what was asked for). Page `i` of the
+/// window is empty before a command and can be filled from page `i` of the command only, so what is there says it.
+fn has_arrived(hand: &Hand, source: usize, page: usize) -> bool {
+    map::is_present(hand.start.window + page * BASE_PAGE_BYTES) && !map::is_present(source)
 }
 
 fn set(command: &Command, first: usize, pages: usize, outcome: u8) {

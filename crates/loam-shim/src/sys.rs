@@ -35,6 +35,7 @@ pub(crate) const RT_SIGPROCMASK: usize = 14;
 pub(crate) const IOCTL: usize = 16;
 pub(crate) const WRITEV: usize = 20;
 pub(crate) const SCHED_YIELD: usize = 24;
+pub(crate) const MINCORE: usize = 27;
 pub(crate) const MADVISE: usize = 28;
 pub(crate) const GETPID: usize = 39;
 pub(crate) const SOCKET: usize = 41;
@@ -167,7 +168,7 @@ pub(crate) fn kill(pid: u32, signal: u32) -> Result<()> {
 
 pub(crate) mod map {
     //! Mappings.
-    use super::{Fd, MADVISE, MMAP, MUNMAP, Result, call};
+    use super::{Fd, MADVISE, MINCORE, MMAP, MUNMAP, Result, call};
 
     pub(crate) const PROTECTION_NONE: usize = 0;
     pub(crate) const PROTECTION_READ_WRITE: usize = 3;
@@ -207,6 +208,14 @@ pub(crate) mod map {
     pub(crate) unsafe fn advise(address: usize, bytes: usize, advice: usize) -> Result<()> {
         // SAFETY: the caller's promise.
         unsafe { call(MADVISE, [address, bytes, advice, 0, 0, 0]) }.map(drop)
+    }
+
+    /// Whether there is a page at an address of private anonymous memory. False also where nothing is mapped.
+    pub(crate) fn is_present(address: usize) -> bool {
+        let mut pages = [0_u8; 1];
+        // SAFETY: the kernel writes one byte for the one page that is asked about.
+        let answer = unsafe { call(MINCORE, [address, 1, pages.as_mut_ptr() as usize, 0, 0, 0]) };
+        answer.is_ok() && pages[0] & 1 == 1
     }
 }
 
