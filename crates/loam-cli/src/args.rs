@@ -138,7 +138,7 @@ pub(crate) struct RunArgs {
     /// Folder of the slot file, which is removed at the end [default: /var/tmp/loam-UID]
     #[arg(long, value_name = "DIR")]
     pub(crate) disk: Option<PathBuf>,
-    /// Unit of eviction and fetch: a power of two from 4K to 1M [default: 8192 of them are --local, but 4K to 32K]
+    /// Unit of eviction and fetch: a power of two from 4K to 1M [default: 8192 of them are --local, but 8K to 32K]
     #[arg(long, value_name = "SIZE", value_parser = page_size)]
     pub(crate) page: Option<Size>,
     /// Fetch ahead of sequential and strided access
