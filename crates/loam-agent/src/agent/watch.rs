@@ -182,7 +182,7 @@ impl Agent<'_> {
         watch.pressed |= resident >= near;
         if watch.pressed {
             let others = resident.saturating_sub(managed + copied);
-            let counted = others - files.min(FILE_PAGES_FREE).min(others);
+            let counted = others.saturating_sub(files.min(FILE_PAGES_FREE));
             let rest = watch.local_pages.saturating_sub(watch.buffers + counted).max(ADOPTED_PAGES_MIN);
             // The policy takes what was copied for shared: it leaves in its turn, the others make room until then.
             let limit = rest.saturating_sub(copied).max(ADOPTED_PAGES_MIN / 2);

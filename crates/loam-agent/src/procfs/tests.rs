@@ -203,7 +203,7 @@ fn numbers_of_statm() {
     let figures = |resident_pages, file_pages| Some(StatmFigures { resident_pages, file_pages });
     assert_eq!(figures_of(b"1234 567 89 1 0 2 0\n"), figures(567, 89));
     assert_eq!(figures_of(b"0 0 0 0 0 0 0\n"), figures(0, 0));
-    for bad in [&b""[..], b"12", b"12 ", b"12 x 3", b"1 99999999999999999999 2"] {
+    for bad in [&b""[..], b"12", b"12 ", b"12 x 3", b"12 3", b"12 3 x", b"1 99999999999999999999 2"] {
         assert_eq!(figures_of(bad), None, "{bad:?}");
     }
 }

@@ -93,6 +93,9 @@ impl Borrower {
             return;
         }
         if self.frames - self.leaving <= self.high_water() && self.queue.is_empty() {
+            if self.batches.is_empty() {
+                (self.vain_since, self.in_vain) = (None, false); // nothing is wanted: the next try is a first one
+            }
             return;
         }
         let goal = self.low_water();

@@ -24,7 +24,7 @@ pub trait Replacement: core::fmt::Debug + Send {
 
 /// This part of the pages is on trial at least.
 const TRIAL_SHARE: usize = 64;
-/// Pages that left are remembered for as many departures as there are pages, but for this many.
+/// Pages that left are remembered for as many departures as there are pages, and for this many at least.
 const REMEMBERED_MIN: usize = 64;
 /// Highest level of a proven page.
 const LEVEL_MAX: u32 = 4;
@@ -188,8 +188,8 @@ mod tests {
 
     #[test]
     fn what_is_used_more_often_stays_longer() {
-        // Half of the touches go to 30 pages, the others to 150, on 100 frames. Who knows that well keeps the 30 and has one touch of the
-        // others in two and a bit as a fault; who does not lets both go alike and has it on more than a third of all.
+        // Half of the touches go to 30 pages, the others to 150, on 100 frames. Whoever keeps the 30 has 53,000 faults; without levels
+        // it is 63,000, with them 57,600.
         let mut x = 1_u64;
         let touches = (0..200_000).map(|_| {
             x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

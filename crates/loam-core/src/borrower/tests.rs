@@ -9,48 +9,18 @@ use std::vec;
 
 #[derive(Clone, Debug)]
 enum Op {
-    Write {
-        space: usize,
-        base: u64,
-        value: u64,
-    },
-    Read {
-        space: usize,
-        base: u64,
-    },
-    Remove {
-        space: usize,
-        base: u64,
-        len: u64,
-    },
-    UnmapAndMap {
-        space: usize,
-        base: u64,
-        len: u64,
-    },
-    Remap {
-        space: usize,
-        base: u64,
-        len: u64,
-    },
-    Fork {
-        space: usize,
-    },
-    Exit {
-        space: usize,
-    },
-    Complete {
-        pick: usize,
-    },
+    Write { space: usize, base: u64, value: u64 },
+    Read { space: usize, base: u64 },
+    Remove { space: usize, base: u64, len: u64 },
+    UnmapAndMap { space: usize, base: u64, len: u64 },
+    Remap { space: usize, base: u64, len: u64 },
+    Fork { space: usize },
+    Exit { space: usize },
+    Complete { pick: usize },
     LoseLender,
     Tick,
-    Limit {
-        pages: u64,
-    },
-    /// The kernel refuses so many installs, as while mappings change.
-    Refuse {
-        installs: u32,
-    },
+    Limit { pages: u64 },
+    Refuse { installs: u32 },
 }
 
 #[derive(Clone, Debug)]
@@ -82,6 +52,7 @@ struct World {
     /// None of its pages can be taken.
     pinned: Option<SpaceKey>,
     lender_room: bool,
+    /// So many installs are refused yet, as the kernel does while mappings change.
     refuses: u32,
     arrived: u64,
     steps: u64,
@@ -542,6 +513,20 @@ fn a_fault_is_answered_while_nothing_can_be_taken() {
         w.step(&Op::Write { space: 0, base, value: base + 1 });
     }
     assert_eq!(w.b.stats().moved, 0);
+    w.read_all();
+}
+
+#[test]
+fn a_fault_is_answered_while_what_was_shared_is_pinned() {
+    let mut w = World::new(1, true, 600, 1);
+    w.step(&Op::Write { space: 0, base: 0, value: 1 });
+    w.step(&Op::Fork { space: 0 });
+    // Its relative has gone: it may still look shared, so that it is tried again and again without a rest.
+    w.step(&Op::Exit { space: 1 });
+    w.pinned = Some(w.spaces[0]);
+    for base in 0..PAGES {
+        w.step(&Op::Write { space: 0, base, value: base + 1 });
+    }
     w.read_all();
 }
 
