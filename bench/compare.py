@@ -254,7 +254,7 @@ def programs(work):
         Program("sort", ["sort", "--parallel=2", "-S", "2G", "lines.txt"], lambda: write_lines(work / "lines.txt", 2_000_000)),
         Program("python", [python, str(made / "dicts.py"), "150000"]),
         Program("sqlite3", ["sh", "-c", f"sqlite3 :memory: < '{made}/table.sql'"]),
-        Program("xz", ["xz", "-T2", "-9", "--block-size=32MiB", "-c", "lines.txt"], lambda: write_lines(work / "lines.txt", 2_000_000)),
+        Program("xz", ["xz", "-T2", "-9", "--block-size=16MiB", "-c", "text.txt"], lambda: write_lines(work / "text.txt", 600_000)),
         Program("gcc", ["gcc", "-O1", "-c", "big.c", "-o", "/dev/stdout"],
                 lambda: output_of([python, str(made / "big_source.py"), "4000"], work / "big.c")),
         Program("java", ["java", "-Xmx1g", str(made / "Maps.java"), "250000"]),

@@ -19,9 +19,11 @@ const RECEIVE_BYTES: usize = FRAME_BYTES_MAX + 1024 * 1024;
 /// Bytes of one read: what is received is looked at, and installed, while it is still in the cache.
 const READ_BYTES_MAX: usize = 384 * 1024;
 /// Pieces of one writev.
-const IOVECS_MAX: usize = 128;
-/// Pages of one putpage frame: small enough that a getpage need not wait long behind it.
-const PUT_PAGES: usize = 64;
+const IOVECS_MAX: usize = 64;
+/// Pages of one putpage frame: small enough that a getpage need not wait long behind it, nor a fault while it is sent.
+const PUT_PAGES: usize = 32;
+/// Pages of putpages under way at most: a getpage waits at the lender behind those that went before it.
+const PUTS_UNDER_WAY_MAX: usize = 128;
 
 /// What a read brought.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +67,8 @@ pub(crate) struct Conn {
     spare: Vec<Outgoing>,
     /// Pages asked for or put and not answered.
     unanswered: u64,
+    /// Those of them that are in putpages whose sending has begun.
+    puts_under_way: usize,
     /// When an answer was owed first, or last came.
     quiet_since: Instant,
     pub(crate) wants_write: bool,
@@ -80,9 +84,13 @@ impl Conn {
     ) -> Result<Self, client::ClientError> {
         let (stream, welcome) = client::connect(addr, space.0, name, timeout)?;
         stream.set_nonblocking(true)?;
-        Ok(Self {
+        Ok(Self::new(stream, welcome.free_bytes()))
+    }
+
+    fn new(stream: TcpStream, free_bytes: u64) -> Self {
+        Self {
             stream,
-            free_bytes: welcome.free_bytes(),
+            free_bytes,
             received: vec![0; RECEIVE_BYTES],
             start: 0,
             end: 0,
@@ -93,9 +101,10 @@ impl Conn {
             request: 0,
             spare: Vec::new(),
             unanswered: 0,
+            puts_under_way: 0,
             quiet_since: Instant::now(),
             wants_write: false,
-        })
+        }
     }
 
     pub(crate) fn get(&mut self, page: PageRef) {
@@ -116,6 +125,23 @@ impl Conn {
         self.quiet_since = Instant::now();
     }
 
+    /// `pages` of putpages have been answered.
+    pub(crate) fn put_answered(&mut self, pages: usize) {
+        self.puts_under_way = self.puts_under_way.saturating_sub(pages);
+        self.answered(pages);
+    }
+
+    /// A call of [`Self::flush`] would send something.
+    pub(crate) fn can_send(&self) -> bool {
+        let fresh = !(self.gets.is_empty() && self.puts.is_empty() && self.drops.is_empty());
+        !self.wants_write && (fresh || self.out.front().is_some_and(|frame| self.may_send(frame)))
+    }
+
+    fn may_send(&self, frame: &Outgoing) -> bool {
+        let begun = frame.sent_bytes > 0;
+        frame.pages.is_empty() || begun || self.puts_under_way + frame.pages.len() <= PUTS_UNDER_WAY_MAX
+    }
+
     /// An answer is owed.
     pub(crate) fn owes(&self) -> bool {
         self.unanswered > 0
@@ -133,6 +159,11 @@ impl Conn {
 
     /// Says goodbye at the end of a run, as far as the socket takes it.
     pub(crate) fn bye(&mut self, pool: &Pool) {
+        // Nobody needs any more what has not begun to go.
+        self.out.retain(|frame| frame.sent_bytes > 0);
+        self.gets.clear();
+        self.puts.clear();
+        self.drops.clear();
         let mut frame = self.frame();
         encode::bye(&mut frame.head);
         self.out.push_back(frame);
@@ -148,17 +179,24 @@ impl Conn {
         frame
     }
 
-    /// Sends what was collected, as far as the socket takes it.
+    /// Sends what was collected, as far as the socket takes it, but one putpage at most.
     pub(crate) fn flush(&mut self, pool: &Pool) -> io::Result<()> {
         if self.unanswered == 0 {
             self.quiet_since = Instant::now();
         }
         self.pack();
         self.wants_write = false;
-        while !self.out.is_empty() {
+        let mut puts_left = 1;
+        while self.out.front().is_some_and(|frame| self.may_send(frame)) {
             let mut slices = [IoSlice::new(&[]); IOVECS_MAX];
             let mut used = 0;
             'fill: for frame in &self.out {
+                if !frame.pages.is_empty() {
+                    if puts_left == 0 || !self.may_send(frame) {
+                        break;
+                    }
+                    puts_left -= 1;
+                }
                 let mut skip = frame.sent_bytes;
                 let pages = frame.pages.iter().map(|b| &pool.page(b.0 as usize)[..]);
                 for piece in std::iter::once(&frame.head[..]).chain(pages) {
@@ -173,6 +211,9 @@ impl Conn {
                     skip = 0;
                     used += 1;
                 }
+            }
+            if used == 0 {
+                break;
             }
             match self.stream.write_vectored(&slices[..used]) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
@@ -223,6 +264,9 @@ impl Conn {
     fn sent(&mut self, mut bytes: usize) {
         while bytes > 0 {
             let frame = self.out.front_mut().expect("no more was sent than there is");
+            if frame.sent_bytes == 0 {
+                self.puts_under_way += frame.pages.len();
+            }
             let left = frame.bytes() - frame.sent_bytes;
             if bytes < left {
                 frame.sent_bytes += bytes;
@@ -271,5 +315,66 @@ impl Conn {
         assert!(self.received.is_empty() && start <= self.end, "the receive buffer is taken once");
         self.received = received;
         self.start = start;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use loam_core::ids::{ContentHash, Version};
+    use loam_wire::{Decoded, Frame, decode};
+    use std::net::TcpListener;
+
+    /// Pages of each frame that has come; of a getpage, as a negative number.
+    fn frames(lender: &mut TcpStream, bytes: &mut Vec<u8>) -> Vec<i64> {
+        let mut piece = [0; 1 << 16];
+        while let Ok(n @ 1..) = lender.read(&mut piece) {
+            bytes.extend_from_slice(&piece[..n]);
+        }
+        let (mut found, mut start) = (Vec::new(), 0);
+        while let Ok(Decoded::Whole { frame, consumed }) = decode(&bytes[start..]) {
+            start += consumed;
+            match frame {
+                Frame::GetPage { pages, .. } => found.push(-(pages.len() as i64)),
+                Frame::PutPage { pages, .. } => found.push(pages.len() as i64),
+                _ => panic!("neither was sent"),
+            }
+        }
+        bytes.drain(..start);
+        found
+    }
+
+    #[test]
+    fn puts_go_one_by_one_up_to_a_bound_and_gets_overtake_them() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        stream.set_nonblocking(true).unwrap();
+        let (mut lender, _) = listener.accept().unwrap();
+        lender.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+        let mut bytes = Vec::new();
+        let mut conn = Conn::new(stream, 0);
+        let pool = Pool::new(1).unwrap();
+        for index in 0..400 {
+            conn.put(PageMeta::new(index, Version(1), ContentHash(7)), BufferIndex(0));
+        }
+        conn.flush(&pool).unwrap();
+        assert_eq!(frames(&mut lender, &mut bytes), [PUT_PAGES as i64], "one a call");
+        conn.get(PageRef::new(1000, Version(1)));
+        conn.flush(&pool).unwrap();
+        assert_eq!(frames(&mut lender, &mut bytes), [-1, PUT_PAGES as i64], "a thread waits for the get");
+        while conn.can_send() {
+            conn.flush(&pool).unwrap();
+        }
+        let sent: i64 = frames(&mut lender, &mut bytes).iter().sum::<i64>() + 2 * PUT_PAGES as i64;
+        assert_eq!(sent, PUTS_UNDER_WAY_MAX as i64);
+        conn.get(PageRef::new(1001, Version(1)));
+        assert!(conn.can_send());
+        conn.flush(&pool).unwrap();
+        assert_eq!(frames(&mut lender, &mut bytes), [-1], "puts that wait hold no get up");
+        conn.put_answered(PUT_PAGES);
+        assert!(conn.can_send());
+        conn.flush(&pool).unwrap();
+        assert_eq!(frames(&mut lender, &mut bytes), [PUT_PAGES as i64]);
+        assert!(!conn.can_send() && !conn.wants_write);
     }
 }

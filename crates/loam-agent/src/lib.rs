@@ -11,6 +11,7 @@ mod pool;
 pub mod probe;
 mod procfs;
 mod shared;
+pub mod slices;
 mod slots;
 pub mod summary;
 mod uffd;

@@ -126,7 +126,9 @@ pub(crate) struct SlotFile {
     backing: Backing,
     operations: Vec<Operation>,
     free: Vec<u32>,
-    waiting: VecDeque<u32>,
+    /// Operations that have not been handed to the kernel, in order: reads, and writes.
+    waiting_reads: VecDeque<u32>,
+    waiting_writes: VecDeque<u32>,
     results: Vec<(u32, i32)>,
     finished: Vec<(u64, Result<(), SlotsError>)>,
 }
@@ -148,7 +150,8 @@ impl SlotFile {
             backing,
             operations: Vec::new(),
             free: Vec::new(),
-            waiting: VecDeque::new(),
+            waiting_reads: VecDeque::new(),
+            waiting_writes: VecDeque::new(),
             results: Vec::new(),
             finished: Vec::new(),
         })
@@ -278,24 +281,42 @@ impl SlotFile {
         (operation.token, operation.verb, operation.first_slot) = (token, verb, first_slot);
         (operation.slots, operation.done_slots, operation.idle_attempts) = (slots, 0, 0);
         operation.live = true;
-        self.waiting.push_back(index);
+        self.waiting(verb).push_back(index);
         Ok(())
     }
 
-    /// Hands what is queued to the kernel, as far as it takes it; the rest follows as completions come.
+    fn waiting(&mut self, verb: Verb) -> &mut VecDeque<u32> {
+        match verb {
+            Verb::Read => &mut self.waiting_reads,
+            Verb::Write => &mut self.waiting_writes,
+        }
+    }
+
+    /// Hands what is queued to the kernel: all reads, which threads wait for, and `most_writes` writes (each costs some
+    /// microseconds), as far as it takes them; the rest follows with the next call.
     ///
     /// # Errors
     /// [`SlotsError::Engine`]: io_uring itself failed; the run cannot go on with this file.
-    pub(crate) fn submit(&mut self) -> Result<(), SlotsError> {
-        while self.engine.has_room()
-            && let Some(index) = self.waiting.pop_front()
-        {
+    pub(crate) fn submit(&mut self, most_writes: usize) -> Result<(), SlotsError> {
+        let mut writes_left = most_writes;
+        while self.engine.has_room() {
+            let read = self.waiting_reads.pop_front();
+            let next = read.or_else(|| {
+                writes_left = writes_left.checked_sub(1)?;
+                self.waiting_writes.pop_front()
+            });
+            let Some(index) = next else { break };
             let attempt = self.operations[index as usize].attempt(index);
             // SAFETY: the iovecs are the operation's own and are not touched before its result; the buffers stay by
             // the contract of `queue_read` and `queue_write`; `engine` is dropped before `operations`.
             unsafe { self.engine.push(attempt) };
         }
         self.engine.submit()
+    }
+
+    /// A call of [`submit`](Self::submit) would hand something to the kernel.
+    pub(crate) fn can_submit(&self) -> bool {
+        self.engine.has_room() && !(self.waiting_reads.is_empty() && self.waiting_writes.is_empty())
     }
 
     /// Calls `each` with the token of every operation that is complete; an error concerns that operation alone. Short
@@ -309,12 +330,15 @@ impl SlotFile {
     ) -> Result<usize, SlotsError> {
         let mut results = std::mem::take(&mut self.results);
         self.engine.drain(&mut results);
+        let mut cut_short = 0;
         for (index, result) in results.drain(..) {
             let operation = &mut self.operations[index as usize];
             assert!(operation.live, "a result for an operation that is over");
             let Some(outcome) = operation.judge(result) else {
                 // Its turn had come; it keeps it.
-                self.waiting.push_front(index);
+                let verb = operation.verb;
+                self.waiting(verb).push_front(index);
+                cut_short += 1;
                 continue;
             };
             operation.live = false;
@@ -327,7 +351,8 @@ impl SlotFile {
             self.finished.push((token, outcome));
         }
         self.results = results;
-        let submitted = self.submit();
+        // What was cut short goes on at once; other writes follow in their time.
+        let submitted = self.submit(cut_short);
         let count = self.finished.len();
         for (token, outcome) in self.finished.drain(..) {
             each(token, outcome);

@@ -23,6 +23,7 @@ pub(crate) fn lend(args: &LendArgs) -> Result<ExitCode, Failure> {
         // Several of them share this machine with the program that they serve.
         config.loops = Some(1);
     }
+    loam_agent::slices::ask_for_short_slices();
     loam_node::lend(&config, |lending| {
         for warning in &lending.warnings {
             eprintln!("loam: {warning}");

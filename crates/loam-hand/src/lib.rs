@@ -13,7 +13,7 @@
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 /// Changes with every change of the layout; the agent refuses a shim that was built with another.
-pub const LAYOUT_VERSION: u32 = 1;
+pub const LAYOUT_VERSION: u32 = 2;
 /// Bytes of a base page.
 pub const BASE_PAGE_BYTES: usize = 4096;
 /// Commands that may be posted and not yet taken back by the agent.
@@ -115,6 +115,9 @@ pub struct Control {
     pub layout_version: AtomicU32,
     /// See the crate's documentation.
     pub gate: Gate,
+    /// 1: the agent has found the gate taken when there was something to read. The hand gives it away between two moves, and waits a
+    /// moment before it takes it again; it waits for nothing, since the agent may have been held up.
+    pub agent_wants_gate: AtomicU32,
     /// Grows when the agent has read an event that changes mappings; written by the agent with the gate held.
     pub epoch: AtomicU32,
     /// Commands posted so far; command `n` is in `commands[n % RING_COMMANDS]`.

@@ -17,6 +17,8 @@ use crate::userfault::{self, Moved};
 const SPINS_BEFORE_YIELD: u32 = 200;
 /// Rounds with a yield each between looks at the clock.
 const YIELDS_PER_CLOCK: u32 = 16;
+/// Rounds that the hand leaves the gate to an agent that wants it: some ten microseconds. It may sleep, or have no core.
+const COURTESY_ROUNDS: u32 = 256;
 /// A wait for the agent this long: look whether it lives.
 const CHECK_AGENT_NS: u64 = 100_000_000;
 
@@ -95,6 +97,12 @@ fn take_chunk(
     let mut done = 0;
     let mut wait = Wait::new(hand);
     loop {
+        // A fault may be waiting for the agent to read it.
+        let mut courtesy = COURTESY_ROUNDS;
+        while courtesy > 0 && control.agent_wants_gate.load(Relaxed) != 0 {
+            courtesy -= 1;
+            spin_loop();
+        }
         while !control.gate.try_lock() {
             wait.pause();
         }
@@ -117,6 +125,7 @@ fn take_chunk(
             Step::Void => return Err(Void),
             // The agent needs the gate to read the event; then the epoch is another.
             Step::EventUnread => wait.pause(),
+            Step::GateWanted => {}
         }
     }
 }
@@ -124,6 +133,7 @@ fn take_chunk(
 enum Step {
     Finished,
     EventUnread,
+    GateWanted,
     Void,
 }
 
@@ -137,9 +147,14 @@ fn move_pages(
     done: &mut usize,
 ) -> Step {
     assert!(first + pages <= COMMAND_PAGES, "checked with the spans");
+    let before = *done;
     // After a refusal that may concern the whole span (it crosses the end of a mapping): one by one.
     let mut at_once = pages;
     while *done < pages {
+        // A page or more each time that the gate is held: the agent may have said it long ago.
+        if *done > before && hand.control.agent_wants_gate.load(Relaxed) != 0 {
+            return Step::GateWanted;
+        }
         let take = at_once.min(pages - *done);
         let source = address + *done * BASE_PAGE_BYTES;
         let destination = hand.start.window + (first + *done) * BASE_PAGE_BYTES;

@@ -66,6 +66,19 @@ fn single_pages_holes_and_spans_over_the_end_of_a_mapping() {
 }
 
 #[test]
+fn a_gate_that_was_asked_for_and_never_taken_holds_no_eviction_up() {
+    let mut mini = Mini::new(true);
+    let (victim, _) = mini.start_and_greet();
+    let area = mini.fill(&victim, 300);
+    // What is protected makes the hand go page by page, which it does in several turns with the gate now.
+    mini.ask(&victim, "protect 100 8", "protect");
+    mini.processes[0].control().agent_wants_gate.store(1, SeqCst);
+    let results = mini.evict(0, &[(area + 90 * PAGE, 60), (area, 80)]);
+    assert_eq!((count(&results, MOVED), count(&results, DENIED)), (132, 8));
+    assert_eq!(mini.ask(&victim, "check", "check"), -1);
+}
+
+#[test]
 fn a_command_of_an_old_epoch_is_void_and_a_cancelled_one_passed_over() {
     let mut mini = Mini::new(true);
     let (victim, _) = mini.start_and_greet();

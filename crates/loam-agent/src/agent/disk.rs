@@ -7,6 +7,9 @@ use loam_core::ids::Version;
 use loam_core::units::BASE_PAGE_BYTES;
 use loam_wire::page_hash;
 
+/// Writes that are handed to the kernel between two looks for faults: each takes it some microseconds.
+const PIECE_WRITES: usize = 16;
+
 /// One page of a disk operation.
 type Item = (CopyIndex, Version, BufferIndex);
 
@@ -107,7 +110,7 @@ impl Agent<'_> {
                 refused.extend(items.iter().map(|i| i.0));
             }
         }
-        if let Err(error) = disk.file.submit() {
+        if let Err(error) = disk.file.submit(PIECE_WRITES) {
             failure = Some(error.to_string());
         }
         if let Some(why) = failure {
@@ -117,6 +120,20 @@ impl Agent<'_> {
         for copy in refused {
             self.borrower.handle_written(now, copy, false);
         }
+    }
+
+    /// Hands a few more writes to the kernel. True: there may be more.
+    pub(super) fn submit_piece(&mut self) -> bool {
+        let Some(disk) = &mut self.disk else { return false };
+        if !disk.file.can_submit() {
+            return false;
+        }
+        if let Err(error) = disk.file.submit(PIECE_WRITES) {
+            let why = error.to_string();
+            self.end(why);
+            return false;
+        }
+        disk.file.can_submit()
     }
 
     /// Takes in what the disk has finished.

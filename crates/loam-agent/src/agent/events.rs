@@ -9,18 +9,36 @@ use std::sync::atomic::Ordering::SeqCst;
 
 /// Events of one read.
 const EVENTS: usize = 64;
+/// The hand gives the gate back within microseconds, unless it has no core.
+const GATE_MISSES_MAX: u32 = 64;
 
 impl Agent<'_> {
-    /// Reads what there is and deals with it.
-    pub(super) fn read_events(&mut self, key: SpaceKey) {
-        let Some(process) = self.processes.get_mut(&key) else { return };
+    /// There is something to read.
+    pub(super) fn take_events(&mut self, key: SpaceKey) {
+        if self.read_events(key) {
+            self.gate_misses = 0;
+            return;
+        }
+        // Epoll tells again; until then the hand is asked for the gate.
+        if let Some(hand) = self.processes.get(&key).and_then(|p| p.hand.as_ref()) {
+            hand.shared.control().agent_wants_gate.store(1, SeqCst);
+        }
+        self.gate_misses += 1;
+        if self.gate_misses.is_multiple_of(GATE_MISSES_MAX) {
+            rustix::thread::sched_yield(); // the hand may want this very core
+        }
+    }
+
+    /// Reads what there is, if anything, and deals with it. False: the hand has the gate.
+    pub(super) fn read_events(&mut self, key: SpaceKey) -> bool {
+        let Some(process) = self.processes.get_mut(&key) else { return true };
         let mut raw: [RawMsg; EVENTS] = [[0; size_of::<RawMsg>()]; EVENTS];
         let mut fresh: Vec<Event> = Vec::new();
         // The gate: no page is taken while we read, and what was posted before an event that changes mappings is void
-        // (the crate `loam-hand` says why). If the hand has the gate we come back at once; epoll tells again.
+        // (the crate `loam-hand` says why).
         let control = process.hand.as_ref().map(|hand| hand.shared.control());
         if control.is_some_and(|c| !c.gate.try_lock()) {
-            return;
+            return false;
         }
         let result = process.uffd.read_events(&mut raw, &mut fresh);
         let window = process.window;
@@ -33,14 +51,16 @@ impl Agent<'_> {
             if fresh.iter().any(changes) {
                 control.epoch.fetch_add(1, SeqCst);
             }
+            control.agent_wants_gate.store(0, SeqCst);
             control.gate.unlock();
         }
         if let Err(error) = result {
             self.end(format!("{error}"));
-            return;
+            return true;
         }
         process.events.extend(fresh);
         self.deal_with_events(key);
+        true
     }
 
     /// Deals with read events, as far as the hand lets us: changes of mappings in their order, then faults.
@@ -114,7 +134,7 @@ impl Agent<'_> {
         for batch in dropped {
             self.cancel_batch(batch);
         }
-        self.take_finished(key);
+        self.take_finished(key, usize::MAX);
         self.drain();
         // The last one may have been finished since it was looked at: then it was taken in just now, and rings no more.
         at_rest || self.processes.get(&key).and_then(|p| p.hand.as_ref()).is_none_or(|hand| !hand.evicts())

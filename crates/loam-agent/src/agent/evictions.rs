@@ -11,6 +11,8 @@ use std::sync::atomic::Ordering::Relaxed;
 /// `MADV_POPULATE_WRITE`: as a write would, it makes a page the process's own, and changes nothing in it. It
 /// reports where a write is not allowed, so a mapping whose protection has just changed costs no SIGSEGV.
 const MADV_POPULATE_WRITE: u32 = 23;
+/// Pages of a finished batch that are taken in between two looks for faults: some ten microseconds.
+const PIECE_PAGES: usize = 32;
 
 impl Agent<'_> {
     /// Has a batch taken away.
@@ -37,52 +39,63 @@ impl Agent<'_> {
         }
     }
 
-    /// A batch that no hand will take: every page stays.
+    /// A batch that no hand will take, or go on with: every page that is left stays.
     pub(super) fn cancel_batch(&mut self, batch: BatchId) {
         let count = self.borrower.batch_pages(batch).1.len();
-        for index in 0..count {
+        for index in self.borrower.batch_reported(batch)..count {
             self.borrower.handle_fate(batch, index, PageFate::Cancelled);
         }
         let now = self.now();
         self.borrower.handle_batch_done(now, batch);
     }
 
-    /// Takes in what hands have finished.
-    pub(super) fn take_finished_evictions(&mut self) {
+    /// Takes in a piece of what hands have finished. True: there may be more.
+    pub(super) fn take_finished_piece(&mut self) -> bool {
         let keys: Vec<SpaceKey> =
             self.processes.iter().filter(|(_, p)| p.hand.is_some()).map(|(&k, _)| k).collect();
+        let mut left = PIECE_PAGES;
         for key in keys {
-            self.take_finished(key);
+            left = self.take_finished(key, left);
             // They wait for nothing but the hand.
             if self.processes.get(&key).is_some_and(|p| !p.events.is_empty()) {
                 self.deal_with_events(key);
             }
+            if left == 0 {
+                return true;
+            }
         }
+        false
     }
 
-    /// Takes in what one hand has finished. True: there was something.
-    pub(super) fn take_finished(&mut self, key: SpaceKey) -> bool {
-        let mut any = false;
-        while let Some((slot, batch)) =
-            self.processes.get_mut(&key).and_then(|p| p.hand.as_mut()).and_then(super::process::Hand::done)
+    /// Takes in what one hand has finished, `most` pages of it at most. Answers how many more it might have been.
+    pub(super) fn take_finished(&mut self, key: SpaceKey, most: usize) -> usize {
+        let mut left = most;
+        while left > 0
+            && let Some((slot, batch)) = self
+                .processes
+                .get_mut(&key)
+                .and_then(|p| p.hand.as_mut())
+                .and_then(super::process::Hand::done)
         {
-            any = true;
-            self.take_batch(key, slot, batch);
+            left = self.take_batch(key, slot, batch, left);
         }
         if let Some(hand) = self.processes.get_mut(&key).and_then(|p| p.hand.as_mut()) {
             hand.pump();
         }
-        if any {
+        if left < most {
             self.drain();
         }
-        any
+        left
     }
 
-    fn take_batch(&mut self, key: SpaceKey, slot: usize, batch: BatchId) {
+    /// Goes on with a finished batch, `most` pages at most; answers how many more it might have been.
+    fn take_batch(&mut self, key: SpaceKey, slot: usize, batch: BatchId, most: usize) -> usize {
         let count = self.borrower.batch_pages(batch).1.len();
+        let first = self.borrower.batch_reported(batch);
+        let end = count.min(first.saturating_add(most));
         let hand = self.processes[&key].hand.as_ref().expect("the caller has it");
         let mut broken = false;
-        for index in 0..count {
+        for index in first..end {
             let fate = match hand.command(slot).results[index].load(Relaxed) {
                 result::MOVED => {
                     // Judged in our copy: the program could write to the shared one.
@@ -102,16 +115,19 @@ impl Agent<'_> {
             };
             self.borrower.handle_fate(batch, index, fate);
         }
-        let now = self.now();
-        self.borrower.handle_batch_done(now, batch);
         let process = self.processes.get_mut(&key).expect("the caller has it");
-        process.hand.as_mut().expect("the caller has it").free(slot);
         let pid = process.pid.map_or(0, |p| p.as_raw_nonzero().get());
+        if end == count {
+            process.hand.as_mut().expect("the caller has it").free(slot);
+            let now = self.now();
+            self.borrower.handle_batch_done(now, batch);
+        }
         if broken {
             self.end(format!(
                 "the hand of process {pid} did not say what became of a page: the program is ended, as its memory could be wrong"
             ));
         }
+        most - (end - first)
     }
 
     /// The hand has rung, or its process has ended.

@@ -410,7 +410,7 @@ impl Agent<'_> {
     }
 
     fn is_hand_idle(&mut self, key: SpaceKey) -> bool {
-        self.take_finished(key);
+        self.take_finished(key, usize::MAX);
         self.processes.get(&key).and_then(|p| p.hand.as_ref()).is_none_or(super::process::Hand::is_idle)
     }
 

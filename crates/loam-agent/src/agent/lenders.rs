@@ -199,7 +199,9 @@ impl Agent<'_> {
                 Ok(())
             }
             Frame::Ack { pages, free_bytes, .. } => {
-                self.answered(lender, pages.len());
+                if let Some(conn) = self.conn(lender) {
+                    conn.put_answered(pages.len());
+                }
                 let mut refused = false;
                 for page in pages {
                     let answer = if page.status() == PutStatus::Stored {
@@ -244,7 +246,12 @@ impl Agent<'_> {
         }
     }
 
-    /// Sends what was collected for lenders and disk.
+    /// A call of [`Self::flush`] would send something.
+    pub(super) fn can_send(&self) -> bool {
+        self.lenders.iter().flat_map(|lender| &lender.conn).any(Conn::can_send)
+    }
+
+    /// Sends what was collected for lenders, of putpages one each at most.
     pub(super) fn flush(&mut self) {
         let mut broken = Vec::new();
         for n in 0..self.lenders.len() {

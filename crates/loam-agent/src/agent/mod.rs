@@ -5,6 +5,7 @@
 //! section 3 (a reader that waits for the hand, which waits for the reader) cannot spring.
 
 mod alarm;
+mod background;
 mod changes;
 mod copied;
 mod disk;
@@ -22,6 +23,7 @@ use crate::config::{Durability, RunConfig};
 use crate::conn::Conn;
 use crate::launch;
 use crate::pool::Pool;
+use crate::slices;
 use crate::slots::SlotFile;
 use crate::uffd::{self, Uffd};
 use crate::{AgentError, RunOutcome};
@@ -154,6 +156,10 @@ struct Agent<'a> {
     turned_at: Instant,
     spin_misses: u32,
     spin_rest: u32,
+    /// The process whose thread has faulted last.
+    faulted: Option<SpaceKey>,
+    /// Times in a row that the gate was taken when we came to read events.
+    gate_misses: u32,
     latency_guard: Option<OwnedFd>,
 }
 
@@ -243,6 +249,8 @@ pub(crate) fn run(config: &RunConfig) -> Result<RunOutcome, AgentError> {
         turned_at: Instant(0),
         spin_misses: 0,
         spin_rest: 0,
+        faulted: None,
+        gate_misses: 0,
         latency_guard: None,
     };
     agent.poll_on(agent.alarm.fd(), Token::Alarm, false).map_err(setup("epoll"))?;
@@ -259,6 +267,8 @@ pub(crate) fn run(config: &RunConfig) -> Result<RunOutcome, AgentError> {
             agent.poll_on(conn.stream.as_fd(), Token::Lender(n as u8), false).map_err(setup("epoll"))?;
         }
     }
+    // Not before the program has been started: it keeps the slices that it would have.
+    slices::ask_for_short_slices();
     agent.serve();
     agent.finish()
 }
@@ -281,8 +291,9 @@ impl Agent<'_> {
     /// The loop, until the program and every process that needs us has ended.
     fn serve(&mut self) {
         let mut events: Vec<epoll::Event> = Vec::with_capacity(64);
+        let mut works = false;
         while !self.is_over() {
-            let timeout = self.prepare_to_wait();
+            let timeout = if works { Some(AT_ONCE) } else { self.prepare_to_wait() };
             events.clear();
             match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), timeout.as_ref()) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
@@ -297,7 +308,7 @@ impl Agent<'_> {
             for event in &events {
                 self.dispatch(Token::from_data(event.data.u64()), event.flags);
             }
-            self.take_finished_evictions();
+            works = self.work();
             if std::mem::take(&mut self.retry) {
                 let now = self.now();
                 self.borrower.handle_retry(now);
@@ -323,7 +334,8 @@ impl Agent<'_> {
             Token::Disk => self.take_disk(),
             Token::Lender(n) => self.take_lender(LenderIndex(n), flags.contains(epoll::EventFlags::OUT)),
             Token::Faults(key) => {
-                self.read_events(key);
+                self.faulted = Some(key);
+                self.take_events(key);
                 self.poll_for_answers(key);
             }
             Token::Hand(key) => self.take_hand(key),
@@ -346,6 +358,9 @@ impl Agent<'_> {
                 if self.lenders[n].conn.as_ref().is_some_and(Conn::owes) {
                     self.take_lender_once(LenderIndex(n as u8));
                 }
+            }
+            if self.borrower.fetches_in_flight() > 0 {
+                self.work_piece();
             }
             if self.borrower.fetches_in_flight() == 0 {
                 break; // the disk or the hand: they ring

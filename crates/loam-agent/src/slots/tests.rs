@@ -37,8 +37,8 @@ fn each_way(test: impl Fn(SlotFile, &Path)) {
 /// Waits until everything is complete; the outcomes by token.
 fn finish(file: &mut SlotFile) -> HashMap<u64, Result<(), SlotsError>> {
     let mut outcomes = HashMap::new();
-    file.submit().unwrap();
     while file.in_flight() > 0 {
+        file.submit(usize::MAX).unwrap();
         file.wait();
         file.completions(|token, outcome| assert!(outcomes.insert(token, outcome).is_none(), "token twice"))
             .unwrap();
@@ -106,7 +106,7 @@ fn the_event_descriptor_tells_of_completions() {
         assert!(!readable(&file, 0));
         // SAFETY: `pool` outlives the completion and is not written.
         unsafe { file.queue_write(5, 63, &[pool.pointer(0)]) }.unwrap();
-        file.submit().unwrap();
+        file.submit(usize::MAX).unwrap();
         assert!(readable(&file, 900));
         let mut tokens = Vec::new();
         while file.completions(|token, outcome| tokens.push((token, outcome.is_ok()))).unwrap() == 0 {
@@ -186,7 +186,7 @@ fn dropping_waits_for_the_kernel() {
             // SAFETY: `source` outlives the file.
             unsafe { file.queue_write(run, run * RUN_SLOTS_MAX as u64, &buffers) }.unwrap();
         }
-        file.submit().unwrap();
+        file.submit(usize::MAX).unwrap();
         drop(file);
         let mut last = Pool::new(1).unwrap();
         let slot = 64 * RUN_SLOTS_MAX as u64 - 1;

@@ -66,6 +66,14 @@ impl Borrower {
         (b.space, &b.pages)
     }
 
+    /// How many of the batch's pages have had their fate.
+    ///
+    /// # Panics
+    /// If the batch is done.
+    pub fn batch_reported(&self, batch: BatchId) -> usize {
+        self.batches[&batch].reported
+    }
+
     /// The buffer that [`Self::handle_fate`] would give to the batch's next page: the driver may copy contents there first
     /// and judge them in the copy.
     ///

@@ -360,6 +360,19 @@ impl Borrower {
         }
     }
 
+    /// Drops what was answered in time from the front of the hedges, so that nobody is woken for it 200 ms later.
+    fn forget_hedges(&mut self) {
+        while let Some(&(_, i, version)) = self.hedges.front() {
+            let open = |f: &Fetch| {
+                f.version == version && f.at_lender && f.at_disk.is_none() && !f.targets.is_empty()
+            };
+            if self.fetches.get(&i).is_some_and(open) {
+                break;
+            }
+            self.hedges.pop_front();
+        }
+    }
+
     /// Takes what an answer was for; `None` if nothing waits for it from that source.
     pub(super) fn take_answer(&mut self, i: CopyIndex, version: Version, source: Source) -> Option<Answer> {
         let fetch = self.fetches.get_mut(&i)?;
@@ -381,6 +394,7 @@ impl Borrower {
             self.fetches.remove(&i);
             self.copies.get_mut(i).fetching = false;
         }
+        self.forget_hedges();
         Some(answer)
     }
 

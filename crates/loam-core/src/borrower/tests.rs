@@ -46,6 +46,8 @@ struct World {
     lenders: Vec<Option<BTreeMap<(CopyIndex, Version), u64>>>,
     disk: BTreeMap<CopyIndex, u64>,
     pending: Vec<Pending>,
+    /// Of pages that the hand has taken and the borrower has not been told of.
+    fates: BTreeMap<(SpaceKey, u64), PageFate>,
     spaces: Vec<SpaceKey>,
     next_space: u32,
     forked: BTreeSet<SpaceKey>,
@@ -81,6 +83,7 @@ impl World {
             lenders: (0..lenders).map(|_| Some(BTreeMap::new())).collect(),
             disk: BTreeMap::new(),
             pending: Vec::new(),
+            fates: BTreeMap::new(),
             spaces: Vec::new(),
             next_space: 1,
             forked: BTreeSet::new(),
@@ -170,29 +173,37 @@ impl World {
             Pending::Evict(batch) => {
                 let (key, pages) = self.b.batch_pages(batch);
                 let pages = pages.to_vec();
-                for (i, base) in pages.into_iter().enumerate() {
-                    let shared = self.forked.contains(&key) && (base + pick as u64).is_multiple_of(3);
-                    let busy = shared || self.pinned == Some(key);
-                    let fate = if busy {
-                        PageFate::Busy
-                    } else {
-                        match self.present.remove(&(key, base)) {
-                            None => PageFate::Hole,
-                            Some(0) => PageFate::Moved(None),
-                            Some(v) => {
-                                let fate = PageFate::Moved(Some(ContentHash(u128::from(v))));
-                                if let Some(buffer) = self.b.handle_fate(batch, i, fate) {
-                                    self.buffers[buffer.0 as usize] = v;
-                                }
-                                self.drain();
-                                continue;
+                // The hand takes the whole batch at once; the driver takes it in piece by piece, with everything else in between.
+                let first = self.b.batch_reported(batch);
+                if first == 0 {
+                    for &base in &pages {
+                        let shared = self.forked.contains(&key) && (base + pick as u64).is_multiple_of(3);
+                        let fate = if shared || self.pinned == Some(key) {
+                            PageFate::Busy
+                        } else {
+                            match self.present.remove(&(key, base)) {
+                                None => PageFate::Hole,
+                                Some(0) => PageFate::Moved(None),
+                                Some(v) => PageFate::Moved(Some(ContentHash(u128::from(v)))),
                             }
-                        }
-                    };
-                    assert_eq!(self.b.handle_fate(batch, i, fate), None);
+                        };
+                        self.fates.insert((key, base), fate);
+                    }
+                }
+                let end = pages.len().min(first + 1 + pick % 40);
+                for (i, base) in pages.iter().enumerate().take(end).skip(first) {
+                    let fate = self.fates.remove(&(key, *base)).expect("the hand has had it");
+                    if let Some(buffer) = self.b.handle_fate(batch, i, fate) {
+                        let PageFate::Moved(Some(hash)) = fate else { panic!("contents of {fate:?}") };
+                        self.buffers[buffer.0 as usize] = hash.0 as u64;
+                    }
                     self.drain();
                 }
-                self.b.handle_batch_done(now, batch);
+                if end == pages.len() {
+                    self.b.handle_batch_done(now, batch);
+                } else {
+                    self.pending.push(op);
+                }
             }
             Pending::Get { lender, copy, version } => {
                 let source = Source::Lender(lender);
@@ -556,4 +567,21 @@ fn the_only_lender_lost_is_told() {
     while w.complete(0) {}
     let lost = w.b.handle_lender_lost(Instant(u64::MAX), LenderIndex(0));
     assert!(lost.0 > 0);
+}
+
+#[test]
+fn what_was_answered_in_time_wakes_nobody_later() {
+    let mut w = World::new(1, true, 600, 1);
+    // A working set that is too large: pages go out and come back.
+    for base in 0..PAGES {
+        w.step(&Op::Write { space: 0, base, value: base + 1 });
+    }
+    w.read_all();
+    while w.complete(0) {}
+    assert!(
+        w.b.stats().answered[FaultKind::Remote as usize] > 0 && w.b.fetches_in_flight() == 0,
+        "pages came back from the lender"
+    );
+    // Only a fetch that is still open may set the clock.
+    assert_eq!(w.b.poll_timeout(), None);
 }

@@ -10,8 +10,13 @@ use crate::ids::{ContentHash, Version};
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
-/// Warm slots that are kept for the next puts while anything is stored (4 MiB; few in tests, to get past them).
-const WARM_PAGES_MAX: u64 = if cfg!(test) { 4 } else { 1024 };
+/// Warm slots that are kept for the next puts while anything is stored: this many (4 MiB; few in tests, to get past them), …
+const WARM_PAGES_MIN: u64 = if cfg!(test) { 4 } else { 1024 };
+/// … or this part of what is stored. A borrower whose pages change drops as many as it puts: memory that went back to the system in
+/// between would have to be had anew, which costs several times what storing a page does.
+const WARM_SHARE: u64 = 8;
+/// Releasing begins at so many times what is kept, and goes on down to it.
+const WARM_SLACK: u64 = 2;
 /// Slots released in one step (4 MiB), so that the driver's system call stays short.
 const RELEASE_PAGES_MAX: u32 = if cfg!(test) { 3 } else { 1024 };
 
@@ -52,6 +57,8 @@ pub(super) struct SlotTable {
     stored_pages: u64,
     limbo_pages: u64,
     releasing_pages: u64,
+    /// Warm slots are being released until they are as few as are kept.
+    shrinks: bool,
     capacity_pages: u64,
 }
 
@@ -71,6 +78,7 @@ impl SlotTable {
             stored_pages: 0,
             limbo_pages: 0,
             releasing_pages: 0,
+            shrinks: false,
             capacity_pages: u64::from(capacity_pages),
         }
     }
@@ -160,13 +168,17 @@ impl SlotTable {
     }
 
     pub(super) fn release_wanted(&self) -> bool {
-        let keep = if self.stored_pages == 0 { 0 } else { WARM_PAGES_MAX };
-        self.warm.pages() > keep
+        let keep = match self.stored_pages {
+            0 => 0,
+            stored => WARM_PAGES_MIN.max(stored / WARM_SHARE),
+        };
+        self.warm.pages() > if self.shrinks { keep } else { keep * WARM_SLACK }
     }
 
     /// The next run whose memory the driver shall give back; nobody uses it until `released`.
     pub(super) fn release(&mut self) -> Option<SlotRun> {
-        if !self.release_wanted() {
+        self.shrinks = self.release_wanted();
+        if !self.shrinks {
             return None;
         }
         let run = self.warm.take_last(RELEASE_PAGES_MAX)?;
@@ -198,5 +210,47 @@ impl SlotTable {
             + self.limbo_pages
             + self.releasing_pages;
         assert_eq!(counted, self.capacity_pages, "a slot is lost or counted twice");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn store(table: &mut SlotTable) -> Slot {
+        let slot = table.reserve(1).expect("there is room").first;
+        table.store(slot, Version(1), ContentHash(1));
+        slot
+    }
+
+    #[test]
+    fn a_borrower_that_drops_as_many_as_it_puts_has_no_memory_given_back() {
+        let mut table = SlotTable::new(1000);
+        let mut stored: VecDeque<Slot> = (0..800).map(|_| store(&mut table)).collect();
+        for _ in 0..50 {
+            // An eighth and more at a time, before the puts that take their place.
+            for slot in stored.drain(..150) {
+                table.free(slot);
+            }
+            assert_eq!(table.release(), None);
+            stored.extend((0..150).map(|_| store(&mut table)));
+            assert_eq!(table.release(), None);
+        }
+        assert_eq!(table.cold.pages(), 200, "the memory of before was used again");
+        // One that shrinks gives back down to what is kept, and not a page at a time.
+        for slot in stored.drain(..600) {
+            table.free(slot);
+        }
+        while let Some(run) = table.release() {
+            table.released(run);
+        }
+        assert_eq!(table.warm.pages(), 200 / WARM_SHARE);
+        for slot in stored.drain(..) {
+            table.free(slot);
+        }
+        while let Some(run) = table.release() {
+            table.released(run);
+        }
+        assert_eq!((table.warm.pages(), table.cold.pages()), (0, 1000), "nothing is kept for nobody");
     }
 }

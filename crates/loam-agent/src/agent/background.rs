@@ -1,0 +1,40 @@
+//! Work that no thread of the program waits for: taking in what hands have finished, writing and sending it.
+//!
+//! It is done in pieces of some ten microseconds, and between two of them the loop looks for faults. As one piece, 256 pages on
+//! their way out would hold up every fault for a millisecond.
+
+use super::Agent;
+
+/// Pieces between two turns of the loop, at most: other processes, lenders and the disk are waiting too.
+const PIECES_MAX: u32 = 8;
+
+impl Agent<'_> {
+    /// Does what waits, looking for faults in between. True: there is more.
+    pub(super) fn work(&mut self) -> bool {
+        for _ in 0..PIECES_MAX {
+            if !self.work_piece() {
+                return false;
+            }
+            // Whoever faulted last is the likeliest to fault again; the others wait for the turn's end.
+            if let Some(key) = self.faulted {
+                let before = self.borrower.waiting();
+                self.read_events(key);
+                if self.borrower.waiting() > before {
+                    break;
+                }
+            }
+        }
+        true
+    }
+
+    /// Does a piece of each kind of work that waits. True: there is more.
+    pub(super) fn work_piece(&mut self) -> bool {
+        // What goes out gives buffers back, which what comes in needs.
+        let writes = self.submit_piece();
+        if self.can_send() {
+            self.flush();
+        }
+        let pages = self.take_finished_piece();
+        writes || pages || self.can_send()
+    }
+}
