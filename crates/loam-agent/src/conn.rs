@@ -191,7 +191,8 @@ impl Conn {
             let mut slices = [IoSlice::new(&[]); IOVECS_MAX];
             let mut used = 0;
             'fill: for frame in &self.out {
-                if !frame.pages.is_empty() {
+                // One that has begun is finished: what waits behind it needs that.
+                if !frame.pages.is_empty() && frame.sent_bytes == 0 {
                     if puts_left == 0 || !self.may_send(frame) {
                         break;
                     }

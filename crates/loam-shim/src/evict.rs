@@ -113,11 +113,12 @@ fn take_chunk(
         };
         // Results are written by now: the agent may look at them as soon as it has the gate.
         if matches!(step, Step::Void) {
-            while done < pages && has_arrived(hand, address + done * BASE_PAGE_BYTES, first + done) {
-                set(command, first + done, 1, result::MOVED);
-                done += 1;
+            // What the kernel has moved without saying so (see `has_arrived`) is in the window, whatever is mapped at its place by now:
+            // the agent hears of it before it deals with the change.
+            for page in first + done..first + pages {
+                let is_here = map::is_present(hand.start.window + page * BASE_PAGE_BYTES);
+                set(command, page, 1, if is_here { result::MOVED } else { result::CANCELLED });
             }
-            set(command, first + done, pages - done, result::CANCELLED);
         }
         control.gate.unlock();
         match step {

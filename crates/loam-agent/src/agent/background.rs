@@ -30,11 +30,17 @@ impl Agent<'_> {
     /// Does a piece of each kind of work that waits. True: there is more.
     pub(super) fn work_piece(&mut self) -> bool {
         // What goes out gives buffers back, which what comes in needs.
-        let writes = self.submit_piece();
+        self.submit_piece();
         if self.can_send() {
             self.flush();
         }
         let pages = self.take_finished_piece();
-        writes || pages || self.can_send()
+        pages || self.has_more_to_store()
+    }
+
+    /// There is something to write or to send that can be begun now. (What hands have finished is looked for by
+    /// `prepare_to_wait`.)
+    pub(super) fn has_more_to_store(&self) -> bool {
+        self.can_send() || self.disk.as_ref().is_some_and(|disk| disk.file.can_submit())
     }
 }

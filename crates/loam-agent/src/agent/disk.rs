@@ -122,18 +122,13 @@ impl Agent<'_> {
         }
     }
 
-    /// Hands a few more writes to the kernel. True: there may be more.
-    pub(super) fn submit_piece(&mut self) -> bool {
-        let Some(disk) = &mut self.disk else { return false };
-        if !disk.file.can_submit() {
-            return false;
-        }
+    /// Hands a few more writes to the kernel.
+    pub(super) fn submit_piece(&mut self) {
+        let Some(disk) = self.disk.as_mut().filter(|disk| disk.file.can_submit()) else { return };
         if let Err(error) = disk.file.submit(PIECE_WRITES) {
             let why = error.to_string();
             self.end(why);
-            return false;
         }
-        disk.file.can_submit()
     }
 
     /// Takes in what the disk has finished.

@@ -51,16 +51,22 @@ impl Agent<'_> {
 
     /// Takes in a piece of what hands have finished. True: there may be more.
     pub(super) fn take_finished_piece(&mut self) -> bool {
-        let keys: Vec<SpaceKey> =
+        // Changes of mappings wait for nothing but the hand, and faults of their process wait for them.
+        let changing = |p: &super::Process| !p.events.is_empty();
+        let waiting: Vec<SpaceKey> =
+            self.processes.iter().filter(|(_, p)| changing(p)).map(|(&k, _)| k).collect();
+        for key in waiting {
+            self.deal_with_events(key);
+        }
+        // In turn, so that one whose hand is busy does not hold the others up.
+        let hands: Vec<SpaceKey> =
             self.processes.iter().filter(|(_, p)| p.hand.is_some()).map(|(&k, _)| k).collect();
+        let after = hands.partition_point(|&key| key <= self.pieces_turn);
         let mut left = PIECE_PAGES;
-        for key in keys {
+        for &key in hands[after..].iter().chain(&hands[..after]) {
             left = self.take_finished(key, left);
-            // They wait for nothing but the hand.
-            if self.processes.get(&key).is_some_and(|p| !p.events.is_empty()) {
-                self.deal_with_events(key);
-            }
             if left == 0 {
+                self.pieces_turn = key;
                 return true;
             }
         }

@@ -65,6 +65,8 @@ pub(super) struct Watch {
     /// Since when the budget has not been held.
     over_since: Option<Instant>,
     told_over: bool,
+    /// The most that the tree had while it was not held, and why; not told yet.
+    burst: Option<(u64, String)>,
     pub resident_pages: u64,
     pub peak_pages: u64,
     pub adopted_peak: BasePages,
@@ -90,6 +92,7 @@ impl Watch {
             crowded: false,
             over_since: None,
             told_over: false,
+            burst: None,
             resident_pages: 0,
             peak_pages: 0,
             adopted_peak: BasePages(0),
@@ -224,10 +227,9 @@ impl Agent<'_> {
             return;
         }
         let since = *watch.over_since.get_or_insert(now);
-        if watch.told_over || now - since < OVER_LASTS {
+        if watch.told_over {
             return;
         }
-        watch.told_over = true;
         let why = if others + watch.buffers + ADOPTED_PAGES_MIN > watch.local_pages {
             format!(
                 "{} MiB of the program is memory that cannot be lent (files, libraries, stacks, shared memory)",
@@ -239,8 +241,22 @@ impl Agent<'_> {
             "pages are locked, pinned, write-protected or shared with a forked child, and cannot leave"
                 .to_owned()
         };
+        watch.burst = Some((resident, why)).max(watch.burst.take());
+        if now - since >= OVER_LASTS {
+            self.tell_burst("has");
+        }
+    }
+
+    /// At the end: tells of a burst that was too short to be told of at once.
+    pub(super) fn tell_if_was_over(&mut self) {
+        self.tell_burst("had, for a moment,");
+    }
+
+    fn tell_burst(&mut self, had: &str) {
+        let Some((resident, why)) = self.watch.burst.take() else { return };
+        self.watch.told_over = true;
         self.report.warn(&format!(
-            "--local {} cannot be held, the program has {} MiB here: {why}; give --local more",
+            "--local {} cannot be held, the program {had} {} MiB here: {why}; give --local more",
             self.config.local,
             resident >> 8
         ));

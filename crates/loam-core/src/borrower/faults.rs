@@ -71,6 +71,8 @@ const ZERO_AHEAD: u64 = 32;
 const AHEAD_SHARE: u64 = 32;
 /// A surprising fault more often than this is not a race any more: the page is really gone.
 const SURPRISES_MAX: u32 = 4096;
+/// Counted for so long: a page that is gone comes 4,096 times well within it, one that two threads race for does not.
+const SURPRISES_LAST: Duration = Duration::from_millis(1000);
 
 impl Borrower {
     /// A thread waits at `base`. A fault in memory that was not known to be adopted adopts its base page: a
@@ -401,6 +403,10 @@ impl Borrower {
     /// been answered, and waking is all it needs; if it comes again and again the page is really missing.
     fn surprise(&mut self, key: SpaceKey, base: u64, entry: Entry) {
         let discarded = self.is_discarded(key, base);
+        if self.waits_changed_at - self.surprises_since > SURPRISES_LAST {
+            self.surprises.clear();
+            self.surprises_since = self.waits_changed_at;
+        }
         let count = self.surprises.entry((key, base)).or_insert(0);
         *count += 1;
         if (entry.shared || discarded) && *count > 1 {

@@ -286,6 +286,8 @@ pub struct Borrower {
     waits_changed_at: Instant,
     /// Faults on pages that should be there, to notice one that is not.
     surprises: BTreeMap<(SpaceKey, u64), u32>,
+    /// Since when they are counted.
+    surprises_since: Instant,
     /// Ranges that were discarded lately.
     discards: VecDeque<(Instant, SpaceKey, BaseRange)>,
     latencies: VecDeque<(FaultKind, Duration)>,
@@ -341,6 +343,7 @@ impl Borrower {
             joined: 0,
             waits_changed_at: Instant(0),
             surprises: BTreeMap::new(),
+            surprises_since: Instant(0),
             discards: VecDeque::new(),
             latencies: VecDeque::new(),
             stats: Stats::default(),
@@ -376,7 +379,6 @@ impl Borrower {
                 self.unpark(key);
             }
         }
-        self.surprises.clear();
         self.advance(now);
     }
 

@@ -585,3 +585,29 @@ fn what_was_answered_in_time_wakes_nobody_later() {
     // Only a fetch that is still open may set the clock.
     assert_eq!(w.b.poll_timeout(), None);
 }
+
+#[test]
+fn two_threads_that_race_for_a_page_through_a_long_run_lose_nothing() {
+    let mut w = World::new(1, true, 600, 1);
+    w.step(&Op::Write { space: 0, base: 7, value: 1 });
+    // Both faults were read, and the first was answered: a page that is there, again and again over hours.
+    for _ in 0..10_000 {
+        w.now += 2_000_000_000;
+        let now = w.time();
+        w.b.handle_fault(now, SpaceKey(0), 7);
+        w.drain();
+    }
+    w.read_all();
+}
+
+#[test]
+#[should_panic(expected = "lost")]
+fn a_page_that_is_really_gone_is_told_of() {
+    let mut w = World::new(1, true, 600, 1);
+    w.step(&Op::Write { space: 0, base: 7, value: 1 });
+    for _ in 0..10_000 {
+        let now = w.time();
+        w.b.handle_fault(now, SpaceKey(0), 7);
+        w.drain();
+    }
+}

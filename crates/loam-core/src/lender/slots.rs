@@ -167,12 +167,17 @@ impl SlotTable {
         }
     }
 
-    pub(super) fn release_wanted(&self) -> bool {
-        let keep = match self.stored_pages {
+    /// Warm slots that stay warm.
+    fn keep(&self) -> u64 {
+        match self.stored_pages {
             0 => 0,
             stored => WARM_PAGES_MIN.max(stored / WARM_SHARE),
-        };
-        self.warm.pages() > if self.shrinks { keep } else { keep * WARM_SLACK }
+        }
+    }
+
+    pub(super) fn release_wanted(&self) -> bool {
+        let slack = if self.shrinks { 1 } else { WARM_SLACK };
+        self.warm.pages() > self.keep() * slack
     }
 
     /// The next run whose memory the driver shall give back; nobody uses it until `released`.
@@ -181,7 +186,10 @@ impl SlotTable {
         if !self.shrinks {
             return None;
         }
-        let run = self.warm.take_last(RELEASE_PAGES_MAX)?;
+        let over = self.warm.pages() - self.keep();
+        let run = self
+            .warm
+            .take_last(u32::try_from(over).map_or(RELEASE_PAGES_MAX, |n| n.min(RELEASE_PAGES_MAX)))?;
         self.change(run, State::Free, State::Releasing);
         self.releasing_pages += u64::from(run.pages);
         Some(run)
@@ -238,13 +246,13 @@ mod tests {
         }
         assert_eq!(table.cold.pages(), 200, "the memory of before was used again");
         // One that shrinks gives back down to what is kept, and not a page at a time.
-        for slot in stored.drain(..600) {
+        for slot in stored.drain(..601) {
             table.free(slot);
         }
         while let Some(run) = table.release() {
             table.released(run);
         }
-        assert_eq!(table.warm.pages(), 200 / WARM_SHARE);
+        assert_eq!(table.warm.pages(), 199 / WARM_SHARE, "down to what is kept, and no further");
         for slot in stored.drain(..) {
             table.free(slot);
         }
