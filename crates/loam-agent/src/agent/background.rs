@@ -4,12 +4,13 @@
 //! their way out would hold up every fault for a millisecond.
 
 use super::Agent;
+use loam_core::units::BasePages;
 
 /// Pieces between two turns of the loop, at most: other processes, lenders and the disk are waiting too.
 const PIECES_MAX: u32 = 8;
 
 impl Agent<'_> {
-    /// Does what waits, looking for faults in between. True: there is more.
+    /// Does what waits, looking for faults and their answers in between. True: there is more.
     pub(super) fn work(&mut self) -> bool {
         for _ in 0..PIECES_MAX {
             if !self.work_piece() {
@@ -17,11 +18,10 @@ impl Agent<'_> {
             }
             // Whoever faulted last is the likeliest to fault again; the others wait for the turn's end.
             if let Some(key) = self.faulted {
-                let before = self.borrower.waiting();
                 self.read_events(key);
-                if self.borrower.waiting() > before {
-                    break;
-                }
+            }
+            if self.borrower.waiting() > BasePages(0) {
+                self.look_for_answers();
             }
         }
         true

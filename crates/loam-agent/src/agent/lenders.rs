@@ -96,8 +96,17 @@ impl Agent<'_> {
         self.flush();
     }
 
+    /// One read from each lender that owes an answer.
+    pub(super) fn look_for_answers(&mut self) {
+        for n in 0..self.lenders.len() {
+            if self.lenders[n].conn.as_ref().is_some_and(Conn::owes) {
+                self.take_lender_once(LenderIndex(n as u8));
+            }
+        }
+    }
+
     /// One read from a lender, if it has anything.
-    pub(super) fn take_lender_once(&mut self, lender: LenderIndex) {
+    fn take_lender_once(&mut self, lender: LenderIndex) {
         let Some(conn) = self.conn(lender) else { return };
         match conn.receive() {
             Ok(Came::Nothing) => return,

@@ -358,11 +358,7 @@ impl Agent<'_> {
         let mut began = self.now();
         let received = self.report.bytes.received;
         while self.borrower.waiting() > BasePages(0) {
-            for n in 0..self.lenders.len() {
-                if self.lenders[n].conn.as_ref().is_some_and(Conn::owes) {
-                    self.take_lender_once(LenderIndex(n as u8));
-                }
-            }
+            self.look_for_answers();
             if self.borrower.fetches_in_flight() == 0 {
                 break; // the disk or the hand: they ring
             }
