@@ -22,8 +22,6 @@ use std::time::{Duration, Instant};
 const BELL: u64 = 0;
 /// Looks at the hot socket between two looks at all of them.
 const HOT_LOOKS: u32 = 8;
-/// After an answer: who waits for it may wait for this very core.
-const YIELD_NEXT: u32 = HOT_LOOKS - 1;
 /// A yield to nobody, with what else is done since the last look, takes no longer than this.
 const YIELD_ALONE: Duration = Duration::from_nanos(1_500);
 
@@ -112,7 +110,6 @@ impl EventLoop {
                     served = Instant::now();
                     now = served;
                     shares_core = false;
-                    looks = YIELD_NEXT;
                     continue;
                 }
             } else {
@@ -130,7 +127,6 @@ impl EventLoop {
                     }
                 }
                 if any {
-                    looks = YIELD_NEXT;
                     shares_core = false;
                     self.latency.active();
                     served = Instant::now();
