@@ -179,7 +179,7 @@ impl Conn {
         frame
     }
 
-    /// Sends what was collected, as far as the socket takes it, but one putpage at most.
+    /// Sends what was collected, as far as the socket takes it; of putpages the one that has begun, and one more.
     pub(crate) fn flush(&mut self, pool: &Pool) -> io::Result<()> {
         if self.unanswered == 0 {
             self.quiet_since = Instant::now();

@@ -115,8 +115,8 @@ pub struct Control {
     pub layout_version: AtomicU32,
     /// See the crate's documentation.
     pub gate: Gate,
-    /// 1: the agent has found the gate taken when there was something to read. The hand gives it away between two moves, and waits a
-    /// moment before it takes it again; it waits for nothing, since the agent may have been held up.
+    /// 1: the agent has found the gate taken when there was something to read. The hand gives it away between two moves, and leaves it
+    /// for some ten microseconds before it takes it again, but no longer: the agent may have been held up.
     pub agent_wants_gate: AtomicU32,
     /// Grows when the agent has read an event that changes mappings; written by the agent with the gate held.
     pub epoch: AtomicU32,

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::SeqCst;
 
 /// Events of one read.
 const EVENTS: usize = 64;
-/// The hand gives the gate back within microseconds, unless it has no core.
+/// The hand gives the gate back within microseconds, unless it has no core: after so many misses in a row it gets ours.
 const GATE_MISSES_MAX: u32 = 64;
 
 impl Agent<'_> {
@@ -25,7 +25,7 @@ impl Agent<'_> {
         }
         self.gate_misses += 1;
         if self.gate_misses.is_multiple_of(GATE_MISSES_MAX) {
-            rustix::thread::sched_yield(); // the hand may want this very core
+            rustix::thread::sched_yield();
         }
     }
 

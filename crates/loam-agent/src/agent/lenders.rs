@@ -260,7 +260,7 @@ impl Agent<'_> {
         self.lenders.iter().flat_map(|lender| &lender.conn).any(Conn::can_send)
     }
 
-    /// Sends what was collected for lenders, of putpages one each at most.
+    /// Sends what was collected for lenders, of putpages a piece (see [`Conn::flush`]).
     pub(super) fn flush(&mut self) {
         let mut broken = Vec::new();
         for n in 0..self.lenders.len() {

@@ -156,7 +156,7 @@ struct Agent<'a> {
     turned_at: Instant,
     spin_misses: u32,
     spin_rest: u32,
-    /// The process whose finished evictions were taken in last.
+    /// The process whose finished evictions were looked at last.
     pieces_turn: SpaceKey,
     /// The process whose thread has faulted last.
     faulted: Option<SpaceKey>,

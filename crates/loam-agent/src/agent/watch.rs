@@ -230,6 +230,10 @@ impl Agent<'_> {
         if watch.told_over {
             return;
         }
+        let lasts = now - since >= OVER_LASTS;
+        if !lasts && watch.burst.as_ref().is_some_and(|burst| burst.0 >= resident) {
+            return; // it was worse before
+        }
         let why = if others + watch.buffers + ADOPTED_PAGES_MIN > watch.local_pages {
             format!(
                 "{} MiB of the program is memory that cannot be lent (files, libraries, stacks, shared memory)",
@@ -241,8 +245,8 @@ impl Agent<'_> {
             "pages are locked, pinned, write-protected or shared with a forked child, and cannot leave"
                 .to_owned()
         };
-        watch.burst = Some((resident, why)).max(watch.burst.take());
-        if now - since >= OVER_LASTS {
+        watch.burst = Some((resident, why));
+        if lasts {
             self.tell_burst("has");
         }
     }

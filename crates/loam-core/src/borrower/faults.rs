@@ -32,6 +32,13 @@ pub(super) struct Fetch {
     pub marker: bool,
 }
 
+impl Fetch {
+    /// The getpage for this version is unanswered and wanted, and the disk has not been asked.
+    pub(super) fn waits_for_lender_alone(&self, version: Version) -> bool {
+        self.version == version && self.at_lender && self.at_disk.is_none() && !self.targets.is_empty()
+    }
+}
+
 /// What an answered [`Fetch`] was for.
 #[derive(Debug)]
 pub(super) struct Answer {

@@ -347,10 +347,8 @@ impl Borrower {
             if due > now {
                 break;
             }
-            let overdue = |f: &Fetch| {
-                f.version == version && f.at_lender && f.at_disk.is_none() && !f.targets.is_empty()
-            };
-            let wanted = self.fetches.get(&i).is_some_and(overdue) && self.copies.get(i).disk == Stored::Yes;
+            let overdue = self.fetches.get(&i).is_some_and(|f| f.waits_for_lender_alone(version));
+            let wanted = overdue && self.copies.get(i).disk == Stored::Yes;
             if wanted {
                 let Some(buffer) = self.take_buffer() else { break };
                 self.fetches.get_mut(&i).expect("looked at above").at_disk = Some(buffer);
@@ -362,11 +360,8 @@ impl Borrower {
 
     /// Drops what was answered in time from the front of the hedges, so that nobody is woken for it 200 ms later.
     fn forget_hedges(&mut self) {
-        while let Some(&(_, i, version)) = self.hedges.front() {
-            let open = |f: &Fetch| {
-                f.version == version && f.at_lender && f.at_disk.is_none() && !f.targets.is_empty()
-            };
-            if self.fetches.get(&i).is_some_and(open) {
+        while let Some((_, i, version)) = self.hedges.front() {
+            if self.fetches.get(i).is_some_and(|f| f.waits_for_lender_alone(*version)) {
                 break;
             }
             self.hedges.pop_front();
