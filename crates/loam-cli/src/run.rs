@@ -22,7 +22,7 @@ const SHIM: &str = "libloam_shim.so";
 
 /// Pages that a small `--local` should still hold: with fewer, a program's scattered working set does not fit however small it is.
 const FRAMES_LEAST: u64 = 8192;
-/// Two base pages cost hardly more than one to fetch, and halve the faults of most programs.
+/// Two base pages cost hardly more than one to fetch. (sqlite at half its memory: 2.7 s instead of 3.4 to 4.8.)
 const PAGE_DEFAULT_MIN: u64 = 8 << 10;
 /// From here on larger pages gain little on a network of 10 Gb/s, and cost a program that jumps about.
 const PAGE_DEFAULT_MAX: u64 = 32 << 10;

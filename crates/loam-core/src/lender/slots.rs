@@ -187,9 +187,7 @@ impl SlotTable {
             return None;
         }
         let over = self.warm.pages() - self.keep();
-        let run = self
-            .warm
-            .take_last(u32::try_from(over).map_or(RELEASE_PAGES_MAX, |n| n.min(RELEASE_PAGES_MAX)))?;
+        let run = self.warm.take_last(over.min(RELEASE_PAGES_MAX.into()) as u32)?;
         self.change(run, State::Free, State::Releasing);
         self.releasing_pages += u64::from(run.pages);
         Some(run)
