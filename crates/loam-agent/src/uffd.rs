@@ -202,11 +202,21 @@ impl Uffd {
     /// The program behind it has ended or has left its memory: nobody will fault here any more. `probe` is the address
     /// of a registered base page.
     pub(crate) fn is_dead(&self, probe: u64) -> bool {
+        self.copy_of_nothing(probe) == Some(Errno::SRCH)
+    }
+
+    /// An event that changes mappings, or copies them for a child, is unread, or its thread has not heard yet that it was read. While this says
+    /// no, there was none since the last that was read.
+    pub(crate) fn is_changing(&self, probe: u64) -> bool {
+        self.copy_of_nothing(probe) == Some(Errno::AGAIN)
+    }
+
+    /// How the kernel refuses to copy from nowhere: it looks for changes first, then for the program's memory, then at the source.
+    fn copy_of_nothing(&self, probe: u64) -> Option<Errno> {
         /// Below every program, and above what the kernel refuses at once: a copy from here reads nothing and so installs nothing.
         const NOWHERE: u64 = 0x1_0000;
-        // The kernel looks for the program's memory before it reads the source.
         let mut arg = uffdio_copy { dst: probe, src: NOWHERE, len: BASE_PAGE_BYTES as u64, mode: 0, copy: 0 };
-        matches!(self.ioctl(UFFDIO_COPY, &mut arg), Err(Errno::SRCH))
+        self.ioctl(UFFDIO_COPY, &mut arg).err()
     }
 
     /// Takes a descriptor that a program sent, if it is a userfaultfd: what is read from one is believed, down to

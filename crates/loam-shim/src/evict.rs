@@ -1,9 +1,12 @@
 //! Taking pages away: `UFFDIO_MOVE` into the staging window, from there a copy to the transfer area.
 //!
-//! Page `i` of a command goes to page `i` of the window, so runs of moved pages are copied in one piece.
+//! Page `i` of a command goes to page `i` of the window, so runs of moved pages are copied in one piece. The gate is given back when
+//! they have been copied, not before: once the agent has read the event of a fork, the process may end at any moment, its window with it,
+//! and the child still needs what was there.
 
 use core::arch::asm;
 use core::hint::spin_loop;
+use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
 
 use loam_hand::{BASE_PAGE_BYTES, COMMAND_PAGES, CONTROL_BYTES, Command, GATE_PAGES, TRANSFER_BYTES, result};
@@ -68,31 +71,38 @@ pub(crate) fn take_pages(hand: &Hand, slot: usize, command: &Command) -> usize {
         let mut done = 0;
         while done < pages {
             let take = GATE_PAGES.min(pages - done);
-            let first = page + done;
-            if !is_void
-                && take_chunk(hand, command, epoch, address + done * BASE_PAGE_BYTES, first, take).is_err()
-            {
+            let chunk = Chunk {
+                slot,
+                epoch,
+                address: address + done * BASE_PAGE_BYTES,
+                first: page + done,
+                pages: take,
+            };
+            if !is_void && take_chunk(hand, command, &chunk).is_err() {
                 is_void = true;
             } else if is_void {
-                set(command, first, take, result::CANCELLED);
+                set(command, chunk.first, take, result::CANCELLED);
             }
             done += take;
         }
         page += pages;
     }
-    copy_out(hand, slot, command, page);
     page
 }
 
-/// At most [`GATE_PAGES`] pages, with the gate held once, or as often as the kernel refuses because an event is unread.
-fn take_chunk(
-    hand: &Hand,
-    command: &Command,
+/// A part of a command.
+struct Chunk {
+    slot: usize,
     epoch: u32,
+    /// Of the program.
     address: usize,
+    /// Page of the command, and so of the window and the transfer area.
     first: usize,
     pages: usize,
-) -> core::result::Result<(), Void> {
+}
+
+/// At most [`GATE_PAGES`] pages, with the gate held once, or as often as the kernel refuses because an event is unread.
+fn take_chunk(hand: &Hand, command: &Command, chunk: &Chunk) -> core::result::Result<(), Void> {
     let control = hand.control;
     let mut done = 0;
     let mut wait = Wait::new(hand);
@@ -106,20 +116,34 @@ fn take_chunk(
         while !control.gate.try_lock() {
             wait.pause();
         }
-        let step = if control.epoch.load(Relaxed) == epoch {
-            move_pages(hand, command, address, first, pages, &mut done)
+        let before = done;
+        let step = if control.epoch.load(Relaxed) == chunk.epoch {
+            move_pages(hand, command, chunk, &mut done)
         } else {
             Step::Void
         };
-        // Results are written by now: the agent may look at them as soon as it has the gate.
-        if matches!(step, Step::Void) {
+        // Results and contents are written by now: the agent may look at them as soon as it has the gate.
+        let mut known = done;
+        match step {
             // What the kernel has moved without saying so (see `has_arrived`) is in the window, whatever is mapped at its place by now:
             // the agent hears of it before it deals with the change.
-            for page in first + done..first + pages {
-                let is_here = map::is_present(hand.start.window + page * BASE_PAGE_BYTES);
-                set(command, page, 1, if is_here { result::MOVED } else { result::CANCELLED });
+            Step::Void => {
+                for page in chunk.first + done..chunk.first + chunk.pages {
+                    let is_here = is_in_window(hand, page);
+                    set(command, page, 1, if is_here { result::MOVED } else { result::CANCELLED });
+                }
+                known = chunk.pages;
             }
+            Step::EventUnread => {
+                while done < chunk.pages && is_in_window(hand, chunk.first + done) {
+                    set(command, chunk.first + done, 1, result::MOVED);
+                    done += 1;
+                }
+                known = done;
+            }
+            Step::Finished | Step::GateWanted => {}
         }
+        copy_out(hand, chunk.slot, command, chunk.first + before..chunk.first + known);
         control.gate.unlock();
         match step {
             Step::Finished => return Ok(()),
@@ -139,14 +163,8 @@ enum Step {
 }
 
 /// Moves what can be moved, from page `done` of the chunk on. The gate is held.
-fn move_pages(
-    hand: &Hand,
-    command: &Command,
-    address: usize,
-    first: usize,
-    pages: usize,
-    done: &mut usize,
-) -> Step {
+fn move_pages(hand: &Hand, command: &Command, chunk: &Chunk, done: &mut usize) -> Step {
+    let &Chunk { address, first, pages, .. } = chunk;
     assert!(first + pages <= COMMAND_PAGES, "checked with the spans");
     let before = *done;
     // After a refusal that may concern the whole span (it crosses the end of a mapping): one by one.
@@ -196,7 +214,11 @@ fn move_pages(
 /// there on, counts none of it, and then stumbles over the first of them (EEXIST, or a part of what was asked for). Page `i` of the
 /// window is empty before a command and can be filled from page `i` of the command only, so what is there says it.
 fn has_arrived(hand: &Hand, source: usize, page: usize) -> bool {
-    map::is_present(hand.start.window + page * BASE_PAGE_BYTES) && !map::is_present(source)
+    is_in_window(hand, page) && !map::is_present(source)
+}
+
+fn is_in_window(hand: &Hand, page: usize) -> bool {
+    map::is_present(hand.start.window + page * BASE_PAGE_BYTES)
 }
 
 fn set(command: &Command, first: usize, pages: usize, outcome: u8) {
@@ -205,18 +227,18 @@ fn set(command: &Command, first: usize, pages: usize, outcome: u8) {
     }
 }
 
-/// Copies every moved page to its place in the transfer area of `slot`.
-fn copy_out(hand: &Hand, slot: usize, command: &Command, pages: usize) {
+/// Copies those of `pages` that were moved to their places in the transfer area of `slot`.
+fn copy_out(hand: &Hand, slot: usize, command: &Command, pages: Range<usize>) {
     let transfer = hand.start.control as usize + CONTROL_BYTES + slot * TRANSFER_BYTES;
     let is_moved = |page: usize| command.results[page].load(Relaxed) == result::MOVED;
-    let mut page = 0;
-    while page < pages {
+    let mut page = pages.start;
+    while page < pages.end {
         if !is_moved(page) {
             page += 1;
             continue;
         }
         let first = page;
-        while page < pages && is_moved(page) {
+        while page < pages.end && is_moved(page) {
             page += 1;
         }
         let at = first * BASE_PAGE_BYTES;

@@ -79,6 +79,40 @@ fn a_gate_that_was_asked_for_and_never_taken_holds_no_eviction_up() {
 }
 
 #[test]
+fn whoever_has_the_gate_has_what_was_moved_so_far() {
+    let mut mini = Mini::new(true);
+    let (victim, _) = mini.start_and_greet();
+    let area = mini.fill(&victim, 256);
+    // In the middle of a command: how far it is then is chance.
+    for attempt in 0.. {
+        assert!(attempt < 200, "the hand is never met at work");
+        let control = mini.processes[0].control();
+        let slot = control.posted.load(SeqCst) as usize % loam_hand::RING_COMMANDS;
+        let command = &control.commands[slot];
+        command.results.iter().for_each(|r| r.store(loam_hand::result::NONE, SeqCst));
+        let number = mini.post(0, &[(area, 256)]);
+        let results = || command.results.iter().map(|r| r.load(SeqCst)).collect::<Vec<_>>();
+        while results()[0] != MOVED {}
+        while !control.gate.try_lock() {}
+        let so_far = results();
+        let pages: Vec<_> = (0..256)
+            .filter(|&page| so_far[page] == MOVED)
+            .map(|page| (page, mini::kernel::transfer_page(control, slot, page)))
+            .collect();
+        control.gate.unlock();
+        mini.wait_done(0, number);
+        assert_eq!(mini.collect(0, number), [MOVED; 256]);
+        for (page, contents) in &pages {
+            assert!(mini.processes[0].pages[&(area + *page as u64 * PAGE)] == *contents, "page {page}");
+        }
+        assert_eq!(mini.ask(&victim, "check", "check"), -1);
+        if (1..256).contains(&pages.len()) {
+            return;
+        }
+    }
+}
+
+#[test]
 fn a_command_of_an_old_epoch_is_void_and_a_cancelled_one_passed_over() {
     let mut mini = Mini::new(true);
     let (victim, _) = mini.start_and_greet();

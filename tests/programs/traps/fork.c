@@ -127,6 +127,36 @@ static void orphan(void) {
     await(to_parent[0]);
 }
 
+/* A parent that ends as soon as it has forked, while its pages are being taken: what a daemon does when it starts. Each of a line does so. */
+static void daemon_body(unsigned generation) {
+    size_t half = options.data_bytes / 2, quarter = half / 2;
+    for (; generation < 16; generation++) {
+        check("what is left to the next", area, quarter, 60 + generation);
+        fill(area, quarter, 61 + generation);
+        fill(area + quarter, quarter, 80 + generation); /* so that pages leave, right now */
+        pid_t pid = fork();
+        EXPECT(pid >= 0);
+        if (pid != 0) _exit(0);
+        alarm(options.limit_s);
+        check("what was leaving at the fork", area + quarter, quarter, 80 + generation);
+    }
+    check("of the last", area, quarter, 60 + generation);
+    tell(to_parent[1]);
+}
+static void daemons_child(void *unused) {
+    (void)unused;
+    daemon_body(0);
+}
+static void daemons(void) {
+    area = area_new(options.data_bytes);
+    fill(area, options.data_bytes / 4, 60);
+    EXPECT(pipe(to_parent) == 0);
+    child_join(child_start(daemons_child, NULL));
+    EXPECT(close(to_parent[1]) == 0);
+    await(to_parent[0]); /* or end of file, when one of them has died */
+    check("the first one's", area, options.data_bytes / 4, 60);
+}
+
 static volatile bool stop;
 static void *writer(void *argument) {
     size_t half = options.data_bytes / 2;
@@ -279,6 +309,7 @@ const struct trap traps_fork[] = {
     {"fork_snapshot", snapshot, "a child that lives long without exec keeps the memory of the fork", 0},
     {"fork_tree", tree, "children, grandchildren, great-grandchildren, each with its own version", 0},
     {"fork_orphan", orphan, "the parent ends first", 0},
+    {"fork_daemon", daemons, "each of a line forks and ends at once", 0},
     {"fork_storm", storm, "many short children while a thread writes", 0},
     {"fork_raw", raw, "a child made by the system call itself", 0},
     {"fork_child_killed", child_killed, "children killed in the middle of writing", 0},

@@ -1,6 +1,6 @@
 //! Processes that come and go.
 
-use super::process::Process;
+use super::process::{Hand, Process};
 use super::{Agent, Token};
 use crate::uffd::Uffd;
 use loam_core::borrower::{BaseRange, SpaceKey};
@@ -33,6 +33,10 @@ impl Agent<'_> {
         let child = self.new_key();
         self.borrower.handle_forked(now, parent, child);
         let from = &self.processes[&parent];
+        for range in &from.taken_back {
+            // Fails where it never was, or is no more.
+            let _ = uffd.unregister(range.start << 12..range.end << 12);
+        }
         let process = Process {
             key: child,
             uffd,
@@ -42,6 +46,7 @@ impl Agent<'_> {
             probe: from.probe,
             window: BaseRange::new(0, 0),
             released: from.released.clone(),
+            taken_back: from.taken_back.clone(), // it may have forked by now
             statm: None,
             pagemap: None,
             looked_at_pages: 0,
@@ -51,8 +56,9 @@ impl Agent<'_> {
 
     /// A process has ended or has left its memory by exec.
     pub(super) fn process_gone(&mut self, key: SpaceKey) {
-        let Some(process) = self.processes.remove(&key) else { return };
-        let batches = process.hand.as_ref().map_or_else(Vec::new, |hand| hand.batches());
+        self.deal_with_last_changes(key);
+        let Some(mut process) = self.processes.remove(&key) else { return };
+        let batches = process.hand.as_mut().map_or_else(Vec::new, Hand::take_batches);
         let now = self.now();
         self.borrower.handle_space_gone(now, key);
         for (_, batch) in batches {

@@ -92,6 +92,24 @@ impl Agent<'_> {
         self.flush();
     }
 
+    /// Of a process that has ended: its changes waited for its hand, which comes to rest no other way now. One that forked and ended at
+    /// once (a daemon starting) has left a child in there.
+    pub(super) fn deal_with_last_changes(&mut self, key: SpaceKey) {
+        if !self.processes.get(&key).is_some_and(Process::has_unread_changes) {
+            return;
+        }
+        let now = self.now();
+        self.borrower.handle_rest(now, key, true);
+        self.drain();
+        self.take_last(key);
+        while let Some(event) = self.processes.get_mut(&key).and_then(|p| p.events.pop_front()) {
+            if !matches!(event, Event::Fault { .. }) {
+                self.change(key, event);
+                self.drain();
+            }
+        }
+    }
+
     fn fault(&mut self, key: SpaceKey, base: u64, tid: u32) {
         let process = self.processes.get_mut(&key).expect("the caller has it");
         if base == process.probe {

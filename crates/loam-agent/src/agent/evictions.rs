@@ -1,7 +1,7 @@
 //! Between the policy's batches and the hands.
 
 use super::Agent;
-use super::process::Order;
+use super::process::{Hand, Order};
 use loam_core::borrower::{BatchId, PageFate, SpaceKey};
 use loam_hand::{kind, result};
 use loam_wire::page_hash;
@@ -75,11 +75,8 @@ impl Agent<'_> {
     pub(super) fn take_finished(&mut self, key: SpaceKey, most: usize) -> usize {
         let mut left = most;
         while left > 0
-            && let Some((slot, batch)) = self
-                .processes
-                .get_mut(&key)
-                .and_then(|p| p.hand.as_mut())
-                .and_then(super::process::Hand::done)
+            && let Some((slot, batch)) =
+                self.processes.get_mut(&key).and_then(|p| p.hand.as_mut()).and_then(Hand::done)
         {
             left = self.take_batch(key, slot, batch, left);
         }
@@ -92,14 +89,47 @@ impl Agent<'_> {
         left
     }
 
+    /// Takes in what the hand of a process that has ended had done, however far it was: what was taken away before a fork is
+    /// the child's, too.
+    pub(super) fn take_last(&mut self, key: SpaceKey) {
+        let hand = self.processes.get_mut(&key).and_then(|p| p.hand.as_mut());
+        for (slot, batch) in hand.map_or_else(Vec::new, Hand::take_batches) {
+            if let Some(slot) = slot {
+                let count = self.borrower.batch_pages(batch).1.len();
+                self.take_fates(key, slot, batch, count);
+            }
+            self.cancel_batch(batch); // what waited, and has no slot
+        }
+        self.drain();
+    }
+
     /// Goes on with a finished batch, `most` pages at most; answers how many more it might have been.
     fn take_batch(&mut self, key: SpaceKey, slot: usize, batch: BatchId, most: usize) -> usize {
         let count = self.borrower.batch_pages(batch).1.len();
         let first = self.borrower.batch_reported(batch);
         let end = count.min(first.saturating_add(most));
+        let is_whole = self.take_fates(key, slot, batch, end);
+        let process = self.processes.get_mut(&key).expect("the caller has it");
+        let pid = process.pid.map_or(0, |p| p.as_raw_nonzero().get());
+        if end == count {
+            process.hand.as_mut().expect("the caller has it").free(slot);
+            let now = self.now();
+            self.borrower.handle_batch_done(now, batch);
+        }
+        if !is_whole {
+            self.end(format!(
+                "the hand of process {pid} did not say what became of a page: the program is ended, as its memory could be wrong"
+            ));
+        }
+        most - (end - first)
+    }
+
+    /// Tells the policy what became of a batch's pages, as far as `end`. False: the hand has not said it of each; of the others it counts
+    /// as not taken.
+    fn take_fates(&mut self, key: SpaceKey, slot: usize, batch: BatchId, end: usize) -> bool {
         let hand = self.processes[&key].hand.as_ref().expect("the caller has it");
-        let mut broken = false;
-        for index in first..end {
+        let mut is_whole = true;
+        for index in self.borrower.batch_reported(batch)..end {
             let fate = match hand.command(slot).results[index].load(Relaxed) {
                 result::MOVED => {
                     // Judged in our copy: the program could write to the shared one.
@@ -113,25 +143,13 @@ impl Agent<'_> {
                 result::DENIED => PageFate::Denied,
                 result::CANCELLED => PageFate::Cancelled,
                 _ => {
-                    broken = true;
+                    is_whole = false;
                     PageFate::Cancelled
                 }
             };
             self.borrower.handle_fate(batch, index, fate);
         }
-        let process = self.processes.get_mut(&key).expect("the caller has it");
-        let pid = process.pid.map_or(0, |p| p.as_raw_nonzero().get());
-        if end == count {
-            process.hand.as_mut().expect("the caller has it").free(slot);
-            let now = self.now();
-            self.borrower.handle_batch_done(now, batch);
-        }
-        if broken {
-            self.end(format!(
-                "the hand of process {pid} did not say what became of a page: the program is ended, as its memory could be wrong"
-            ));
-        }
-        most - (end - first)
+        is_whole
     }
 
     /// The hand has rung, or its process has ended.

@@ -45,6 +45,8 @@ pub(super) struct Process {
     pub window: BaseRange,
     /// Ranges that the program keeps for itself.
     pub released: Vec<BaseRange>,
+    /// Ranges whose adoption was taken back, because nobody can say whether a child of which we have not heard inherited it.
+    pub taken_back: Vec<BaseRange>,
     pub statm: Option<Statm>,
     pub pagemap: Option<Pagemap>,
     /// Unadopted resident pages when its mappings were looked at last.
@@ -192,11 +194,13 @@ impl Hand {
             || self.waiting.iter().any(|o| o.batch.is_some())
     }
 
-    /// Everything that is posted or queued as an eviction: for a process that is gone.
-    pub(super) fn batches(&self) -> Vec<(Option<usize>, BatchId)> {
-        let posted =
-            self.ring.iter().enumerate().filter_map(|(slot, p)| Some((Some(slot), p.as_ref()?.batch?)));
-        posted.chain(self.waiting.iter().filter_map(|o| Some((None, o.batch?)))).collect()
+    /// Takes every eviction that is posted or queued out of the books, with its slot if it has one: for a process that is gone.
+    pub(super) fn take_batches(&mut self) -> Vec<(Option<usize>, BatchId)> {
+        let posted = self.ring.iter_mut().enumerate();
+        let posted = posted.filter_map(|(slot, p)| Some((Some(slot), p.as_mut()?.batch.take()?)));
+        let mut batches: Vec<_> = posted.collect();
+        batches.extend(self.waiting.drain(..).filter_map(|order| Some((None, order.batch?))));
+        batches
     }
 
     /// Asks for advice on ranges, in as many commands as it takes.
