@@ -1,0 +1,1 @@
+//! The event engine: time, order, and resources with queues.

@@ -1,0 +1,1 @@
+//! Miss-ratio curves: exact for LRU (Mattson), sampled (SHARDS).

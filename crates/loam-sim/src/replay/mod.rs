@@ -1,0 +1,1 @@
+//! Replacement policies alone, at full speed: misses of a reference stream.
