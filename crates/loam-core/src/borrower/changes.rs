@@ -272,6 +272,11 @@ impl Borrower {
         if let Some(space) = self.spaces.get_mut(&key) {
             space.table.tidy(range);
         }
+        let pages = (key, self.page_start(range.start))..(key, range.end);
+        let incomplete: Vec<(SpaceKey, u64)> = self.incomplete.range(pages).map(|(&at, _)| at).collect();
+        for at in incomplete {
+            self.incomplete.remove(&at);
+        }
         let waiting: Vec<u64> =
             self.waits.range((key, range.start)..(key, range.end)).map(|(&(_, base), _)| base).collect();
         for &base in &waiting {

@@ -166,6 +166,7 @@ impl Borrower {
                 self.replacement.put_back(victim);
                 break;
             }
+            self.incomplete.remove(&(key, first));
             from = Some(key);
         }
         let Some(key) = from else {

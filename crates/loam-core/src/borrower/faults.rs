@@ -1,8 +1,9 @@
 //! Faults: from the event to the installed page.
 
 use super::copies::{BufferIndex, CopyIndex};
+use super::fetch_plan::{PageFault, Step};
 use super::store::Source;
-use super::table::{BaseState, Entry, SpaceKey};
+use super::table::{BaseRange, BaseState, Entry, SpaceKey};
 use super::{Borrower, Effect, FaultKind, InstallSource, Touch};
 use crate::ids::{ContentHash, Version};
 use crate::units::{BasePages, Duration, EXTENT_BASE_PAGES, Instant};
@@ -95,6 +96,7 @@ impl Borrower {
         let entry = self.entry(key, base);
         let state = entry.state;
         let touch = self.touch(entry);
+        self.note_next(key, base);
         self.waits_clock(now);
         if state != BaseState::Local {
             if self.waits.contains_key(&(key, base)) {
@@ -272,23 +274,59 @@ impl Borrower {
             BaseState::Lost => self.effects.push_back(Effect::Lost { space: key, base }),
             // The batch's end, or the arrival, answers it.
             BaseState::Leaving | BaseState::Fetching => {}
-            BaseState::Empty | BaseState::Away => {
-                let range = self.page_range(key, base);
-                let missing =
-                    |s: &Self, b: u64| matches!(s.entry(key, b).state, BaseState::Empty | BaseState::Away);
-                let wanted = (range.start..range.end).filter(|&b| missing(self, b)).count() as u64;
-                if self.frames + wanted <= self.limit {
-                    for b in range.start..range.end {
-                        if missing(self, b) {
-                            self.bring(key, b, false);
-                        }
+            BaseState::Empty | BaseState::Away => self.serve_missing(key, base),
+        }
+    }
+
+    /// Brings the page around `base` as the fetch plan says, if there are frames for it.
+    fn serve_missing(&mut self, key: SpaceKey, base: u64) {
+        let range = self.page_range(key, base);
+        let start = self.page_start(base);
+        let mut steps = core::mem::take(&mut self.steps);
+        steps.clear();
+        let fault = PageFault {
+            subpages: (self.config.page.0 / self.subpage) as u32,
+            subpage: ((base - start) / self.subpage) as u32,
+            second_half: (base - start) % self.subpage * 2 >= self.subpage,
+        };
+        self.fetch_planner.plan(fault, &mut steps);
+        let subpage = self.subpage;
+        let bases = |step: &Step| {
+            let first = start + u64::from(step.subpage) * subpage;
+            let part = BaseRange::new(first, first + subpage).intersect(range);
+            part.start..part.end
+        };
+        let missing = |s: &Self, b: u64| matches!(s.entry(key, b).state, BaseState::Empty | BaseState::Away);
+        let wanted = steps.iter().flat_map(bases).filter(|&b| missing(self, b)).count() as u64;
+        if self.frames + wanted <= self.limit {
+            let many = steps.last().is_some_and(|step| step.message > 0);
+            for step in &steps {
+                self.message = step.message;
+                for b in bases(step) {
+                    if missing(self, b) {
+                        self.bring(key, b, false);
                     }
-                } else if self.frames < self.limit || !self.frames_will_come() {
-                    self.bring(key, base, false);
-                } else {
-                    self.enqueue_fault(key, base);
                 }
             }
+            self.message = 0;
+            if fault.subpages > 1 && (many || wanted < range.len()) {
+                self.incomplete.insert((key, start), fault.subpage);
+            }
+        } else if self.frames < self.limit || !self.frames_will_come() {
+            self.bring(key, base, false);
+        } else {
+            self.enqueue_fault(key, base);
+        }
+        self.steps = steps;
+    }
+
+    /// A fault in a page of which only a part is here: tells the planner how far from the last one it is.
+    fn note_next(&mut self, key: SpaceKey, base: u64) {
+        let start = self.page_start(base);
+        let subpage = ((base - start) / self.subpage) as u32;
+        if self.incomplete.get(&(key, start)).is_some_and(|&first| first != subpage) {
+            let first = self.incomplete.remove(&(key, start)).expect("looked at above");
+            self.fetch_planner.wanted_next(subpage as i32 - first as i32);
         }
     }
 

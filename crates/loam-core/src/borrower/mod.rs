@@ -23,8 +23,10 @@ mod changes;
 mod copies;
 mod evict;
 mod faults;
+mod fetch_plan;
 mod prefetch;
 mod replacement;
+mod seed;
 mod store;
 mod table;
 #[cfg(test)]
@@ -33,6 +35,9 @@ mod tests;
 pub use copies::{BufferIndex, CopyIndex, LenderIndex};
 pub use evict::PageFate;
 pub use faults::{Arrival, InstallOutcome};
+pub use fetch_plan::{
+    Eager, FETCH_PLANS, FetchPlanner, Full, Lazy, Learned, PageFault, Pipelined, Step, fetch_planner,
+};
 pub use prefetch::{Ahead, NoPrefetch, Prefetcher, StridePrefetcher, Touch};
 pub use replacement::{PageRef, Replacement, SecondChanceFifo};
 pub use store::{PutAnswer, Source};
@@ -46,6 +51,7 @@ use alloc::vec::Vec;
 use copies::Copies;
 use evict::Batch;
 use faults::{Fetch, Wait};
+
 use store::LenderState;
 use table::{Entry, Table};
 
@@ -60,6 +66,8 @@ pub struct BorrowerConfig {
     pub disk: bool,
     /// A getpage that is not answered by then is asked of the disk too, where the disk has it.
     pub hedge_after: Duration,
+    /// A page that has left stays in its buffer, once it is safe, until the buffer is wanted: a fault finds it there.
+    pub rescue: bool,
 }
 
 /// Buffers that evictions leave for reads from the disk and for the prefetcher's markers.
@@ -126,6 +134,8 @@ pub enum Effect {
         copy: CopyIndex,
         /// Which contents.
         version: Version,
+        /// In which message of the fetch plan it travels; see [`Step::message`].
+        message: u32,
     },
     /// Read a copy's slot into a buffer; answer with [`Borrower::handle_arrival`] or [`Borrower::handle_missed`].
     ReadDisk {
@@ -244,6 +254,14 @@ pub struct Borrower {
     copies: Copies,
     replacement: Box<dyn Replacement>,
     prefetcher: Box<dyn Prefetcher>,
+    fetch_planner: Box<dyn FetchPlanner>,
+    /// Base pages of a subpage.
+    subpage: u64,
+    /// The plan that is being carried out, and the message of it that getpages go into now.
+    steps: Vec<Step>,
+    message: u32,
+    /// Pages of which a part is on its way, and the subpage that was wanted first.
+    incomplete: BTreeMap<(SpaceKey, u64), u32>,
     effects: VecDeque<Effect>,
     lenders: Vec<LenderState>,
     lender_turn: usize,
@@ -315,6 +333,11 @@ impl Borrower {
             copies: Copies::new(1 << 31),
             replacement,
             prefetcher,
+            fetch_planner: Box::new(Full),
+            subpage: page,
+            steps: Vec::new(),
+            message: 0,
+            incomplete: BTreeMap::new(),
             effects: VecDeque::new(),
             lenders: Vec::new(),
             lender_turn: 0,
@@ -347,6 +370,24 @@ impl Borrower {
             discards: VecDeque::new(),
             latencies: VecDeque::new(),
             stats: Stats::default(),
+        }
+    }
+
+    /// Pages are fetched in subpages of `subpage`, in the order that `planner` says (at first: whole).
+    ///
+    /// # Panics
+    /// If the size is not a power of two from 1 to the page's.
+    pub fn plan_fetches(&mut self, subpage: BasePages, planner: Box<dyn FetchPlanner>) {
+        assert!(subpage.0.is_power_of_two() && subpage.0 <= self.config.page.0, "subpage size out of range");
+        self.subpage = subpage.0;
+        self.fetch_planner = planner;
+    }
+
+    /// A local page was used, where the driver can see that (a simulator; live there are no access bits to read).
+    pub fn handle_touched(&mut self, key: SpaceKey, base: u64) {
+        let first = self.page_start(base);
+        if self.spaces.get(&key).is_some_and(|s| s.table.is_queued(first)) {
+            self.replacement.touched(PageRef { space: key, first });
         }
     }
 

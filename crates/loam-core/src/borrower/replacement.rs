@@ -16,6 +16,10 @@ pub struct PageRef {
 pub trait Replacement: core::fmt::Debug + Send {
     /// `page` has become local. It is not in the policy now.
     fn inserted(&mut self, page: PageRef);
+    /// `page`, which is in the policy, was used. Live nobody says so: there are no access bits to read.
+    fn touched(&mut self, page: PageRef) {
+        let _ = page;
+    }
     /// The page to leave next; it is out of the policy then.
     fn victim(&mut self) -> Option<PageRef>;
     /// Puts back a victim that was not needed, so that it is the next one again.

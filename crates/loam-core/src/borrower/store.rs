@@ -31,8 +31,8 @@ pub enum PutAnswer {
 pub(super) struct LenderState {
     up: bool,
     /// Base pages that it can still take, as far as is known.
-    room: u64,
-    held: u64,
+    pub room: u64,
+    pub held: u64,
 }
 
 /// Pause before copies that nobody could take are offered again.
@@ -213,7 +213,16 @@ impl Borrower {
             return;
         }
         if c.refs > 0 {
-            if c.buffer().is_some() && self.is_safe(i) && !self.copies.get(i).reusable {
+            if c.buffer().is_none() || !self.is_safe(i) {
+                return;
+            }
+            if !self.config.rescue {
+                self.unmark_reusable(i);
+                let c = self.copies.get_mut(i);
+                let buffer = c.buffer();
+                c.set_buffer(None);
+                self.free_buffers.extend(buffer);
+            } else if !self.copies.get(i).reusable {
                 let c = self.copies.get_mut(i);
                 c.reusable = true;
                 let version = c.version;
@@ -320,7 +329,8 @@ impl Borrower {
         let (version, lender, on_disk) = (c.version, c.lender, c.disk == Stored::Yes);
         if c.at_lender == Stored::Yes && self.lenders[usize::from(lender.0)].up {
             fetch.at_lender = true;
-            self.effects.push_back(Effect::Get { lender, copy: i, version });
+            let message = self.message;
+            self.effects.push_back(Effect::Get { lender, copy: i, version, message });
             if on_disk {
                 self.hedge_due(i, version);
             }

@@ -67,6 +67,7 @@ impl World {
             buffers: BUFFERS_MIN,
             disk,
             hedge_after: Duration::from_millis(5),
+            rescue: true,
         };
         let mut b =
             Borrower::new(config, Box::new(SecondChanceFifo::default()), Box::new(StridePrefetcher::new(8)));
@@ -137,7 +138,7 @@ impl World {
                     let now = self.time();
                     self.b.handle_installed(now, space, base, pages, outcome);
                 }
-                Effect::Get { lender, copy, version } => {
+                Effect::Get { lender, copy, version, .. } => {
                     self.pending.push(Pending::Get { lender, copy, version });
                 }
                 Effect::ReadDisk { copy, version, buffer } => {
@@ -454,15 +455,25 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
     #[test]
-    fn memory_reads_what_was_written_under_disk(ops in ops(true), page in 0u32..8, lenders in 0usize..3) {
+    fn memory_reads_what_was_written_under_disk(
+        ops in ops(true), page in 0u32..8, subpage in 0u32..=8, lenders in 0usize..3,
+        plan in proptest::sample::select(&FETCH_PLANS[..]), rescue: bool,
+    ) {
         let mut w = World::new(1 << page, true, 600, lenders);
+        w.b.plan_fetches(BasePages(1 << (page * subpage / 8)), fetch_planner(plan).unwrap());
+        w.b.config.rescue = rescue;
         for op in &ops { w.step(op); }
         w.read_all();
     }
 
     #[test]
-    fn memory_reads_what_was_written_under_none(ops in ops(false), page in 0u32..8) {
+    fn memory_reads_what_was_written_under_none(
+        ops in ops(false), page in 0u32..8, subpage in 0u32..=8,
+        plan in proptest::sample::select(&FETCH_PLANS[..]), rescue: bool,
+    ) {
         let mut w = World::new(1 << page, false, 600, 2);
+        w.b.plan_fetches(BasePages(1 << (page * subpage / 8)), fetch_planner(plan).unwrap());
+        w.b.config.rescue = rescue;
         for op in &ops { w.step(op); }
         w.read_all();
     }
