@@ -5,6 +5,8 @@
 #![forbid(unsafe_code)]
 
 pub mod engine;
+pub mod machine;
+pub mod model;
 pub mod fuzz;
 pub mod mrc;
 pub mod replay;

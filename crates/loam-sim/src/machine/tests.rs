@@ -1,0 +1,1 @@
+//! What theory says must hold.
