@@ -24,17 +24,16 @@ mod copies;
 mod evict;
 mod faults;
 mod prefetch;
-mod replacement;
 mod store;
 mod table;
 #[cfg(test)]
 mod tests;
 
+pub use crate::replacement::{PageRef, Replacement, SecondChanceFifo};
 pub use copies::{BufferIndex, CopyIndex, LenderIndex};
 pub use evict::PageFate;
 pub use faults::{Arrival, InstallOutcome};
 pub use prefetch::{Ahead, NoPrefetch, Prefetcher, StridePrefetcher, Touch};
-pub use replacement::{PageRef, Replacement, SecondChanceFifo};
 pub use store::{PutAnswer, Source};
 pub use table::{BaseRange, BaseState, SpaceKey};
 
