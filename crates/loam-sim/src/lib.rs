@@ -5,9 +5,9 @@
 #![forbid(unsafe_code)]
 
 pub mod engine;
+pub mod fuzz;
 pub mod machine;
 pub mod model;
-pub mod fuzz;
 pub mod mrc;
 pub mod replay;
 pub mod trace;

@@ -1,10 +1,10 @@
 //! Pages on their way out.
 
 use super::copies::BufferIndex;
-use super::replacement::PageRef;
 use super::table::{BaseState, Entry, SpaceKey};
 use super::{BatchId, Borrower, Effect};
 use crate::ids::ContentHash;
+use crate::replacement::PageRef;
 use crate::units::{Duration, EXTENT_BASE_PAGES, Instant};
 use alloc::vec::Vec;
 

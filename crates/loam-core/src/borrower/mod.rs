@@ -25,13 +25,13 @@ mod evict;
 mod faults;
 mod fetch_plan;
 mod prefetch;
-mod replacement;
 mod seed;
 mod store;
 mod table;
 #[cfg(test)]
 mod tests;
 
+pub use crate::replacement::{PageRef, Replacement, SecondChanceFifo};
 pub use copies::{BufferIndex, CopyIndex, LenderIndex};
 pub use evict::PageFate;
 pub use faults::{Arrival, InstallOutcome};
@@ -39,7 +39,6 @@ pub use fetch_plan::{
     Eager, FETCH_PLANS, FetchPlanner, Full, Lazy, Learned, PageFault, Pipelined, Step, fetch_planner,
 };
 pub use prefetch::{Ahead, NoPrefetch, Prefetcher, StridePrefetcher, Touch};
-pub use replacement::{PageRef, Replacement, SecondChanceFifo};
 pub use store::{PutAnswer, Source};
 pub use table::{BaseRange, BaseState, SpaceKey};
 

@@ -1,17 +1,17 @@
 //! The driver: replays references, and carries out what the `Borrower` wants.
 
+use super::Config;
 use super::lender::Store;
 use super::outcome::{Outcome, StageFigures};
 use super::path::{AtStage, Message, Path, Step};
 use super::prepared::Prepared;
 use super::touches::Touches;
-use super::Config;
 use crate::engine::Queue;
 use crate::model::Model;
 use crate::trace::GRAIN_BYTES;
 use loam_core::borrower::{
-    BUFFERS_MIN, BaseRange, BaseState, Borrower, BorrowerConfig, Effect, FetchPlanner, InstallOutcome, InstallSource,
-    LenderIndex, NoPrefetch, PageFate, PutAnswer, Replacement, Source, SpaceKey,
+    BUFFERS_MIN, BaseRange, BaseState, Borrower, BorrowerConfig, Effect, FetchPlanner, InstallOutcome,
+    InstallSource, LenderIndex, NoPrefetch, PageFate, PutAnswer, Replacement, Source, SpaceKey,
 };
 use loam_core::ids::ContentHash;
 use loam_core::units::{BasePages, Duration, Instant};
@@ -271,6 +271,9 @@ impl<'a> Machine<'a> {
         *(if joins { &mut self.out.page_wait_ns } else { &mut self.out.sp_latency_ns }) += waited;
         if self.config.details {
             self.out.waits_ns[self.pages[page].fault as usize] += waited;
+            if is_first {
+                self.out.first_waits_ns.push(waited);
+            }
         }
         self.note_coming(page);
         // What else has come to the processor meanwhile is dealt with first.
@@ -373,7 +376,9 @@ impl<'a> Machine<'a> {
                 }
                 Effect::Hold { buffer, .. } => self.buffers[buffer.0 as usize] = self.arrived,
                 Effect::Wake { .. } | Effect::Populate { .. } => {}
-                Effect::ReadDisk { .. } | Effect::WriteDisk { .. } => unreachable!("there is no slot file here"),
+                Effect::ReadDisk { .. } | Effect::WriteDisk { .. } => {
+                    unreachable!("there is no slot file here")
+                }
                 Effect::Lost { base, .. } => panic!("unit {base} is lost, and nothing was to fail"),
             }
         }
@@ -408,7 +413,10 @@ impl<'a> Machine<'a> {
                 InstallSource::Buffer(buffer) => self.buffers[buffer.0 as usize],
                 InstallSource::Arrived(_) => self.arrived,
             };
-            assert_eq!(contents, self.contents[base as usize], "unit {base}: not what the program wrote last");
+            assert_eq!(
+                contents, self.contents[base as usize],
+                "unit {base}: not what the program wrote last"
+            );
             let (page, unit) = ((base / self.units) as usize, (base % self.units) as usize);
             let word = page * self.words + unit / 64;
             assert_eq!(self.present[word] >> (unit % 64) & 1, 0, "unit {base} came twice");
@@ -471,7 +479,11 @@ impl<'a> Machine<'a> {
             "the policy's own clock agrees"
         );
         let held: u64 = (0..self.stores.len()).map(|i| self.borrower.held_by(LenderIndex(i as u8)).0).sum();
-        assert_eq!(held, self.stores.iter().map(Store::pages).sum::<u64>(), "who holds what is no guess here");
+        assert_eq!(
+            held,
+            self.stores.iter().map(Store::pages).sum::<u64>(),
+            "who holds what is no guess here"
+        );
         self.out
     }
 }

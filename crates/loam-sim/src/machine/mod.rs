@@ -48,7 +48,9 @@ pub struct Config {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     /// A size.
-    #[error("subpage_bytes {subpage}, unit_bytes {unit}: powers of two, {GRAIN_BYTES} <= unit <= subpage <= page ({page}), at most {EXTENT_BASE_PAGES} units a page")]
+    #[error(
+        "subpage_bytes {subpage}, unit_bytes {unit}: powers of two, {GRAIN_BYTES} <= unit <= subpage <= page ({page}), at most {EXTENT_BASE_PAGES} units a page"
+    )]
     Sizes {
         /// Bytes of a page.
         page: u64,

@@ -50,6 +50,8 @@ pub struct Outcome {
     pub stages: Vec<StageFigures>,
     /// With details: what each page fault waited, then and later, for data on its page, in the order of the faults.
     pub waits_ns: Vec<u64>,
+    /// With details: the first part of that, until the first subpage was there.
+    pub first_waits_ns: Vec<u64>,
     /// With details: how many references there had been at each page fault.
     pub fault_at: Vec<u64>,
     /// With details: for each distance, in subpages, how often the first other subpage touched after a fault was so far from it.

@@ -70,7 +70,10 @@ impl Path {
         if number == self.messages.len() {
             self.messages.push(None);
         }
-        assert!(self.messages[number].replace(message).is_none(), "a message's number is used once at a time");
+        assert!(
+            self.messages[number].replace(message).is_none(),
+            "a message's number is used once at a time"
+        );
         queue.push(at, AtStage { message: number, stage: 0 });
     }
 

@@ -33,6 +33,25 @@ pub struct Prepared {
     references: u64,
 }
 
+/// What was last said of a page, for one page of all that end in the same bits.
+struct Near(Vec<(u64, u64)>);
+
+impl Default for Near {
+    fn default() -> Self {
+        Self(vec![(u64::MAX, 0); 4096])
+    }
+}
+
+impl Near {
+    fn get(&mut self, page: u64, find: impl FnOnce() -> u64) -> u64 {
+        let place = &mut self.0[page as usize % 4096];
+        if place.0 != page {
+            *place = (page, find());
+        }
+        place.1
+    }
+}
+
 impl Prepared {
     /// Reads a trace whole, for pages of `page_bytes`.
     ///
@@ -49,15 +68,14 @@ impl Prepared {
         let grains = page_bytes / GRAIN_BYTES;
         let (mut chunk, mut raw): (Vec<Run>, Vec<(u64, u32)>) = (Vec::new(), Vec::new());
         let mut seen = std::collections::BTreeSet::new();
-        let (mut last, mut references) = (u64::MAX, 0);
+        // Programs come back to the same pages: most of them need not be looked up.
+        let mut near = Near::default();
+        let mut references = 0;
         while source.next_runs(&mut chunk)? {
             for run in chunk.drain(..) {
                 references += u64::from(run.references);
                 let page = run.grain / grains;
-                if page != last {
-                    seen.insert(page);
-                    last = page;
-                }
+                near.get(page, || u64::from(seen.insert(page)));
                 let mut left = run.references;
                 while left > 0 {
                     let part = left.min(u32::MAX >> 1);
@@ -74,15 +92,14 @@ impl Prepared {
                 what: "a simulated program touches at most 512 GiB".into(),
             });
         }
-        let mut near = (u64::MAX, 0_u64);
+        let mut near = Near::default();
         let runs = raw
             .into_iter()
             .map(|(grain, meta)| {
                 let page = grain / grains;
-                if page != near.0 {
-                    near = (page, pages.binary_search(&page).expect("every page was seen") as u64);
-                }
-                Packed { grain: (near.1 * grains + grain % grains) as u32, meta }
+                let number =
+                    near.get(page, || pages.binary_search(&page).expect("every page was seen") as u64);
+                Packed { grain: (number * grains + grain % grains) as u32, meta }
             })
             .collect();
         Ok(Self { runs, pages, page_bytes, references })

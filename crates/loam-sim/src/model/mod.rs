@@ -155,7 +155,10 @@ impl Model {
             Err(error) => return Err(unreadable(error)),
         };
         if bytes > FILE_BYTES_MAX {
-            return Err(ModelError::Malformed { name: name.into(), what: "a model has at most 1 MiB".into() });
+            return Err(ModelError::Malformed {
+                name: name.into(),
+                what: "a model has at most 1 MiB".into(),
+            });
         }
         Self::parse(name, &std::fs::read_to_string(name).map_err(unreadable)?)
     }
