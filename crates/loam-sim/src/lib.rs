@@ -10,4 +10,5 @@ pub mod machine;
 pub mod model;
 pub mod mrc;
 pub mod replay;
+pub mod report;
 pub mod trace;
