@@ -9,6 +9,7 @@ pub mod fuzz;
 pub mod machine;
 pub mod model;
 pub mod mrc;
+pub mod plan;
 pub mod replay;
 pub mod report;
 pub mod trace;

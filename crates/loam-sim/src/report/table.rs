@@ -13,6 +13,8 @@ pub enum Cell {
     Text(String),
     /// A whole number, written with all its digits everywhere.
     Whole(i128),
+    /// A whole number with a unit: three digits and the unit for people, every digit and no unit in CSV.
+    Scaled(i128, Unit),
     /// A number: three digits and a unit for people, every digit and no unit in CSV.
     Number(f64, Unit),
 }
@@ -48,6 +50,7 @@ impl Cell {
             Self::Empty => String::new(),
             Self::Text(text) => text.clone(),
             Self::Whole(whole) => whole.to_string(),
+            Self::Scaled(whole, unit) => unit.write(*whole as f64),
             Self::Number(number, unit) => unit.write(*number),
         }
     }
@@ -55,13 +58,14 @@ impl Cell {
     /// As programs read it, not yet quoted. Every digit that tells the number from its neighbours is there.
     pub fn exact(&self) -> String {
         match self {
-            Self::Number(number, _) => format!("{number}"),
+            Self::Scaled(whole, _) => whole.to_string(),
+            Self::Number(number, _) => number.to_string(),
             other => other.text(),
         }
     }
 
     fn is_number(&self) -> bool {
-        matches!(self, Self::Whole(_) | Self::Number(..))
+        matches!(self, Self::Whole(_) | Self::Scaled(..) | Self::Number(..))
     }
 }
 
@@ -167,8 +171,8 @@ impl Table {
             out.push_str("<tr>");
             for (cell, class) in row.iter().zip(&right) {
                 let _ = match cell {
-                    Cell::Number(number, _) => {
-                        write!(out, "<td{class} title=\"{number}\">{}</td>", escape(&cell.text()))
+                    Cell::Number(..) | Cell::Scaled(..) => {
+                        write!(out, "<td{class} title=\"{}\">{}</td>", cell.exact(), escape(&cell.text()))
                     }
                     _ => write!(out, "<td{class}>{}</td>", escape(&cell.text())),
                 };
