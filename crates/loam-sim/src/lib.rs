@@ -11,4 +11,5 @@ pub mod model;
 pub mod mrc;
 pub mod replay;
 pub mod report;
+pub mod reproduce;
 pub mod trace;
