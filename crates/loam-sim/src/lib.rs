@@ -12,4 +12,5 @@ pub mod mrc;
 pub mod plan;
 pub mod replay;
 pub mod report;
+pub mod reproduce;
 pub mod trace;

@@ -34,7 +34,7 @@ fn program(seed: u64, n: usize, pages: u64) -> Vec<Run> {
                 4..10 => (at + 1) % (pages * 32),
                 _ => at ^ 64,
             };
-            Run { grain: at, references: 1 + (pick % 37) as u32, writes: pick % 5 == 0 }
+            Run { grain: at, references: 1 + (pick % 37) as u32, writes: pick.is_multiple_of(5) }
         })
         .collect()
 }
