@@ -8,4 +8,5 @@ pub mod engine;
 pub mod fuzz;
 pub mod mrc;
 pub mod replay;
+pub mod report;
 pub mod trace;

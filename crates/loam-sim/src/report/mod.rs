@@ -1,0 +1,3 @@
+//! Reports: what people read of a simulation.
+
+pub mod svg;
