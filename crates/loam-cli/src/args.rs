@@ -170,7 +170,7 @@ Examples:
 Exit status: the program's own; 125 if Loam fails, 126 if PROGRAM cannot be executed, 127 if it is not found.
 Files: libloam_shim.so is taken from $LOAM_SHIM, else beside the loam executable, else ../lib/loam/.";
 
-fn page_size(text: &str) -> Result<Size, String> {
+pub(crate) fn page_size(text: &str) -> Result<Size, String> {
     match text.parse::<Size>() {
         Ok(Size::Absolute(bytes)) if bytes.0.is_power_of_two() && (4096..=1 << 20).contains(&bytes.0) => {
             Ok(Size::Absolute(bytes))

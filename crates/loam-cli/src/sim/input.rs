@@ -1,6 +1,7 @@
 //! Where references come from: a trace, or a stream made on the spot.
 
 use crate::failure::Failure;
+use loam_core::units::Bytes;
 use loam_sim::replay::{Stream, Zipf, import};
 use std::fs::File;
 use std::io::Read;
@@ -53,8 +54,8 @@ impl ZipfSpec {
     }
 }
 
-/// The page references of a file.
-pub(super) fn stream(path: &Path) -> Result<Stream, Failure> {
+/// The page references of a file. oracleGeneral only, whose objects are pages already; `_page` is for traces of addresses.
+pub(super) fn stream(path: &Path, _page: Bytes) -> Result<Stream, Failure> {
     let failed = |error: &dyn std::fmt::Display| Failure::new(format!("{}: {error}", path.display()));
     let file = File::open(path).map_err(|error| failed(&error))?;
     let mut file: Box<dyn Read> = Box::new(std::io::BufReader::with_capacity(READ_BYTES, file));

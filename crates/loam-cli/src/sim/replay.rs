@@ -4,6 +4,7 @@ use super::input::{self, ZipfSpec};
 use crate::failure::Failure;
 use crate::text::{count, seconds, table};
 use clap::Args;
+use loam_core::units::BasePages;
 use loam_sim::replay::{self, POLICIES, Stream};
 use serde::Serialize;
 use std::fs::File;
@@ -76,7 +77,7 @@ pub(super) fn replay(args: &ReplayArgs) -> Result<ExitCode, Failure> {
     }
     let start = Instant::now();
     let stream = match (&args.file, args.zipf) {
-        (Some(file), _) => input::stream(file)?,
+        (Some(file), _) => input::stream(file, BasePages(1).bytes())?,
         (None, Some(zipf)) => Stream::of(zipf.pages(args.seed)),
         (None, None) => return Err(Failure::new("give a file or --zipf; see `loam sim replay --help`")),
     };
