@@ -30,7 +30,8 @@ impl Curve {
         let mut steps = Vec::new();
         // From the largest size, where only first uses miss, down.
         for (distance, count) in hits.rev().filter(|&(_, count)| count > 0.0) {
-            steps.push(Step { pages: distance + 1, misses });
+            // A sample may hold more than its share of the references.
+            steps.push(Step { pages: distance + 1, misses: misses.min(references as f64) });
             misses += count;
         }
         steps.push(Step { pages: 0, misses: references as f64 });
