@@ -1,0 +1,44 @@
+//! `loam sim`: what a program would do elsewhere. One file for each command, with its own arguments.
+
+mod input;
+mod mrc;
+mod replay;
+mod reproduce;
+
+use crate::failure::Failure;
+use clap::{Args, Subcommand};
+use std::process::ExitCode;
+
+/// Arguments of `loam sim`.
+#[derive(Args, Debug)]
+pub(crate) struct SimArgs {
+    #[command(subcommand)]
+    command: SimCommand,
+}
+
+/// Which simulation.
+#[derive(Subcommand, Debug)]
+enum SimCommand {
+    /// Count the misses of a trace under replacement policies
+    ///
+    /// Counts the misses of a stream of page references under replacement policies alone: no time, no network.
+    Replay(replay::ReplayArgs),
+    /// Run a paper's experiments again and compare
+    ///
+    /// Runs a paper's experiments again, on recorded programs of the kinds that it used, and prints each published figure beside ours and whether
+    /// its claims hold. Parameters come from the paper's own cost tables; nothing is fitted.
+    Reproduce(reproduce::ReproduceArgs),
+    /// Tell how much local memory a recorded program needs
+    ///
+    /// Counts the misses of a trace under LRU for every size of local memory at once: a miss-ratio curve.
+    Mrc(mrc::MrcArgs),
+}
+
+/// Simulates.
+pub(crate) fn sim(args: &SimArgs) -> Result<ExitCode, Failure> {
+    match &args.command {
+        SimCommand::Replay(args) => replay::replay(args),
+        SimCommand::Reproduce(args) => reproduce::reproduce(args),
+        SimCommand::Mrc(args) => mrc::mrc(args),
+    }
+}
