@@ -2,14 +2,10 @@
 
 use crate::failure::Failure;
 use loam_core::units::Bytes;
-use loam_sim::replay::{Stream, Zipf, import};
-use std::fs::File;
-use std::io::Read;
+use loam_sim::replay::{Stream, Zipf};
+use loam_sim::trace::{Options, open_as};
 use std::path::Path;
 use std::str::FromStr;
-
-/// Bytes that are read from a file at once.
-const READ_BYTES: usize = 1 << 20;
 
 /// `N:ALPHA:REQUESTS` of `--zipf`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -54,14 +50,13 @@ impl ZipfSpec {
     }
 }
 
-/// The page references of a file. oracleGeneral only, whose objects are pages already; `_page` is for traces of addresses.
-pub(super) fn stream(path: &Path, _page: Bytes) -> Result<Stream, Failure> {
-    let failed = |error: &dyn std::fmt::Display| Failure::new(format!("{}: {error}", path.display()));
-    let file = File::open(path).map_err(|error| failed(&error))?;
-    let mut file: Box<dyn Read> = Box::new(std::io::BufReader::with_capacity(READ_BYTES, file));
-    let stream = import(&mut file).map_err(|error| failed(&error))?;
+/// The page references of a trace in any format. An object of oracleGeneral is a page, whatever the page's size.
+pub(super) fn stream(path: &Path, page: Bytes) -> Result<Stream, Failure> {
+    let options = Options { page_bytes: page.0, ..Options::default() };
+    let mut trace = open_as(path, None, options).map_err(Failure::new)?.source;
+    let stream = Stream::of_trace(&mut *trace, page.0).map_err(Failure::new)?;
     if stream.references() == 0 {
-        return Err(failed(&"there is no reference in it"));
+        return Err(Failure::new(format!("{}: there is no reference in it", path.display())));
     }
     Ok(stream)
 }
