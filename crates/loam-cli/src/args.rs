@@ -1,5 +1,6 @@
 //! The command line. Every flag is documented here once; help, man pages and completions come from it.
 
+use crate::sim::SimArgs;
 use crate::size::{Embedded, Size};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
@@ -52,6 +53,8 @@ pub(crate) enum Command {
     Status(StatusArgs),
     /// Measure this machine
     Bench(BenchArgs),
+    /// Simulate: what a recorded program would do with other memory and other policies
+    Sim(SimArgs),
     /// Check kernel features, permissions and limits, and say what to do about each
     ///
     /// Checks whether this machine and this user can borrow and lend, and says what to do about each finding.

@@ -11,6 +11,7 @@ mod generate;
 mod lend;
 mod machine;
 mod run;
+mod sim;
 mod size;
 mod status;
 mod text;
@@ -36,6 +37,7 @@ fn dispatch(cli: args::Cli) -> Result<ExitCode, Failure> {
         args::Command::Run(run) => run::run(run),
         args::Command::Status(status) => status::status(&status),
         args::Command::Bench(bench) => bench::bench(&bench),
+        args::Command::Sim(sim) => sim::sim(&sim),
         args::Command::Doctor(doctor) => doctor::doctor(&doctor),
         args::Command::Man { dir } => generate::man(&dir),
         args::Command::Completions { shell } => generate::completions(shell),

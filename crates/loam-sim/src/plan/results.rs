@@ -132,8 +132,9 @@ impl<'a> Results<'a> {
     }
 
     fn is_zero(&self, column: usize) -> bool {
-        let zero = |row: &Row| row.outcome.as_ref().is_ok_and(|values| values[column].number() != Some(0.0));
-        !self.rows.iter().any(zero)
+        let counts =
+            |row: &Row| row.outcome.as_ref().is_ok_and(|values| values[column].number() != Some(0.0));
+        !self.rows.iter().any(counts)
     }
 
     /// The points, a line for each combination of what is swept beside `x`: all in one figure, or if that is too many, a figure for each

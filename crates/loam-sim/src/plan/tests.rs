@@ -93,7 +93,7 @@ fn what_is_wrong_is_told_with_its_line() {
         ("local_pages = { from = 8, to = 9, stop = 1 }", 5, "a range is"),
         ("local_pages = { from = 9, to = 8, step = 1 }", 5, "no range"),
         ("local_pages = { from = 8, to = 9, step = 0 }", 5, "above 0"),
-        ("local_pages = { from = 8, to = 9000000, times = 1.0000001 }", 5, "twice"),
+        ("local_pages = { from = 8, to = 9000000, times = 1.0000001 }", 5, "not 10001"),
         ("local_pages = { from = 8, to = 90000, step = 1 }", 5, "1 to 10000 values"),
         ("fetch_plan = { from = 1, to = 2, step = 1 }", 5, "no range"),
         ("local_pages = 9\nlocal_share = 1", 7, "keep one"),
