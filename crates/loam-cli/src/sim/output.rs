@@ -43,8 +43,16 @@ pub(super) fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
 pub(super) fn results(results: &Results<'_>, folder: &Path) -> Result<(), Failure> {
     write(&folder.join("results.csv"), results.table().csv().as_bytes())?;
     write(&folder.join("results.parquet"), &results.parquet())?;
-    for (at, figure) in results.figures().iter().enumerate() {
-        write(&folder.join(format!("figure-{}.svg", at + 1)), figure.svg().as_bytes())?;
+    let figures = results.figures();
+    let place = |number: usize| folder.join(format!("figure-{number}.svg"));
+    for (at, figure) in figures.iter().enumerate() {
+        write(&place(at + 1), figure.svg().as_bytes())?;
+    }
+    // An earlier run may have had more: they would look like this run's.
+    for number in figures.len() + 1.. {
+        if fs::remove_file(place(number)).is_err() {
+            break;
+        }
     }
     write(&folder.join("report.html"), results.html().as_bytes())?;
     let text = results.short_table().text();

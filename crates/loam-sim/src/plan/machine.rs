@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Opens a trace by its path.
-pub type Open = dyn Fn(&Path) -> Result<Box<dyn Source>, String> + Sync;
+pub type Open<'a> = dyn Fn(&Path) -> Result<Box<dyn Source>, String> + Sync + 'a;
 
 /// A trace in memory for one page size, or why it is not, and how many points still need it.
 struct Kept {
@@ -25,7 +25,7 @@ type Key = (String, u64);
 
 /// Simulates points. Each trace is read once for each page size, and let go when its last point is done.
 pub struct MachineRunner<'a> {
-    open: &'a Open,
+    open: &'a Open<'a>,
     folder: PathBuf,
     kept: BTreeMap<Key, Mutex<Kept>>,
     models: BTreeMap<String, Model>,
@@ -89,7 +89,7 @@ impl<'a> MachineRunner<'a> {
     /// # Errors
     /// What no point could do with: a trace that cannot be opened, a model that is none, an unknown policy. What only some combinations
     /// of values cannot do with is told when they run.
-    pub fn new(points: &[Point], folder: &Path, open: &'a Open) -> Result<Self, String> {
+    pub fn new(points: &[Point], folder: &Path, open: &'a Open<'a>) -> Result<Self, String> {
         let mut uses: BTreeMap<Key, usize> = BTreeMap::new();
         let mut models = BTreeMap::new();
         for point in points {
