@@ -1,9 +1,12 @@
 //! `loam sim`: what a program would do elsewhere. One file for each command, with its own arguments.
 
 mod input;
+mod merge;
 mod mrc;
+mod output;
 mod replay;
 mod reproduce;
+mod run;
 
 use crate::failure::Failure;
 use clap::{Args, Subcommand};
@@ -32,6 +35,17 @@ enum SimCommand {
     ///
     /// Counts the misses of a trace under LRU for every size of local memory at once: a miss-ratio curve.
     Mrc(mrc::MrcArgs),
+    /// Run what a plan describes, for all combinations of its values
+    ///
+    /// Replays recorded programs on the hardware of a plan, for all combinations of the values in it.
+    ///
+    /// Writes results.csv, results.parquet, report.html and the figures as SVG. The same plan gives the same bytes, whatever the number of
+    /// threads or shards.
+    Run(run::RunArgs),
+    /// Join the shards of a sweep
+    ///
+    /// Joins what `loam sim run --shard` wrote, and writes the files that one run would have written.
+    Merge(merge::MergeArgs),
 }
 
 /// Simulates.
@@ -40,5 +54,7 @@ pub(crate) fn sim(args: &SimArgs) -> Result<ExitCode, Failure> {
         SimCommand::Replay(args) => replay::replay(args),
         SimCommand::Reproduce(args) => reproduce::reproduce(args),
         SimCommand::Mrc(args) => mrc::mrc(args),
+        SimCommand::Run(args) => run::run(args),
+        SimCommand::Merge(args) => merge::merge(args),
     }
 }

@@ -6,13 +6,14 @@ use crate::machine::{Config, Outcome, Prepared, run};
 use crate::model::Model;
 use crate::report::Unit;
 use crate::trace::Source;
+use loam_core::borrower::FETCH_PLANS;
 use loam_core::replacement;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Opens a trace by its path.
-pub type Open = dyn Fn(&Path) -> Result<Box<dyn Source>, String> + Sync;
+pub type Open<'a> = dyn Fn(&Path) -> Result<Box<dyn Source>, String> + Sync + 'a;
 
 /// A trace in memory for one page size, or why it is not, and how many points still need it.
 struct Kept {
@@ -24,34 +25,15 @@ type Key = (String, u64);
 
 /// Simulates points. Each trace is read once for each page size, and let go when its last point is done.
 pub struct MachineRunner<'a> {
-    open: &'a Open,
+    open: &'a Open<'a>,
     folder: PathBuf,
     kept: BTreeMap<Key, Mutex<Kept>>,
-    models: BTreeMap<String, Result<Model, String>>,
+    models: BTreeMap<String, Model>,
 }
 
 const fn column(name: &'static str, label: &'static str, unit: Unit, role: Role) -> Column {
     Column { name, label, unit, role }
 }
-
-const COLUMNS: &[Column] = &[
-    column("total_ns", "run time", Unit::Ns, Role::Figure),
-    column("exec_ns", "execution", Unit::Ns, Role::Part),
-    column("emulation_ns", "emulation", Unit::Ns, Role::Part),
-    column("interrupt_ns", "interrupts", Unit::Ns, Role::Part),
-    column("sp_latency_ns", "wait for the first subpage", Unit::Ns, Role::Part),
-    column("page_wait_ns", "wait for the rest", Unit::Ns, Role::Part),
-    column("faults", "page faults", Unit::Number, Role::Figure),
-    column("part_faults", "waits for parts of pages", Unit::Number, Role::Plain),
-    column("evicted", "pages evicted", Unit::Number, Role::Plain),
-    column("references", "references", Unit::Number, Role::Plain),
-    column("pages", "pages touched", Unit::Number, Role::Plain),
-    column("pages_local", "local pages", Unit::Number, Role::Plain),
-    column("bytes_in", "bytes fetched", Unit::Bytes, Role::Figure),
-    column("messages", "messages fetched", Unit::Number, Role::Plain),
-    column("io_overlap_ns", "waits overlapped by other fetches", Unit::Ns, Role::Plain),
-    column("run_overlap_ns", "execution overlapped with fetches", Unit::Ns, Role::Plain),
-];
 
 fn values(outcome: &Outcome) -> Vec<Value> {
     let whole = [
@@ -79,19 +61,53 @@ fn key(point: &Point) -> Key {
     (point.text("trace").into(), point.whole("page_bytes").unwrap_or(0))
 }
 
+impl MachineRunner<'_> {
+    /// What it finds out: parts of the time add up to the first.
+    pub const COLUMNS: &'static [Column] = &[
+        column("total_ns", "run time", Unit::Ns, Role::Figure),
+        column("exec_ns", "execution", Unit::Ns, Role::Part),
+        column("emulation_ns", "emulation", Unit::Ns, Role::Part),
+        column("interrupt_ns", "interrupts", Unit::Ns, Role::Part),
+        column("sp_latency_ns", "wait for the first subpage", Unit::Ns, Role::Part),
+        column("page_wait_ns", "wait for the rest", Unit::Ns, Role::Part),
+        column("faults", "page faults", Unit::Number, Role::Figure),
+        column("part_faults", "waits for parts of pages", Unit::Number, Role::Plain),
+        column("evicted", "pages evicted", Unit::Number, Role::Plain),
+        column("references", "references", Unit::Number, Role::Plain),
+        column("pages", "pages touched", Unit::Number, Role::Plain),
+        column("pages_local", "local pages", Unit::Number, Role::Plain),
+        column("bytes_in", "bytes fetched", Unit::Bytes, Role::Figure),
+        column("messages", "messages fetched", Unit::Number, Role::Plain),
+        column("io_overlap_ns", "waits overlapped by other fetches", Unit::Ns, Role::Plain),
+        column("run_overlap_ns", "execution overlapped with fetches", Unit::Ns, Role::Plain),
+    ];
+}
+
 impl<'a> MachineRunner<'a> {
     /// A runner for exactly these points, once each. Paths of traces and models begin in `folder`, the plan's.
-    pub fn new(points: &[Point], folder: &Path, open: &'a Open) -> Self {
+    ///
+    /// # Errors
+    /// What no point could do with: a trace that cannot be opened, a model that is none, an unknown policy. What only some combinations
+    /// of values cannot do with is told when they run.
+    pub fn new(points: &[Point], folder: &Path, open: &'a Open<'a>) -> Result<Self, String> {
         let mut uses: BTreeMap<Key, usize> = BTreeMap::new();
         let mut models = BTreeMap::new();
         for point in points {
             *uses.entry(key(point)).or_default() += 1;
             let name = point.text("model");
-            models.entry(name.to_owned()).or_insert_with(|| model(name, folder));
+            if !models.contains_key(name) {
+                models.insert(name.to_owned(), model(name, folder)?);
+            }
+            known("replacement", point, &replacement::NAMES)?;
+            known("fetch_plan", point, &FETCH_PLANS)?;
+        }
+        let mut last = "";
+        for (trace, _) in uses.keys().filter(|(trace, _)| std::mem::replace(&mut last, trace) != trace) {
+            open(&folder.join(trace))?;
         }
         let kept =
             uses.into_iter().map(|(key, uses)| (key, Mutex::new(Kept { uses, trace: None }))).collect();
-        Self { open, folder: folder.into(), kept, models }
+        Ok(Self { open, folder: folder.into(), kept, models })
     }
 
     fn trace(&self, point: &Point) -> Result<Arc<Prepared>, String> {
@@ -116,6 +132,15 @@ impl<'a> MachineRunner<'a> {
     }
 }
 
+fn known(parameter: &str, point: &Point, names: &[&str]) -> Result<(), String> {
+    let name = point.text(parameter);
+    if names.contains(&name) {
+        Ok(())
+    } else {
+        Err(format!("{parameter} {name:?}: one of {}", names.join(", ")))
+    }
+}
+
 fn model(name: &str, folder: &Path) -> Result<Model, String> {
     let path = folder.join(name);
     let name =
@@ -125,7 +150,7 @@ fn model(name: &str, folder: &Path) -> Result<Model, String> {
 
 impl Runner for MachineRunner<'_> {
     fn columns(&self) -> &[Column] {
-        COLUMNS
+        Self::COLUMNS
     }
 
     fn run(&self, point: &Point) -> Result<Vec<Value>, String> {
@@ -136,11 +161,9 @@ impl Runner for MachineRunner<'_> {
             (None, Some(Value::Real(share))) if *share < 1.0 => Some((trace.pages() as f64 * share) as u64),
             _ => None,
         };
-        let policy = point.text("replacement");
-        let policy = replacement::by_name(policy)
-            .ok_or_else(|| format!("replacement {policy}: one of {}", replacement::NAMES.join(", ")))?;
+        let policy = replacement::by_name(point.text("replacement")).ok_or("no such policy")?;
         let config = Config {
-            model: model.clone()?,
+            model: model.clone(),
             subpage_bytes: point.whole("subpage_bytes").unwrap_or(0),
             unit_bytes: point.whole("unit_bytes").unwrap_or(0),
             local_pages,

@@ -132,18 +132,23 @@ impl<'a> Results<'a> {
     }
 
     fn is_zero(&self, column: usize) -> bool {
-        let zero = |row: &Row| row.outcome.as_ref().is_ok_and(|values| values[column].number() != Some(0.0));
-        !self.rows.iter().any(zero)
+        let counts =
+            |row: &Row| row.outcome.as_ref().is_ok_and(|values| values[column].number() != Some(0.0));
+        !self.rows.iter().any(counts)
     }
 
-    /// The points, a line for each combination of what is swept beside `x`: all in one figure, or if that is too many, a figure for each
-    /// combination of what is swept beside `x` and the first other.
+    /// The points, a line for each combination of what is swept beside `x`. If that is too many for one figure, there is one for each
+    /// combination of those that stand first in the plan.
     fn split(&self, x: Option<&str>) -> Vec<(String, Vec<Line>)> {
         let others: Vec<&str> = self.plan.swept().into_iter().filter(|name| Some(*name) != x).collect();
-        let lines: usize =
-            others.iter().filter_map(|name| self.plan.values(name)).map(<[Value]>::len).product();
-        let (within, between) =
-            others.split_at(if lines <= LINES_MAX { others.len() } else { 1.min(others.len()) });
+        // As many of the last ones as fit into one figure, but at least one.
+        let mut lines = 1;
+        let fits = |name: &&&str| {
+            lines *= self.plan.values(name).map_or(1, <[Value]>::len);
+            lines <= LINES_MAX
+        };
+        let within = others.iter().rev().take_while(fits).count().max(1).min(others.len());
+        let (between, within) = others.split_at(others.len() - within);
         let mut found: Vec<(String, Vec<Line>)> = Vec::new();
         for (at, point) in self.points.iter().enumerate() {
             let (title, name) = (said(point, between), said(point, within));

@@ -93,7 +93,7 @@ fn what_is_wrong_is_told_with_its_line() {
         ("local_pages = { from = 8, to = 9, stop = 1 }", 5, "a range is"),
         ("local_pages = { from = 9, to = 8, step = 1 }", 5, "no range"),
         ("local_pages = { from = 8, to = 9, step = 0 }", 5, "above 0"),
-        ("local_pages = { from = 8, to = 9000000, times = 1.0000001 }", 5, "twice"),
+        ("local_pages = { from = 8, to = 9000000, times = 1.0000001 }", 5, "not 10001"),
         ("local_pages = { from = 8, to = 90000, step = 1 }", 5, "1 to 10000 values"),
         ("fetch_plan = { from = 1, to = 2, step = 1 }", 5, "no range"),
         ("local_pages = 9\nlocal_share = 1", 7, "keep one"),
@@ -202,5 +202,59 @@ fn a_report_has_figures_of_what_is_swept() {
         let plan = Plan::parse(&text).unwrap();
         let rows = sweep(&plan.points(), &Made, 1, &|| ());
         assert!(!Results::new(&plan, MADE, &rows).figures().is_empty(), "{text}");
+    }
+}
+
+/// A walk over some pages.
+struct Walk(u64);
+
+impl crate::trace::Source for Walk {
+    fn next_runs(&mut self, into: &mut Vec<crate::trace::Run>) -> Result<bool, crate::trace::TraceError> {
+        if self.0 == 20 {
+            return Ok(false);
+        }
+        into.extend((0..200).map(|at| crate::trace::Run {
+            grain: (self.0 * 37 + at * 5) % 2_000,
+            references: 3,
+            writes: at == 0,
+        }));
+        self.0 += 1;
+        Ok(true)
+    }
+}
+
+#[test]
+fn plans_are_simulated() {
+    let plan = Plan::parse(
+        "trace=\"walk\"\nmodel=\"alpha-an2-1996\"\npage_bytes=[4096,8192]\nsubpage_bytes=[1024,8192]\nunit_bytes=256\nlocal_share=0.5\n",
+    )
+    .unwrap();
+    let reads = std::sync::atomic::AtomicUsize::new(0);
+    let open = |path: &std::path::Path| -> Result<Box<dyn crate::trace::Source>, String> {
+        assert_eq!(path, std::path::Path::new("folder/walk"));
+        reads.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        Ok(Box::new(Walk(0)))
+    };
+    let folder = std::path::Path::new("folder");
+    let run = |threads| {
+        let runner = MachineRunner::new(&plan.points(), folder, &open).unwrap();
+        sweep(&plan.points(), &runner, threads, &|| ())
+    };
+    let rows = run(1);
+    // One look at whether it is there, then one reading for each page size.
+    assert_eq!(reads.load(std::sync::atomic::Ordering::Relaxed), 3);
+    assert_eq!(rows, run(3));
+    let why = rows[1].outcome.as_ref().unwrap_err();
+    assert!(why.contains("subpage"), "a subpage larger than its page: {why}");
+    for row in rows.iter().filter(|row| row.index != 1) {
+        let values: Vec<u64> =
+            row.outcome.as_ref().unwrap().iter().map(|v| v.number().unwrap() as u64).collect();
+        assert_eq!(values[0], values[1..6].iter().sum::<u64>(), "the parts of the time are the time");
+        assert!(values[6] > 0 && values[9] == 20 * 200 * 3, "{values:?}");
+    }
+    for (wrong, what) in [("lru-9", "second-chance"), ("eager", "")] {
+        let text = format!("{}replacement=\"{wrong}\"\n", plan.text());
+        let error = MachineRunner::new(&Plan::parse(&text).unwrap().points(), folder, &open).err();
+        assert!(error.is_some_and(|error| error.contains(what)), "{wrong}");
     }
 }
