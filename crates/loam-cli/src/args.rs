@@ -1,6 +1,7 @@
 //! The command line. Every flag is documented here once; help, man pages and completions come from it.
 
 use crate::size::{Embedded, Size};
+use crate::trace::args::TraceArgs;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -52,6 +53,8 @@ pub(crate) enum Command {
     Status(StatusArgs),
     /// Measure this machine
     Bench(BenchArgs),
+    /// Record, convert and look at reference traces, the simulator's input
+    Trace(TraceArgs),
     /// Check kernel features, permissions and limits, and say what to do about each
     ///
     /// Checks whether this machine and this user can borrow and lend, and says what to do about each finding.

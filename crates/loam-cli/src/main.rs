@@ -14,6 +14,7 @@ mod run;
 mod size;
 mod status;
 mod text;
+mod trace;
 
 use clap::Parser;
 use failure::Failure;
@@ -37,6 +38,7 @@ fn dispatch(cli: args::Cli) -> Result<ExitCode, Failure> {
         args::Command::Status(status) => status::status(&status),
         args::Command::Bench(bench) => bench::bench(&bench),
         args::Command::Doctor(doctor) => doctor::doctor(&doctor),
+        args::Command::Trace(trace) => trace::trace(trace),
         args::Command::Man { dir } => generate::man(&dir),
         args::Command::Completions { shell } => generate::completions(shell),
         args::Command::BenchPeer(peer) => bench::peer(&peer),
