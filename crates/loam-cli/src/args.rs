@@ -2,6 +2,7 @@
 
 use crate::sim::SimArgs;
 use crate::size::{Embedded, Size};
+use crate::trace::args::TraceArgs;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -55,6 +56,8 @@ pub(crate) enum Command {
     Bench(BenchArgs),
     /// Simulate: what a recorded program would do with other memory and other policies
     Sim(SimArgs),
+    /// Record, convert and look at reference traces, the simulator's input
+    Trace(TraceArgs),
     /// Check kernel features, permissions and limits, and say what to do about each
     ///
     /// Checks whether this machine and this user can borrow and lend, and says what to do about each finding.

@@ -139,7 +139,7 @@ mod tests {
 
     fn runs() -> Vec<Run> {
         let run = |grain, references, writes| Run { grain, references, writes };
-        vec![run(16, 3, true), run(17, 1, false), run(0x1f_ff00_07, 1, true), run(16, 2, false)]
+        vec![run(16, 3, true), run(17, 1, false), run(0x1fff_0007, 1, true), run(16, 2, false)]
     }
 
     #[test]
@@ -160,8 +160,8 @@ mod tests {
         let mut requests = Vec::new();
         assert!(Objects::new(file.as_slice(), "t").next_requests(&mut requests).expect("sound"));
         let seen: Vec<_> = requests.iter().map(|request| (request.object, request.next)).collect();
-        assert_eq!(seen, [(1, 2), (0x1_fff0_00, -1), (1, -1)]);
+        assert_eq!(seen, [(1, 2), (0x01ff_f000, -1), (1, -1)]);
         let pages = all_runs(&mut Pages::new(file.as_slice(), "t", 4096)).expect("sound");
-        assert_eq!(pages.iter().map(|run| run.grain).collect::<Vec<_>>(), [16, 0x1f_ff00_00, 16]);
+        assert_eq!(pages.iter().map(|run| run.grain).collect::<Vec<_>>(), [16, 0x1fff_0000, 16]);
     }
 }

@@ -102,7 +102,7 @@ mod tests {
     #[test]
     fn accesses_become_runs() {
         let runs = all_runs(&mut Lackey::new(TEXT.as_bytes(), "t", false)).expect("sound");
-        assert_eq!(runs, [run(0x1f_ff00_07, 1, true), run(0x1f_ff00_08, 1, true), run(0x4_0012, 3, true)]);
+        assert_eq!(runs, [run(0x1fff_0007, 1, true), run(0x1fff_0008, 1, true), run(0x4_0012, 3, true)]);
     }
 
     #[test]

@@ -26,12 +26,12 @@ fn read(file: &[u8]) -> Result<Vec<Run>, TraceError> {
 fn program(runs: u64) -> Vec<Run> {
     let run = |at: u64| {
         let grain = match at % 5 {
-            0 | 2 => 0x1f_ff00_07,
+            0 | 2 => 0x1fff_0007,
             1 => 0x4000 + at / 10,
             3 => at.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40,
-            _ => 0x1f_ff00_06 - at % 3,
+            _ => 0x1fff_0006 - at % 3,
         };
-        Run { grain, references: (at % 7 + 1) as u32, writes: at % 3 == 0 }
+        Run { grain, references: (at % 7 + 1) as u32, writes: at.is_multiple_of(3) }
     };
     (0..runs).map(run).collect()
 }
