@@ -48,11 +48,11 @@ Ends with status 1 if a claim of the paper does not hold.";
 
 /// The recorded programs: file, what it is, and which of the paper's programs it stands for.
 const PROGRAMS: [(&str, &str, &str); 5] = [
-    ("compiler", "compiler", "Modula-3"),
-    ("linker", "linker", "ld"),
-    ("disassembler", "disassembler", "Atom"),
-    ("raytracer", "ray tracer", "Render"),
-    ("debugger", "debugger", "gdb"),
+    ("cc1", "cc1 (a C compiler)", "Modula-3"),
+    ("ld", "ld (a linker)", "ld"),
+    ("objcopy", "objcopy (rewrites binaries)", "Atom"),
+    ("povray", "povray (a ray tracer)", "Render"),
+    ("gdb", "gdb (starting)", "gdb"),
 ];
 
 /// Runs a paper's experiments and prints what came of them.
@@ -100,7 +100,7 @@ fn folder(given: Option<&Path>) -> Result<PathBuf, Failure> {
 }
 
 fn app(folder: &Path, (file, name, stands_for): &(&str, &str, &'static str)) -> Result<App, Failure> {
-    let path = folder.join(file).with_extension("loamtrace");
+    let path = folder.join(file).with_extension("trace");
     let failed =
         |error: &dyn std::fmt::Display| Failure::new(format!("{error} (bench/traces/record.sh records it)"));
     let mut source = trace::open(&path).map_err(|error| failed(&error))?;
