@@ -1,7 +1,7 @@
 //! Groups of bars, plain or stacked.
 
 use super::draw::{
-    Anchor, Canvas, FONT_PX, Key, Plot, Swatch, colour, px, shortened, width_px, y_axis, y_ticks,
+    Anchor, Canvas, FONT_PX, Key, Plot, Swatch, colour, px, shortened, width_px, wrapped, y_axis, y_ticks,
 };
 use super::escape::escape;
 use super::figure::{Bars, Group};
@@ -52,19 +52,15 @@ pub(super) fn draw(canvas: &mut Canvas, free: Plot, y: &Axis, bars: &Bars) {
     let span = y.span(ends);
     let named = |name: &String| width_px(&shortened(name, LETTERS_MAX), FONT_PX);
     let widest_bar = bars.bars.iter().map(named).fold(0.0, f64::max);
-    let widest_group = bars.groups.iter().map(|group| named(&group.name)).fold(0.0, f64::max);
     let groups = bars.groups.len().max(1) as f64;
 
     // How wide a group is depends on the y axis, which depends on the height that the names leave: names are laid out for a guess
     // that is a little too narrow.
     let slot = (free.width() - 70.0) / groups;
     let bar = slot * 0.86 / bars.bars.len() as f64;
-    let bar_names = if !bars.is_stacked() || widest_bar == 0.0 {
-        Names::none()
-    } else {
-        Names::lay(widest_bar, bar, -90)
-    };
-    let group_names = Names::lay(widest_group, slot, -35);
+    let bar_names =
+        if !bars.is_stacked() || widest_bar == 0.0 { Names::none() } else { Names::lay(widest_bar, bar) };
+    let group_names = Names::lay_groups(bars, slot, 50.0 + slot / 2.0);
     let names = bar_names.height + group_names.height;
     let free = Plot { bottom: free.bottom - names - 6.0, ..free };
     let found = y_ticks(y, span, free);
@@ -167,33 +163,76 @@ struct Names {
     height: f64,
     turned: i32,
     every: usize,
+    /// A name has so many lines, each so wide.
+    lines: usize,
+    width: f64,
 }
+
+/// Height of a line.
+const LINE_PX: f64 = FONT_PX + 2.0;
+/// Sine and cosine of the angle at which names of groups are turned, 35°.
+const SLOPE: (f64, f64) = (0.574, 0.819);
 
 impl Names {
     fn none() -> Self {
-        Self { height: 0.0, turned: 0, every: usize::MAX }
+        Self { height: 0.0, turned: 0, every: usize::MAX, lines: 1, width: 0.0 }
     }
 
-    fn lay(widest: f64, slot: f64, turned: i32) -> Self {
-        if widest == 0.0 {
+    /// Names of bars: upright if they do not fit.
+    fn lay(widest: f64, slot: f64) -> Self {
+        let width = LETTERS_MAX as f64 * FONT_PX;
+        if widest + 6.0 <= slot {
+            return Self { height: LINE_PX + 4.0, turned: 0, every: 1, lines: 1, width };
+        }
+        Self { height: widest + 8.0, turned: -90, every: every(slot), lines: 1, width }
+    }
+
+    /// Names of groups: in up to three lines, level if all words fit, else turned; `room` is what the first has on its left.
+    fn lay_groups(bars: &Bars, slot: f64, room: f64) -> Self {
+        let names = || bars.groups.iter().map(|group| group.name.as_str());
+        let words = names().flat_map(str::split_whitespace);
+        let widest_word = words.map(|word| width_px(word, FONT_PX)).fold(0.0, f64::max);
+        if widest_word == 0.0 {
             return Self::none();
         }
-        if widest + 6.0 <= slot {
-            return Self { height: FONT_PX + 6.0, turned: 0, every: 1 };
+        let lines =
+            |width: f64| names().map(|name| wrapped(name, width, FONT_PX, 9).len()).max().unwrap_or(1);
+        let level = slot - 6.0;
+        if widest_word <= level && lines(level) <= 3 {
+            let lines = lines(level);
+            return Self { height: LINE_PX * lines as f64 + 4.0, turned: 0, every: 1, lines, width: level };
         }
-        let every = ((FONT_PX + 2.0) / slot.max(0.1)).ceil().max(1.0) as usize;
-        // sin 35° is 0.57; the rest is the height of the letters.
-        let height = if turned == -90 { widest + 8.0 } else { widest * 0.574 + FONT_PX + 6.0 };
-        Self { height, turned, every }
+        let width = (room / SLOPE.1).max(80.0);
+        let fit = (slot * SLOPE.0 / LINE_PX) as usize;
+        let lines = lines(width).min(fit.clamp(1, 3));
+        let widest = names().flat_map(|name| wrapped(name, width, FONT_PX, lines));
+        let widest = widest.map(|line| width_px(&line, FONT_PX)).fold(0.0, f64::max);
+        let height = widest * SLOPE.0 + LINE_PX * lines as f64 + 4.0;
+        Self { height, turned: -35, every: every(slot), lines, width }
     }
 
     fn write(&self, canvas: &mut Canvas, x: f64, top: f64, name: &str, class: &str) {
-        let name = shortened(name, LETTERS_MAX);
-        match self.turned {
-            _ if self.every == usize::MAX => {}
-            0 => canvas.text(x, top + FONT_PX + 3.0, Anchor::Middle, 0, class, &name),
-            -90 => canvas.text(x + 4.0, top + 5.0, Anchor::End, -90, class, &name),
-            turned => canvas.text(x + 4.0, top + FONT_PX, Anchor::End, turned, class, &name),
+        if self.every == usize::MAX {
+            return;
+        }
+        if self.turned == -90 {
+            let name = shortened(name, LETTERS_MAX);
+            return canvas.text(x + 4.0, top + 5.0, Anchor::End, -90, class, &name);
+        }
+        let lines = wrapped(name, self.width, FONT_PX, self.lines);
+        let middle = (lines.len() as f64 - 1.0) / 2.0;
+        for (at, line) in lines.iter().enumerate() {
+            if self.turned == 0 {
+                canvas.text(x, top + 1.0 + LINE_PX * (at + 1) as f64, Anchor::Middle, 0, class, line);
+            } else {
+                let x = x + 4.0 + (at as f64 - middle) * LINE_PX / SLOPE.0;
+                canvas.text(x, top + FONT_PX, Anchor::End, self.turned, class, line);
+            }
         }
     }
+}
+
+/// Turned names are so high: every so many of them has room.
+fn every(slot: f64) -> usize {
+    (LINE_PX / slot.max(0.1)).ceil().max(1.0) as usize
 }

@@ -198,7 +198,8 @@ fn notes(figure: &Figure) -> String {
     format!("{} {said}", figure.note).trim().into()
 }
 
-fn wrapped(text: &str, width: f64, font_px: f64, most: usize) -> Vec<String> {
+/// `text` in at most `most` lines of at most `width` pixels.
+pub(super) fn wrapped(text: &str, width: f64, font_px: f64, most: usize) -> Vec<String> {
     let letters = ((width / (font_px * LETTER)) as usize).max(8);
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {

@@ -9,6 +9,7 @@
     Times: [[1, "×"]],
   };
   const written = (value, unit) => {
+    if (value === 0) return "0";
     const table = units[unit];
     const [size, name] = table.find(([size]) => Math.abs(value) >= size) || table[table.length - 1];
     return Number((value / size).toPrecision(3)) + name;
