@@ -1,7 +1,7 @@
 #!/bin/sh
 # Records the traces that the simulator's experiments replay: programs of the kinds that subpages-1996 used.
 #
-#   bench/traces/record.sh small DIR [PROGRAM...]   what is committed in traces/: 5 to 20 million references each
+#   bench/traces/record.sh small DIR [PROGRAM...]   what is committed in traces/: 8 to 30 million references each
 #   bench/traces/record.sh full DIR [PROGRAM...]    40 to 150 million references each; an hour
 #
 # PROGRAM is one of cc1 ld gdb povray objcopy; all of them unless given. $LOAM is the loam command.
