@@ -210,3 +210,29 @@ fn nanoseconds(text: &str) -> Result<f64, String> {
         _ => Err("expected nanoseconds above 0 and at most 1000000, as 12 or 0.5".into()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Cli, Command};
+    use clap::Parser;
+
+    #[test]
+    fn the_recorded_programs_flags_are_not_ours() {
+        let words = ["loam", "trace", "record", "--limit", "5", "--", "sort", "-o", "x", "--quiet"];
+        let Command::Trace(trace) = Cli::try_parse_from(words).expect("valid").command else {
+            panic!("no trace")
+        };
+        let TraceCommand::Record(record) = trace.command else { panic!("no recording") };
+        assert_eq!((record.limit, record.output, record.quiet), (Some(5), None, false));
+        assert_eq!(record.args, ["-o", "x", "--quiet"]);
+    }
+
+    #[test]
+    fn pages_and_nanoseconds_have_limits() {
+        assert_eq!((page("256"), page("8K"), page("1G")), (Ok(256), Ok(8192), Ok(1 << 30)));
+        assert!(["128", "3K", "2G", "10%", "0", "x"].iter().all(|text| page(text).is_err()));
+        assert_eq!(nanoseconds("0.5"), Ok(0.5));
+        assert!(["0", "-1", "NaN", "inf", "1e7"].iter().all(|text| nanoseconds(text).is_err()));
+    }
+}
