@@ -30,10 +30,10 @@ pub(crate) enum TraceCommand {
     ///
     /// Runs a program under valgrind's lackey and records which memory it touches, in order.
     ///
-    /// The trace is packed on its way: nothing large is written. A program takes some hundred times as long as
-    /// without recording. stdin, stdout, stderr and the exit status pass through. Only the process itself is recorded,
-    /// not its children: a compiler's driver starts the compiler proper, so record that (`gcc -###` shows its
-    /// command line). An interrupted program leaves a whole trace up to there.
+    /// The trace is packed on its way: nothing large is written. A program takes some hundred times as long
+    /// as without recording. stdin, stdout, stderr and the exit status pass through. Only the process itself
+    /// is recorded, not its children: a compiler's driver starts the compiler proper, so record that (`gcc
+    /// -###` shows its command line). An interrupted program leaves a whole trace up to there.
     Record(RecordArgs),
     /// Convert a trace of another format to Loam's own
     ///
