@@ -14,7 +14,7 @@ STEP = @printf '\n== %s (%s)\n' "$@" "$$(date +%T)"
 # One step after the other, also under -j: they share the cores, and the end-to-end tests measure.
 .NOTPARALLEL:
 
-.PHONY: help build demo test setup lint fmt unit bare-metal deny e2e bench bench-compare fuzz soak man install uninstall clean
+.PHONY: help build demo test setup lint fmt unit bare-metal deny e2e bench bench-compare fuzz soak traces man install uninstall clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -77,6 +77,9 @@ SOAK_ROUNDS ?= 20
 soak: build ## the end-to-end tests SOAK_ROUNDS times; stops at the first failure
 	for round in $$(seq $(SOAK_ROUNDS)); do echo "== round $$round of $(SOAK_ROUNDS)"; \
 	  LOAM_BIN=$(abspath $(RELEASE))/loam $(CARGO) test --release --locked -p loam-tests -- --test-threads=1 || exit 1; done
+
+traces: build ## full-size traces for the simulator into target/traces (hours; installs what it needs as root)
+	LOAM=$(abspath $(RELEASE))/loam bench/traces/record.sh full $(TARGET)/traces
 
 man: build
 	rm -rf $(TARGET)/man && $(RELEASE)/loam man $(TARGET)/man

@@ -1,8 +1,8 @@
 #!/bin/sh
 # Records the traces that the simulator's experiments replay: programs of the kinds that subpages-1996 used.
 #
-#   bench/traces/record.sh small DIR [PROGRAM...]   what is committed in traces/: 5 to 20 million references each
-#   bench/traces/record.sh full DIR [PROGRAM...]    40 to 150 million references each; an hour
+#   bench/traces/record.sh small DIR [PROGRAM...]   what is committed in traces/: 8 to 30 million references each
+#   bench/traces/record.sh full DIR [PROGRAM...]    88 to 145 million references each; an hour
 #
 # PROGRAM is one of cc1 ld gdb povray objcopy; all of them unless given. $LOAM is the loam command.
 # As root, what is missing is installed by apt-get; else it is said.
@@ -93,9 +93,8 @@ for program; do
         ld -r --whole-archive "$lib"/libm-*.a -o library.o
         record objcopy objcopy --strip-debug library.o stripped.o
         ;;
-    objcopy-full) # all of the C library
-        ld -r --whole-archive "$lib/libc.a" -o library.o
-        record objcopy objcopy --strip-debug library.o stripped.o
+    objcopy-full) # all members of the C++ library
+        record objcopy objcopy --strip-debug "$(gcc -print-file-name=libstdc++.a)" stripped.a
         ;;
     *) usage ;;
     esac

@@ -30,10 +30,10 @@ pub(crate) enum TraceCommand {
     ///
     /// Runs a program under valgrind's lackey and records which memory it touches, in order.
     ///
-    /// The trace is packed on its way: nothing large is written. A program takes some hundred times as long as
-    /// without recording. stdin, stdout, stderr and the exit status pass through. Only the process itself is recorded,
-    /// not its children: a compiler's driver starts the compiler proper, so record that (`gcc -###` shows its
-    /// command line). An interrupted program leaves a whole trace up to there.
+    /// The trace is packed on its way: nothing large is written. A program takes some hundred times as long
+    /// as without recording. stdin, stdout, stderr and the exit status pass through. Only the process itself
+    /// is recorded, not its children: a compiler's driver starts the compiler proper, so record that (`gcc
+    /// -###` shows its command line). An interrupted program leaves a whole trace up to there.
     Record(RecordArgs),
     /// Convert a trace of another format to Loam's own
     ///
@@ -208,5 +208,31 @@ fn nanoseconds(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(ns) if ns > 0.0 && ns <= 1e6 => Ok(ns),
         _ => Err("expected nanoseconds above 0 and at most 1000000, as 12 or 0.5".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Cli, Command};
+    use clap::Parser;
+
+    #[test]
+    fn the_recorded_programs_flags_are_not_ours() {
+        let words = ["loam", "trace", "record", "--limit", "5", "--", "sort", "-o", "x", "--quiet"];
+        let Command::Trace(trace) = Cli::try_parse_from(words).expect("valid").command else {
+            panic!("no trace")
+        };
+        let TraceCommand::Record(record) = trace.command else { panic!("no recording") };
+        assert_eq!((record.limit, record.output, record.quiet), (Some(5), None, false));
+        assert_eq!(record.args, ["-o", "x", "--quiet"]);
+    }
+
+    #[test]
+    fn pages_and_nanoseconds_have_limits() {
+        assert_eq!((page("256"), page("8K"), page("1G")), (Ok(256), Ok(8192), Ok(1 << 30)));
+        assert!(["128", "3K", "2G", "10%", "0", "x"].iter().all(|text| page(text).is_err()));
+        assert_eq!(nanoseconds("0.5"), Ok(0.5));
+        assert!(["0", "-1", "NaN", "inf", "1e7"].iter().all(|text| nanoseconds(text).is_err()));
     }
 }

@@ -33,7 +33,8 @@ fn opened(path: &Path, reading: &Reading) -> Result<Opened, Failure> {
     open_as(path, reading.format.map(Format::from), options).map_err(Failure::new)
 }
 
-/// A trace on its way from a source into a file.
+/// Why a trace did not come whole from its source into a file.
+#[derive(Debug)]
 enum Stop {
     Read(TraceError),
     Write(io::Error),
@@ -199,5 +200,44 @@ fn written(result: io::Result<()>, path: &Path) -> Result<(), Failure> {
     match result {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(output::failure(path, &error)),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use loam_sim::trace::csv::Csv;
+    use loam_sim::trace::native::Reader;
+    use loam_sim::trace::summary::all_runs;
+
+    fn copied(limit: Option<u64>) -> (bool, Vec<u32>) {
+        let mut source = Csv::new(&b"0\n1\n256\n512\n513\n514\n"[..], "t");
+        let mut writer = Writer::new(Vec::new(), &Header::new("t")).expect("memory");
+        let whole = copy(&mut source, &mut writer, limit).expect("sound");
+        let file = writer.finish().expect("memory").1;
+        let runs = all_runs(&mut Reader::new(file.as_slice(), "t").expect("whole")).expect("whole");
+        (whole, runs.iter().map(|run| run.references).collect())
+    }
+
+    #[test]
+    fn a_limit_cuts_within_a_run() {
+        assert_eq!(copied(None), (true, vec![2, 1, 3]));
+        assert_eq!(copied(Some(7)), (true, vec![2, 1, 3]));
+        assert_eq!(copied(Some(4)), (false, vec![2, 1, 1]));
+        assert_eq!(copied(Some(2)), (false, vec![2]));
+    }
+
+    #[test]
+    fn a_file_that_is_not_whole_leaves_nothing() {
+        let path = std::env::temp_dir().join(format!("loam-cli-output-{}", std::process::id()));
+        let mut output = Output::create(&path).expect("temporary folder");
+        output.write_all(b"half").expect("temporary folder");
+        drop(output);
+        assert!(!path.exists() && !path.with_extension("part").exists());
+        let mut output = Output::create(&path).expect("temporary folder");
+        output.write_all(b"whole").expect("temporary folder");
+        assert_eq!(output.keep().expect("temporary folder"), 5);
+        assert_eq!(std::fs::read(&path).expect("it is there"), b"whole");
+        std::fs::remove_file(&path).expect("our own file");
     }
 }

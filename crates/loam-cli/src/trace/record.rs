@@ -86,8 +86,9 @@ pub(super) fn record(args: RecordArgs) -> Result<ExitCode, Failure> {
 struct Recording {
     child: Child,
     pipe: File,
-    /// Kept open, so that the pipe has a writer until valgrind opened it: the program's end is seen by waiting for
-    /// it. (Handing the descriptor down instead would show it to the program, and its children would keep it open.)
+    /// Kept open, so that the pipe has a writer until valgrind opened it: the program's end is seen by
+    /// waiting for it. (Handing the descriptor down instead would show it to the program, and its children
+    /// would keep it open.)
     _writer: OwnedFd,
     status: Option<ExitStatus>,
     /// This process was asked to end.
@@ -100,7 +101,8 @@ impl Recording {
         let (pipe, writer) = pipe_with(PipeFlags::CLOEXEC).map_err(|error| cannot(error.into()))?;
         // A smaller pipe is slower and nothing else.
         let _ = fcntl_setpipe_size(&pipe, PIPE_BYTES);
-        // The program gets these signals from the terminal; the trace of what it did until then is to be whole.
+        // The program gets these signals from the terminal; the trace of what it did until then is to be
+        // whole.
         let ended = Arc::new(AtomicBool::new(false));
         for (signal, flag) in [(SIGINT, &Arc::default()), (SIGTERM, &ended), (SIGHUP, &ended)] {
             signal_hook::flag::register(signal, Arc::clone(flag)).map_err(cannot)?;
@@ -138,7 +140,8 @@ impl Read for Recording {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         loop {
             let over = self.status.is_some();
-            // What came to this process alone goes on to the program; an interrupt the terminal sends to both.
+            // What came to this process alone goes on to the program; an interrupt the terminal sends to
+            // both.
             if self.ended.swap(false, Ordering::Relaxed) && !over {
                 self.signal(Signal::TERM);
             }

@@ -2,7 +2,8 @@
 
 use super::{GRAIN_BYTES, Run};
 
-/// Largest access that is believed: the widest that processors have (saving all vector registers) is below it.
+/// Largest access that is believed: the widest that processors have (saving all vector registers) is below
+/// it.
 pub(super) const ACCESS_BYTES_MAX: u64 = 4096;
 
 /// Joins consecutive accesses to one grain.
@@ -12,8 +13,8 @@ pub struct Collapse {
 }
 
 impl Collapse {
-    /// Takes one access of `bytes` bytes (at least 1). An access that straddles grains is a reference to each of
-    /// them. A run that is over goes to `into`.
+    /// Takes one access of `bytes` bytes (at least 1). An access that straddles grains is a reference to each
+    /// of them. A run that is over goes to `into`.
     ///
     /// # Panics
     /// If `bytes` is 0: the reader of a format refuses that.

@@ -1,9 +1,9 @@
 //! Comma-separated values: `address[,op][,size]`, one access a line.
 //!
-//! The address is decimal or 0x-hexadecimal, the op one of `r`, `w`, `read`, `write` (in any case; `r` where it is
-//! left out), the size in bytes (1 where it is left out). A first line of names (`address`, `op`, `size`) is
-//! optional and may put the columns into another order; columns of other names are passed over. Lines that begin
-//! with `#` are comments.
+//! The address is decimal or 0x-hexadecimal, the op one of `r`, `w`, `read`, `write` (in any case; `r` where
+//! it is left out), the size in bytes (1 where it is left out). A first line of names (`address`, `op`,
+//! `size`) is optional and may put the columns into another order; columns of other names are passed over.
+//! Lines that begin with `#` are comments.
 
 use super::collapse::{ACCESS_BYTES_MAX, Collapse};
 use super::lines::{self, Lines};

@@ -1,7 +1,7 @@
 //! Writing a trace in formats of other programs.
 //!
-//! What a run does not say is filled in: its references are put at the start of its grain, one byte each; in a run
-//! that writes, the last one writes. Read back, they make the same runs.
+//! What a run does not say is filled in: its references are put at the start of its grain, one byte each; in
+//! a run that writes, the last one writes. Read back, they make the same runs.
 
 use super::oracle::Request;
 use super::{GRAIN_BYTES, Run, Source, TraceError};
@@ -52,8 +52,8 @@ pub fn lackey(source: &mut dyn Source, sink: &mut dyn Write) -> Result<u64, Expo
     })
 }
 
-/// Writes oracleGeneral with pages of `page_bytes` as objects; the page's number is the object, the request's number
-/// the time. Consecutive references to one page are one request. Gives the number of requests.
+/// Writes oracleGeneral with pages of `page_bytes` as objects; the page's number is the object, the request's
+/// number the time. Consecutive references to one page are one request. Gives the number of requests.
 ///
 /// # Errors
 /// [`ExportError`].

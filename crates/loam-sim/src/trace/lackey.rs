@@ -20,7 +20,8 @@ pub struct Lackey<R> {
 }
 
 impl<R: BufRead> Lackey<R> {
-    /// Reads from `reader`; `trace` is its name in messages. Instruction fetches are skipped unless asked for.
+    /// Reads from `reader`; `trace` is its name in messages. Instruction fetches are skipped unless asked
+    /// for.
     pub fn new(reader: R, trace: &str, instructions: bool) -> Self {
         Self { lines: Lines::new(reader, trace), instructions, collapse: Collapse::default() }
     }

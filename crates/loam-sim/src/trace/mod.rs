@@ -3,8 +3,8 @@
 //! The unit of address is the *grain*, 256 bytes: the smallest subpage (subpages-1996, section 3.1).
 //! Consecutive references to the same grain are one [`Run`].
 //!
-//! [`open()`] recognises a file's format by its content and gives a [`Source`]; every source reads piece by piece,
-//! so memory does not grow with the trace. Loam's own format ([`native`]) is described byte by byte in
+//! [`open()`] recognises a file's format by its content and gives a [`Source`]; every source reads piece by
+//! piece, so memory does not grow with the trace. Loam's own format ([`native`]) is described byte by byte in
 //! `docs/trace-format.md`.
 
 pub mod csv;
@@ -42,7 +42,8 @@ pub struct Run {
 
 /// Something that gives a program's references in order.
 pub trait Source {
-    /// Appends the next runs to `into`, some thousand at a time. False: there are no more, and nothing was appended.
+    /// Appends the next runs to `into`, some thousand at a time. False: there are no more, and nothing was
+    /// appended.
     ///
     /// # Errors
     /// [`TraceError`], where the trace is malformed, cut or unreadable.

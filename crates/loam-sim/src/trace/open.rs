@@ -129,7 +129,8 @@ fn recognise(start: &[u8]) -> Option<Format> {
         let valgrind = first.is_empty() && start.starts_with(b"==");
         return Some(if lackey || valgrind { Format::Lackey } else { Format::Csv });
     }
-    // Nothing marks oracleGeneral: a first request must make sense. Its object has a size, its next one comes later.
+    // Nothing marks oracleGeneral: a first request must make sense. Its object has a size, its next one comes
+    // later.
     let mut record = [0; RECORD_BYTES];
     record.copy_from_slice(start.get(..RECORD_BYTES)?);
     let request = Request::from_bytes(&record);

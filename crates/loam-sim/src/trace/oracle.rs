@@ -125,10 +125,11 @@ impl<R: BufRead> Objects<R> {
     }
 }
 
-/// Reads requests as references: each object is one page, each request one reading reference to the page's start.
+/// Reads requests as references: each object is one page, each request one reading reference to the page's
+/// start.
 ///
-/// The page's number is the object's. Where that is too large for an address (ids that are hashes), its uppermost
-/// bits are left out; [`Objects`] gives the whole id.
+/// The page's number is the object's. Where that is too large for an address (ids that are hashes), its
+/// uppermost bits are left out; [`Objects`] gives the whole id.
 pub struct Pages<R> {
     objects: Objects<R>,
     grains_per_page: u64,

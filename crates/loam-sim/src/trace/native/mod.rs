@@ -1,7 +1,7 @@
 //! Loam's own format: runs in blocks, packed. `docs/trace-format.md` describes it byte by byte.
 //!
-//! Programs return to a few places again and again, so a grain is mostly told by its place in a short table of
-//! the latest different grains ([`recent`]); what is left, zstd finds.
+//! Programs return to a few places again and again, so a grain is mostly told by its place in a short table
+//! of the latest different grains (`recent`); what is left, zstd finds.
 
 mod read;
 mod recent;

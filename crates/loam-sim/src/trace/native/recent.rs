@@ -1,7 +1,7 @@
 //! The table of the latest different grains, and how a grain is told with it.
 
-/// Entries. More of them find more grains and yet make larger files: the places get less regular, and zstd finds
-/// less. Measured on a compiler, a linker and a debugger with 16 to 120: 32 is best or within 2% of it.
+/// Entries. More of them find more grains and yet make larger files: the places get less regular, and zstd
+/// finds less. Measured on a compiler, a linker and a debugger with 16 to 120: 32 is best or within 2% of it.
 pub(super) const ENTRIES: usize = 32;
 /// A grain so near to an entry is told by its distance from it.
 pub(super) const NEAR_MAX: u64 = 32;
