@@ -4,12 +4,12 @@
 #   bench/traces/record.sh small DIR [PROGRAM...]   what is committed in traces/: 8 to 30 million references each
 #   bench/traces/record.sh full DIR [PROGRAM...]    88 to 145 million references each; an hour
 #
-# PROGRAM is one of cc1 ld gdb povray objcopy; all of them unless given. $LOAM is the loam command.
+# PROGRAM is one of cc1 ld gdb povray objdump objcopy; all of them unless given. $LOAM is the loam command.
 # As root, what is missing is installed by apt-get; else it is said.
 set -eu
 
 usage() {
-    echo "usage: bench/traces/record.sh small|full DIR [cc1] [ld] [gdb] [povray] [objcopy]" >&2
+    echo "usage: bench/traces/record.sh small|full DIR [cc1] [ld] [gdb] [povray] [objdump] [objcopy]" >&2
     exit 2
 }
 [ $# -ge 2 ] || usage
@@ -18,7 +18,7 @@ case $size in small | full) ;; *) usage ;; esac
 mkdir -p "$2"
 out=$(cd "$2" && pwd)
 shift 2
-[ $# -gt 0 ] || set -- cc1 ld gdb povray objcopy
+[ $# -gt 0 ] || set -- cc1 ld gdb povray objdump objcopy
 
 here=$(cd "$(dirname "$0")" && pwd)
 loam=${LOAM:-$here/../../target/release/loam}
@@ -26,7 +26,7 @@ loam=${LOAM:-$here/../../target/release/loam}
 loam=$(realpath "$loam")
 
 missing=""
-for need in valgrind:valgrind gcc:gcc gdb:gdb povray:povray objcopy:binutils; do
+for need in valgrind:valgrind gcc:gcc gdb:gdb povray:povray objdump:binutils; do
     command -v "${need%:*}" >/dev/null 2>&1 || missing="$missing ${need#*:}"
 done
 if [ -n "$missing" ]; then
@@ -61,10 +61,11 @@ for program; do
         gcc -E walk.c -o walk.i
         record cc1 "$(gcc -print-prog-name=cc1)" -quiet -fpreprocessed -O2 walk.i -o walk.s
         ;;
-    ld-small) # a program that is linked dynamically
-        printf 'int main(void) { return 0; }\n' >main.c && gcc -c main.c
-        record ld "$(gcc -print-prog-name=ld)" -dynamic-linker /lib64/ld-linux-x86-64.so.2 -pie -o main \
-            "$lib/Scrt1.o" "$lib/crti.o" main.o -lc "-L$lib" "$lib/crtn.o"
+    ld-small) # a small program with the C and mathematical libraries, statically
+        printf "int main(void) { return 0; }\n" >main.c && gcc -c main.c && gcc -O1 -c small.c -o part.o
+        record ld "$(gcc -print-prog-name=ld)" -static -o main "$lib/crt1.o" "$lib/crti.o" "$gcclib/crtbeginT.o" \
+            main.o part.o --start-group "$gcclib/libgcc.a" "$gcclib/libgcc_eh.a" "$lib/libc.a" "$lib"/libm-*.a --end-group \
+            "$gcclib/crtend.o" "$lib/crtn.o"
         ;;
     ld-full) # statically, with all of the mathematical library
         printf 'int main(void) { return 0; }\n' >main.c && gcc -c main.c
@@ -88,6 +89,12 @@ for program; do
         ;;
     povray-full)
         record povray povray +Iscene.pov +O/dev/null +FN +W24 +H18 -D +WT1 -GA
+        ;;
+    objdump-small) # the paper had Atom work on gzip
+        record objdump objdump -d -r -t -C /usr/bin/gzip
+        ;;
+    objdump-full)
+        record objdump objdump -d -r -t -C "$(command -v objdump)"
         ;;
     objcopy-small) # all of the mathematical library as one object file, its debug sections taken out
         ld -r --whole-archive "$lib"/libm-*.a -o library.o

@@ -50,7 +50,7 @@ Ends with status 1 if a claim of the paper does not hold.";
 const PROGRAMS: [(&str, &str, &str); 5] = [
     ("cc1", "cc1 (a C compiler)", "Modula-3"),
     ("ld", "ld (a linker)", "ld"),
-    ("objcopy", "objcopy (rewrites binaries)", "Atom"),
+    ("objdump", "objdump (a disassembler)", "Atom"),
     ("povray", "povray (a ray tracer)", "Render"),
     ("gdb", "gdb (starting)", "gdb"),
 ];
