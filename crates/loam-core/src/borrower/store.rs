@@ -4,7 +4,7 @@
 use super::copies::{BufferIndex, CopyIndex, LenderIndex, Stored};
 use super::faults::{Answer, Fetch};
 use super::table::{BaseState, Entry, SpaceKey};
-use super::{BUFFERS_FOR_READS, Borrower, Effect};
+use super::{BUFFERS_FOR_READS_MAX, Borrower, Effect};
 use crate::ids::Version;
 use crate::units::{BasePages, Duration, Instant};
 use alloc::vec::Vec;
@@ -33,6 +33,13 @@ pub(super) struct LenderState {
     /// Base pages that it can still take, as far as is known.
     room: u64,
     held: u64,
+}
+
+impl LenderState {
+    /// Base pages that it holds.
+    pub(super) fn held(&self) -> u64 {
+        self.held
+    }
 }
 
 /// Pause before copies that nobody could take are offered again.
@@ -279,7 +286,8 @@ impl Borrower {
 
     /// Buffers that evictions may take now.
     pub(super) fn buffers_for_eviction(&self) -> u64 {
-        (self.free_buffers.len() as u64 + self.reusable_count).saturating_sub(u64::from(BUFFERS_FOR_READS))
+        let for_reads = BUFFERS_FOR_READS_MAX.min(self.config.buffers / 2);
+        (self.free_buffers.len() as u64 + self.reusable_count).saturating_sub(u64::from(for_reads))
     }
 
     pub(super) fn free_read_buffer(&mut self, buffer: Option<BufferIndex>) {

@@ -408,17 +408,7 @@ impl World {
     }
 
     fn check(&self) {
-        let mut frames = 0;
-        for &key in &self.spaces {
-            for base in (0..PAGES).chain(FAR..FAR + PAGES) {
-                let entry = self.b.entry(key, base);
-                frames += u64::from(
-                    matches!(entry.state, BaseState::Local | BaseState::Leaving | BaseState::Fetching)
-                        && !entry.shared,
-                );
-            }
-        }
-        assert_eq!(frames, self.b.frames().0, "the count of frames is off");
+        self.b.audit();
     }
 
     fn read_all(&mut self) {

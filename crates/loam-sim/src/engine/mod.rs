@@ -1,1 +1,5 @@
 //! The event engine: time, order, and resources with queues.
+
+mod queue;
+
+pub use queue::Queue;
