@@ -58,6 +58,8 @@ pub(crate) enum Command {
     ///
     /// Ends with status 1 if something must be mended before `loam run` can work.
     Doctor(DoctorArgs),
+    /// Simulate
+    Sim(SimArgs),
     /// Write man pages into a folder
     #[command(hide = true)]
     Man {
@@ -245,6 +247,56 @@ pub(crate) struct DoctorArgs {
     #[arg(long)]
     pub(crate) json: bool,
 }
+
+/// Simulations.
+#[derive(Args, Debug)]
+pub(crate) struct SimArgs {
+    #[command(subcommand)]
+    pub(crate) command: SimCommand,
+}
+
+/// Which simulation.
+#[derive(Subcommand, Debug)]
+pub(crate) enum SimCommand {
+    /// Borrowers, lenders, disks and a network that fail in every way, checked after every event
+    ///
+    /// Runs the policy of the live system under faults that a seed chooses: lost, late, doubled and reordered messages, partitions, crashes
+    /// and restarts, disk errors, lenders that lie. Checks after every event that nobody reads wrong bytes and that no page is
+    /// without a safe copy, and at the end that everybody was answered and everything came back.
+    Fuzz(SimFuzzArgs),
+}
+
+/// Arguments of `loam sim fuzz`.
+#[derive(Args, Debug)]
+#[command(after_help = SIM_FUZZ_EXAMPLES)]
+pub(crate) struct SimFuzzArgs {
+    /// How many seeds
+    #[arg(long, value_name = "N", default_value_t = 2_000)]
+    pub(crate) seeds: u64,
+    /// The first of them
+    #[arg(long, value_name = "SEED", default_value_t = 0)]
+    pub(crate) first: u64,
+    /// This seed alone
+    #[arg(long, value_name = "SEED")]
+    pub(crate) seed: Option<u64>,
+    /// Print what happens, event by event
+    #[arg(long, requires = "seed")]
+    pub(crate) log: bool,
+    /// Only these actions of the seed's script: 3,17,40
+    #[arg(long, value_name = "LIST", value_delimiter = ',', requires = "seed", hide = true, num_args = 0..=1)]
+    pub(crate) keep: Option<Vec<usize>>,
+    /// Here, and not in a child process
+    #[arg(long, hide = true)]
+    pub(crate) in_process: bool,
+}
+
+const SIM_FUZZ_EXAMPLES: &str = "\
+Examples:
+  loam sim fuzz --seeds 10000
+  loam sim fuzz --seed 107 --log
+
+Exit status: 0 nothing found, 10 wrong bytes, 11 a page without a safe copy, 12 a thread that is not answered, 13 something that
+does not come back, 14 an assertion.";
 
 /// One process of a two-process measurement.
 #[derive(Args, Debug)]

@@ -11,6 +11,7 @@ mod generate;
 mod lend;
 mod machine;
 mod run;
+mod sim;
 mod size;
 mod status;
 mod text;
@@ -37,6 +38,7 @@ fn dispatch(cli: args::Cli) -> Result<ExitCode, Failure> {
         args::Command::Status(status) => status::status(&status),
         args::Command::Bench(bench) => bench::bench(&bench),
         args::Command::Doctor(doctor) => doctor::doctor(&doctor),
+        args::Command::Sim(sim) => sim::sim(&sim),
         args::Command::Man { dir } => generate::man(&dir),
         args::Command::Completions { shell } => generate::completions(shell),
         args::Command::BenchPeer(peer) => bench::peer(&peer),

@@ -1,8 +1,8 @@
 //! A look at the records from outside: for the simulator and for tests, which compare them with what is really there.
 
+use super::Borrower;
 use super::copies::{BufferIndex, CopyIndex, LenderIndex, Stored};
 use super::table::{BaseRange, BaseState, SpaceKey};
-use super::Borrower;
 use crate::ids::{ContentHash, Version};
 use alloc::collections::BTreeMap;
 use alloc::vec;
@@ -50,8 +50,7 @@ impl Borrower {
             let (mut own, mut shared) = (0, 0);
             for base in self.used(key, BaseRange::new(0, u64::MAX)) {
                 let entry = self.entry(key, base);
-                let here =
-                    matches!(entry.state, BaseState::Local | BaseState::Leaving | BaseState::Fetching);
+                let here = matches!(entry.state, BaseState::Local | BaseState::Leaving | BaseState::Fetching);
                 own += u64::from(here && !entry.shared);
                 shared += u64::from(entry.shared);
                 assert!(here || !entry.shared, "a page that is not here shares a frame");
@@ -68,7 +67,11 @@ impl Borrower {
         }
         assert_eq!((self.frames, self.leaving), (frames, leaving), "frames or leaving pages are miscounted");
         let unreported = self.batches.values().filter(|b| self.spaces.contains_key(&b.space()));
-        assert_eq!(unreported.map(super::Batch::unreported).sum::<u64>(), taken, "a leaving page has no batch");
+        assert_eq!(
+            unreported.map(super::Batch::unreported).sum::<u64>(),
+            taken,
+            "a leaving page has no batch"
+        );
         self.audit_copies(&refs);
         self.audit_buffers();
     }

@@ -18,6 +18,8 @@ pub(super) struct Wait {
     joined: bool,
     /// It stands in the queue for frames.
     pub queued: bool,
+    /// Frames come only once it has been answered (the hand waits itself): it waits for none, not even when it is asked for again.
+    pub urgent: bool,
 }
 
 /// A getpage or disk read that is not answered yet.
@@ -127,7 +129,7 @@ impl Borrower {
     pub(super) fn wait_from(&mut self, now: Instant, key: SpaceKey, base: u64) {
         let joined = self.entry(key, base).state == BaseState::Fetching;
         self.joined += u64::from(joined);
-        let wait = Wait { since: now, kind: None, joined, queued: false };
+        let wait = Wait { since: now, kind: None, joined, queued: false, urgent: false };
         assert!(self.waits.insert((key, base), wait).is_none(), "one wait a base page");
     }
 
@@ -277,7 +279,9 @@ impl Borrower {
                 let missing =
                     |s: &Self, b: u64| matches!(s.entry(key, b).state, BaseState::Empty | BaseState::Away);
                 let wanted = (range.start..range.end).filter(|&b| missing(self, b)).count() as u64;
-                if self.frames + wanted <= self.limit {
+                if self.is_urgent(key, base) {
+                    self.bring(key, base, false);
+                } else if self.frames + wanted <= self.limit {
                     for b in range.start..range.end {
                         if missing(self, b) {
                             self.bring(key, b, false);
@@ -295,7 +299,8 @@ impl Borrower {
     /// Serves queued faults while there are frames.
     pub(super) fn serve_queue(&mut self, now: Instant) {
         let mut turns = self.queue.len();
-        while turns > 0 && (self.frames < self.limit || !self.frames_will_come()) {
+        let urgent = |s: &Self| s.queue.front().is_some_and(|&(key, base)| s.is_urgent(key, base));
+        while turns > 0 && (self.frames < self.limit || urgent(self) || !self.frames_will_come()) {
             turns -= 1;
             let Some((key, base)) = self.queue.pop_front() else { break };
             let Some(wait) = self.waits.get_mut(&(key, base)) else { continue };
@@ -433,7 +438,27 @@ impl Borrower {
             && !wait.queued
         {
             wait.queued = true;
-            self.queue.push_back((key, base));
+            if wait.urgent {
+                self.queue.push_front((key, base));
+            } else {
+                self.queue.push_back((key, base));
+            }
+        }
+    }
+
+    /// Who waits at `base` must not wait for frames.
+    fn is_urgent(&self, key: SpaceKey, base: u64) -> bool {
+        self.waits.get(&(key, base)).is_some_and(|wait| wait.urgent)
+    }
+
+    /// Who waits at `base`, if anybody does, is not to wait for frames any more.
+    pub(super) fn hurry(&mut self, key: SpaceKey, base: u64) {
+        if let Some(wait) = self.waits.get_mut(&(key, base))
+            && !core::mem::replace(&mut wait.urgent, true)
+            && wait.queued
+        {
+            // It stands behind those who wait for it; its old place is passed over once it has been answered.
+            self.queue.push_front((key, base));
         }
     }
 

@@ -47,7 +47,11 @@ fn page_is_safe(seat: &Seat, process: &Process, base: u64, value: u64, sim: &Sim
             }
             if let Some(buffer) = copy.buffer {
                 let held = seat.buffers[buffer.0 as usize];
-                return if held == value { Ok(()) } else { Err(format!("is in buffer {}, which has {held}", buffer.0)) };
+                return if held == value {
+                    Ok(())
+                } else {
+                    Err(format!("is in buffer {}, which has {held}", buffer.0))
+                };
             }
             let on_disk = copy.on_disk && seat.disk.has(copy.index, value);
             let at_lender = copy.at_lender.is_some_and(|LenderIndex(l)| {
@@ -98,7 +102,9 @@ pub(crate) fn settled(seats: &[Seat], nodes: &[Node], sim: &mut Sim) {
             ("processes", seat.processes.len() as u64),
         ];
         for (what, n) in left.into_iter().filter(|&(_, n)| n > 0) {
-            sim.fail(FailureKind::Leak, || format!("borrower {}: {n} {what} are left at the end", seat.index));
+            sim.fail(FailureKind::Leak, || {
+                format!("borrower {}: {n} {what} are left at the end", seat.index)
+            });
         }
         // On datagrams a lost drop is made good by the goodbye.
         let connected = !sim.settings.datagram;
@@ -121,7 +127,9 @@ pub(crate) fn returned(nodes: &[Node], sim: &mut Sim) {
     for node in nodes {
         let stats = node.core.stats();
         if stats.pages > 0 || stats.free != stats.capacity {
-            sim.fail(FailureKind::Leak, || format!("lender {} is not empty at the end: {stats:?}", node.index));
+            sim.fail(FailureKind::Leak, || {
+                format!("lender {} is not empty at the end: {stats:?}", node.index)
+            });
         }
     }
 }

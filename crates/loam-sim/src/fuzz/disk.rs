@@ -110,11 +110,14 @@ impl Seat {
                 self.fill(buffer, read);
                 let covered = if rots { self.covered_but(copy, Source::Disk) } else { Vec::new() };
                 let arrival = self.take_arrival(copy, version, read, Source::Disk, 0, sim);
-                sim.log(|| format!("borrower {}: slot {} read: value {read}, {arrival:?}", self.index, copy.0));
+                sim.log(|| {
+                    format!("borrower {}: slot {} read: value {read}, {arrival:?}", self.index, copy.0)
+                });
                 self.check_covered(&covered, sim);
                 let wanted = if rots { Arrival::Corrupt } else { Arrival::Taken };
                 if arrival != wanted {
-                    let what = format!("borrower {}: slot {} brought {read}: {arrival:?}", self.index, copy.0);
+                    let what =
+                        format!("borrower {}: slot {} brought {read}: {arrival:?}", self.index, copy.0);
                     sim.fail(FailureKind::WrongBytes, || what);
                 }
             }
@@ -123,10 +126,16 @@ impl Seat {
     }
 
     /// What is covered without this place of this copy.
-    pub(crate) fn covered_but(&self, copy: CopyIndex, place: Source) -> Vec<(loam_core::borrower::SpaceKey, u64, u64)> {
+    pub(crate) fn covered_but(
+        &self,
+        copy: CopyIndex,
+        place: Source,
+    ) -> Vec<(loam_core::borrower::SpaceKey, u64, u64)> {
         let mut covered = self.covered();
         covered.retain(|&(key, base, value)| {
-            let Some(view) = self.borrower.copy_of(key, base).filter(|v| v.index == copy) else { return false };
+            let Some(view) = self.borrower.copy_of(key, base).filter(|v| v.index == copy) else {
+                return false;
+            };
             let in_buffer = view.buffer.is_some_and(|b| self.buffers[b.0 as usize] == value);
             in_buffer || (place != Source::Disk && view.on_disk && self.disk.has(copy, value))
         });

@@ -85,7 +85,9 @@ impl Seat {
             Effect::Lost { space, base } => {
                 if !self.is_really_lost(space, base, sim) {
                     sim.fail(FailureKind::WrongBytes, || {
-                        format!("borrower {index}: ended for page {base} of {space:?}, which no fault has taken")
+                        format!(
+                            "borrower {index}: ended for page {base} of {space:?}, which no fault has taken"
+                        )
                     });
                 }
                 self.end(format!("page {base} of {space:?} is lost"), sim);
@@ -120,7 +122,12 @@ impl Seat {
         while done < run.pages {
             let outcome = self.install(&run, done, sim);
             sim.log(|| {
-                format!("borrower {index}: install {} at {}:{} {outcome:?}", source(run.from, done), run.space.0, run.base + u64::from(done))
+                format!(
+                    "borrower {index}: install {} at {}:{} {outcome:?}",
+                    source(run.from, done),
+                    run.space.0,
+                    run.base + u64::from(done)
+                )
             });
             if outcome == InstallOutcome::Done {
                 done += 1;

@@ -62,16 +62,18 @@ impl Hand {
 
     /// The contents that a command has taken from `base`, if the agent was not told of them.
     pub(crate) fn taken(&self, base: u64) -> Option<u64> {
-        self.orders.iter().find_map(|order| match order {
+        // The newest command that names it: an older one may still be taken in for its other pages.
+        let newest = self.orders.iter().rev().find_map(|order| match order {
             Order::Evict { pages, results, .. } => {
                 let at = pages.iter().position(|&p| p == base)?;
-                match results.get(at)? {
-                    (PageFate::Moved(_), value) => Some(*value),
-                    _ => None,
-                }
+                Some(results.get(at).copied())
             }
             Order::Populate { .. } => None,
-        })
+        });
+        match newest.flatten() {
+            Some((PageFate::Moved(_), value)) => Some(value),
+            _ => None,
+        }
     }
 }
 

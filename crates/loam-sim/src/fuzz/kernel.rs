@@ -209,7 +209,11 @@ impl Process {
     }
 
     /// Runs of neighbouring pages among `indexes`, within arenas, for which `want` holds.
-    pub(crate) fn runs(&self, indexes: std::ops::Range<usize>, want: impl Fn(&Page) -> bool) -> Vec<BaseRange> {
+    pub(crate) fn runs(
+        &self,
+        indexes: std::ops::Range<usize>,
+        want: impl Fn(&Page) -> bool,
+    ) -> Vec<BaseRange> {
         let mut runs: Vec<BaseRange> = Vec::new();
         for i in indexes.filter(|&i| want(&self.pages[i])) {
             let base = self.base_of(i);

@@ -190,7 +190,12 @@ impl Seat {
             let covered = self.covered_but(copy, source);
             let arrival = self.take_arrival(copy, version, value, source, tag as u32, sim);
             self.check_covered(&covered, sim);
-            sim.log(|| format!("borrower {}: copy {} from {lender:?}: value {value}, {arrival:?}", self.index, copy.0));
+            sim.log(|| {
+                format!(
+                    "borrower {}: copy {} from {lender:?}: value {value}, {arrival:?}",
+                    self.index, copy.0
+                )
+            });
             let wrong = match arrival {
                 Arrival::Taken => None,
                 Arrival::Corrupt => Some("it sent a page with wrong contents"),
@@ -198,7 +203,10 @@ impl Seat {
             };
             let honest = !sim.harmed_at_lender.contains(&(value & !(1 << 63)));
             if wrong.is_some() && honest && !sim.settings.datagram {
-                let what = format!("borrower {}: a good lender is given up: {arrival:?} of copy {}", self.index, copy.0);
+                let what = format!(
+                    "borrower {}: a good lender is given up: {arrival:?} of copy {}",
+                    self.index, copy.0
+                );
                 sim.fail(FailureKind::WrongBytes, || what);
             }
             if wrong.is_some() && !sim.settings.datagram {
@@ -256,7 +264,10 @@ impl Seat {
         self.check_covered(&covered, sim);
         if lost > BasePages(0) {
             if sim.settings.disk && sim.harmed_on_disk.is_empty() {
-                let what = format!("borrower {}: {} pages lost with a lender, under a good disk", self.index, lost.0);
+                let what = format!(
+                    "borrower {}: {} pages lost with a lender, under a good disk",
+                    self.index, lost.0
+                );
                 sim.fail(FailureKind::WrongBytes, || what);
             }
             self.end(format!("lender {n} alone held {} pages", lost.0), sim);

@@ -15,8 +15,19 @@ const SERVICE: Duration = Duration::from_micros(10);
 const BORROWERS_MAX: usize = 64;
 
 enum Job {
-    Get { wire: usize, request: u64, hits: Vec<(CopyIndex, Version, Slot)>, misses: Vec<(CopyIndex, Version)>, ticket: ReadTicket },
-    Put { wire: usize, request: u64, pages: Vec<super::sim::Sent>, slots: Vec<Slot> },
+    Get {
+        wire: usize,
+        request: u64,
+        hits: Vec<(CopyIndex, Version, Slot)>,
+        misses: Vec<(CopyIndex, Version)>,
+        ticket: ReadTicket,
+    },
+    Put {
+        wire: usize,
+        request: u64,
+        pages: Vec<super::sim::Sent>,
+        slots: Vec<Slot>,
+    },
 }
 
 #[derive(Default)]
@@ -82,6 +93,10 @@ impl Node {
     }
 
     pub(crate) fn receive(&mut self, wire: usize, message: ToLender, sim: &mut Sim) {
+        if sim.wires[wire].closed {
+            return;
+        }
+        sim.wires[wire].closed = matches!(message, ToLender::Closed);
         if sim.wires[wire].lender_life != self.life && sim.settings.datagram && self.up {
             // It has been started anew and does not know this borrower: it begins with nothing.
             sim.wires[wire].lender_life = self.life;
@@ -183,8 +198,7 @@ impl Node {
                 let mut pages: Vec<(CopyIndex, Version, u64)> =
                     hits.iter().map(|&(copy, version, slot)| (copy, version, self.slab[&slot])).collect();
                 self.core.read_end(ticket);
-                let forgets =
-                    sim.sabotage == Sabotage::ForgetfulLender && sim.net_dice.once_in(4);
+                let forgets = sim.sabotage == Sabotage::ForgetfulLender && sim.net_dice.once_in(4);
                 if forgets {
                     misses.extend(pages.drain(..).map(|(copy, version, _)| (copy, version)));
                 }

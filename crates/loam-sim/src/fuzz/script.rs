@@ -176,7 +176,8 @@ impl Script {
         let mut now = 0_u64;
         // Every borrower fills some memory and has it adopted, or most runs would be of nothing.
         for seat in 0..settings.seats {
-            let first = Work::Touch { page: 0, count: settings.arena_pages, stride: 1, write: true, zero: false };
+            let first =
+                Work::Touch { page: 0, count: settings.arena_pages, stride: 1, write: true, zero: false };
             for act in [Act::Work { process: 0, thread: 0, work: first }, Act::Adopt] {
                 now += 50_000;
                 actions.push(Action { at: Instant(now), seat, act });

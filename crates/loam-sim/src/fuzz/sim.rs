@@ -14,33 +14,84 @@ use std::collections::BTreeSet;
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
     Act(usize),
-    Seat { seat: usize, life: u32, event: SeatEvent },
-    ToLender { wire: usize, message: ToLender },
-    ToBorrower { wire: usize, message: ToBorrower },
+    Seat {
+        seat: usize,
+        life: u32,
+        event: SeatEvent,
+    },
+    ToLender {
+        wire: usize,
+        message: ToLender,
+    },
+    ToBorrower {
+        wire: usize,
+        message: ToBorrower,
+    },
     /// A lender goes on with what it has begun.
-    Serve { lender: usize, life: u32, job: u64 },
-    LenderClock { lender: usize, life: u32 },
-    Released { lender: usize, life: u32, run: SlotRun },
-    LenderUp { lender: usize },
-    Uncut { seat: usize, lender: usize },
+    Serve {
+        lender: usize,
+        life: u32,
+        job: u64,
+    },
+    LenderClock {
+        lender: usize,
+        life: u32,
+    },
+    Released {
+        lender: usize,
+        life: u32,
+        run: SlotRun,
+    },
+    LenderUp {
+        lender: usize,
+    },
+    Uncut {
+        seat: usize,
+        lender: usize,
+    },
     Phase(u32),
 }
 
 /// Something that happens at a borrower.
 #[derive(Clone, Debug)]
 pub(crate) enum SeatEvent {
-    Thread { process: u32, thread: usize },
+    Thread {
+        process: u32,
+        thread: usize,
+    },
     /// The kernel ends a discard: (index of the first page, count).
-    Dropped { process: u32, thread: usize, first: usize, count: usize },
+    Dropped {
+        process: u32,
+        thread: usize,
+        first: usize,
+        count: usize,
+    },
     /// The agent reads a descriptor's events.
-    Read { process: u32 },
-    Hand { process: u32 },
-    HandCame { process: u32 },
-    Bell { process: u32 },
-    Gone { process: u32 },
-    Flush { lender: usize },
-    Resend { lender: usize, request: u64 },
-    DiskDone { operation: u64 },
+    Read {
+        process: u32,
+    },
+    Hand {
+        process: u32,
+    },
+    HandCame {
+        process: u32,
+    },
+    Bell {
+        process: u32,
+    },
+    Gone {
+        process: u32,
+    },
+    Flush {
+        lender: usize,
+    },
+    Resend {
+        lender: usize,
+        request: u64,
+    },
+    DiskDone {
+        operation: u64,
+    },
     Timeout,
     Retry,
     Look,
@@ -85,6 +136,8 @@ pub(crate) struct Wire {
     pub space: SpaceId,
     /// Neither end takes anything from it any more.
     pub dead: bool,
+    /// The borrower has closed it: what comes late belongs to nobody.
+    pub closed: bool,
     last: [Instant; 2],
     held: Vec<(usize, Event)>,
 }
@@ -232,7 +285,17 @@ impl Sim {
     pub(crate) fn connect(&mut self, seat: usize, life: u32, lender: usize, lender_life: u32) -> usize {
         let space = SpaceId(self.wires.len() as u64 + 1);
         let last = [self.now; 2];
-        self.wires.push(Wire { seat, life, lender, lender_life, space, dead: false, last, held: Vec::new() });
+        self.wires.push(Wire {
+            seat,
+            life,
+            lender,
+            lender_life,
+            space,
+            dead: false,
+            closed: false,
+            last,
+            held: Vec::new(),
+        });
         self.wires.len() - 1
     }
 

@@ -67,7 +67,9 @@ impl<'a> World<'a> {
             self.sim.queue.push(action.at, Event::Act(i));
         }
         let mut at = self.script.quiet_at;
-        for (phase, lasts) in [(0, ANSWERED_WITHIN), (1, ANSWERED_WITHIN), (2, SETTLED_WITHIN), (3, SETTLED_WITHIN)] {
+        for (phase, lasts) in
+            [(0, ANSWERED_WITHIN), (1, ANSWERED_WITHIN), (2, SETTLED_WITHIN), (3, SETTLED_WITHIN)]
+        {
             self.sim.queue.push(at, Event::Phase(phase));
             at = at + lasts;
         }
