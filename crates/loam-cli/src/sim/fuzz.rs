@@ -76,11 +76,11 @@ fn many(args: &SimFuzzArgs) -> ExitCode {
 
 fn child(args: &[String], progress: bool) -> Result<Output, Failure> {
     let program =
-        std::env::current_exe().map_err(|e| Failure::loam(format!("cannot find this program ({e})")))?;
+        std::env::current_exe().map_err(|e| Failure::new(format!("cannot find this program ({e})")))?;
     let stderr = if progress { Stdio::inherit() } else { Stdio::null() };
     let mut command = Command::new(program);
     command.args(["sim", "fuzz", "--in-process"]).args(args).stderr(stderr);
-    command.output().map_err(|e| Failure::loam(format!("cannot start a simulation ({e})")))
+    command.output().map_err(|e| Failure::new(format!("cannot start a simulation ({e})")))
 }
 
 /// Runs the seeds in a child; what fails is made small.
@@ -100,7 +100,7 @@ fn supervise(args: &SimFuzzArgs) -> Result<ExitCode, Failure> {
         .find_map(|line| line.strip_prefix("seed ")?.split_once(" failed: ")?.0.parse::<u64>().ok());
     let kind = output.status.code().and_then(FailureKind::of_exit_status);
     let (Some(seed), Some(kind)) = (seed, kind) else {
-        return Err(Failure::loam(format!("the simulation ended without a verdict ({})", output.status)));
+        return Err(Failure::new(format!("the simulation ended without a verdict ({})", output.status)));
     };
     let actions = Script::of(seed).actions.len();
     eprintln!("loam: making it small, of {actions} actions");

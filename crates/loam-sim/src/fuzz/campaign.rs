@@ -51,6 +51,12 @@ thread_local! {
     static PANIC: Cell<Option<String>> = const { Cell::new(None) };
 }
 
+/// What a panic says.
+fn payload(payload: &(dyn std::any::Any + Send)) -> String {
+    let text = payload.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("a panic").to_owned()
+}
+
 /// Panics of threads that run a seed are kept as that run's failure. Where panics abort there is no way back from here: the hook itself
 /// tells the seed, and ends the process with the status of a failed assertion.
 fn hear_panics() {
@@ -59,7 +65,7 @@ fn hear_panics() {
         let before = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
             let Some(seed) = SEED.get() else { return before(info) };
-            let what = info.payload_as_str().unwrap_or("panic").to_owned();
+            let what = payload(info.payload());
             let place = info.location().map_or_else(String::new, |l| format!(" ({}:{})", l.file(), l.line()));
             let what = format!("assertion failed: {what}{place}");
             if cfg!(panic = "abort") {

@@ -52,7 +52,8 @@ impl Seat {
         let what = step(process, sim.now, &mut sim.hand_dice);
         let again = match what {
             Step::Idle => return,
-            Step::More => Duration::from_micros(1),
+            // Now and then it loses its core in the middle of a command: changes that were read wait for it meanwhile.
+            Step::More => Duration::from_micros(sim.hand_dice.pick(&[1, 1, 1, 1_000])),
             Step::Refused => Duration::from_micros(20),
             Step::Bell => {
                 let delay = sim.dice.delay(Duration::from_micros(4));
@@ -123,8 +124,8 @@ impl Seat {
 
     fn take_fates(&mut self, batch: BatchId, results: &[(PageFate, u64)], end: usize, sim: &mut Sim) {
         let space = self.borrower.batch_pages(batch).0;
-        for index in self.borrower.batch_reported(batch)..end {
-            let (fate, value) = results[index];
+        let first = self.borrower.batch_reported(batch);
+        for (index, &(fate, value)) in results.iter().enumerate().take(end).skip(first) {
             if let PageFate::Moved(_) = fate {
                 // Judged in our copy, as the live agent does: the buffer is filled before the policy takes it.
                 let buffer = self.borrower.batch_buffer(batch);

@@ -118,7 +118,7 @@ impl Seat {
                     self.after(RESEND, SeatEvent::Resend { lender, request }, sim);
                 }
             }
-            sim.to_lender(wire, frame);
+            sim.send_to_lender(wire, frame);
         }
         if !self.looks {
             self.looks = true;
@@ -129,7 +129,7 @@ impl Seat {
     pub(crate) fn resend(&mut self, lender: usize, request: u64, sim: &mut Sim) {
         let Some(conn) = self.conns.get(lender).filter(|c| c.up) else { return };
         if let Some((frame, _)) = conn.open.get(&request) {
-            sim.to_lender(conn.wire, frame.clone());
+            sim.send_to_lender(conn.wire, frame.clone());
             self.after(RESEND, SeatEvent::Resend { lender, request }, sim);
         }
     }
@@ -213,9 +213,7 @@ impl Seat {
                 self.drain(sim);
                 return wrong;
             }
-            if arrival != Arrival::Stale {
-                self.answered(usize::from(lender.0), request, 1, sim.now);
-            } else if self.was_asked(lender, request, copy, version) {
+            if arrival != Arrival::Stale || self.was_asked(lender, request, copy, version) {
                 self.answered(usize::from(lender.0), request, 1, sim.now);
             }
         }
@@ -258,7 +256,7 @@ impl Seat {
         sim.harmed_at_lender.extend(conn.stored.values().copied());
         sim.log(|| format!("borrower {}: loses lender {n}: {why}", self.index));
         // The lender sees its end of the connection closed.
-        sim.to_lender(wire, ToLender::Closed);
+        sim.send_to_lender(wire, ToLender::Closed);
         let covered = self.covered();
         let lost = self.borrower.handle_lender_lost(sim.now, LenderIndex(n as u8));
         self.check_covered(&covered, sim);
@@ -299,14 +297,14 @@ impl Seat {
     /// Says goodbye to every lender.
     pub(crate) fn bye(&mut self, sim: &mut Sim) {
         for conn in self.conns.iter().filter(|c| c.up) {
-            sim.to_lender(conn.wire, ToLender::Bye);
+            sim.send_to_lender(conn.wire, ToLender::Bye);
         }
     }
 
     /// The machine's end: its connections break.
     pub(crate) fn hang_up(&mut self, sim: &mut Sim) {
         for conn in self.conns.iter().filter(|c| c.up) {
-            sim.to_lender(conn.wire, ToLender::Closed);
+            sim.send_to_lender(conn.wire, ToLender::Closed);
         }
     }
 

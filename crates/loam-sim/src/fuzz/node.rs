@@ -77,9 +77,9 @@ impl Node {
         sim.log(|| format!("lender {} crashes", self.index));
         sim.harmed_at_lender.extend(self.slab.values().copied());
         let life = self.life + 1;
-        for (&wire, _) in &self.conns {
+        for &wire in self.conns.keys() {
             if !sim.settings.datagram {
-                sim.to_borrower(wire, ToBorrower::Closed);
+                sim.send_to_borrower(wire, ToBorrower::Closed);
             }
         }
         *self = Self { life, up: false, ..Self::new(self.index, sim) };
@@ -140,7 +140,7 @@ impl Node {
                 Some(None) => return,
                 Some(Some(again)) => {
                     for message in again.clone() {
-                        sim.to_borrower(wire, message);
+                        sim.send_to_borrower(wire, message);
                     }
                     return;
                 }
@@ -200,7 +200,11 @@ impl Node {
                 self.core.read_end(ticket);
                 let forgets = sim.sabotage == Sabotage::ForgetfulLender && sim.net_dice.once_in(4);
                 if forgets {
-                    misses.extend(pages.drain(..).map(|(copy, version, _)| (copy, version)));
+                    let space = sim.wires[wire].space;
+                    for (copy, version, _) in pages.drain(..) {
+                        self.core.drop_page(space, u64::from(copy.0), version);
+                        misses.push((copy, version));
+                    }
                 }
                 for (_, version, value) in &mut pages {
                     if lie == Some(Lie::Contents) {
@@ -248,7 +252,7 @@ impl Node {
             }
         }
         for message in answers {
-            sim.to_borrower(wire, message);
+            sim.send_to_borrower(wire, message);
         }
         self.next(wire, sim);
         self.close_if_done(wire, sim);

@@ -299,11 +299,11 @@ impl Sim {
         self.wires.len() - 1
     }
 
-    pub(crate) fn to_lender(&mut self, wire: usize, message: ToLender) {
+    pub(crate) fn send_to_lender(&mut self, wire: usize, message: ToLender) {
         self.send(wire, 0, Event::ToLender { wire, message });
     }
 
-    pub(crate) fn to_borrower(&mut self, wire: usize, message: ToBorrower) {
+    pub(crate) fn send_to_borrower(&mut self, wire: usize, message: ToBorrower) {
         self.send(wire, 1, Event::ToBorrower { wire, message });
     }
 
