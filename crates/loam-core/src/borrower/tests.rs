@@ -601,3 +601,58 @@ fn a_page_that_is_really_gone_is_told_of() {
         w.drain();
     }
 }
+
+/// Found by the fuzz simulation (seed 107): the hand faults on a page that it makes the process's own, its install is refused
+/// once (mappings change, or the machine is out of memory), and the budget is full. Asked for again it stood in the queue for
+/// frames, which only the batches behind it in the hand's own ring could have given.
+#[test]
+fn the_hand_waits_for_no_frame_though_its_install_is_refused() {
+    for already_queued in [false, true] {
+        let mut w = World::new(1, true, 600, 1);
+        for base in 0..PAGES {
+            w.step(&Op::Write { space: 0, base, value: base + 1 });
+        }
+        while w.complete(0) {}
+        let key = SpaceKey(0);
+        let away = |w: &World, from: u64| {
+            (from..PAGES).find(|&b| w.b.state(key, b) == BaseState::Away).expect("most are away")
+        };
+        // Fill the budget until batches wait for the hand.
+        let mut at = 0;
+        while w.b.batches.is_empty() || w.b.frames < w.b.limit {
+            at = away(&w, at);
+            let now = w.time();
+            w.b.handle_fault(now, key, at);
+            w.drain();
+            w.pending.retain(|p| matches!(p, Pending::Evict(_)) || !w.b.frames_will_come());
+            at += 1;
+            if at + 1 >= PAGES {
+                break;
+            }
+        }
+        assert!(w.b.frames_will_come() && w.b.frames >= w.b.limit, "the budget is full, and batches are under way");
+        let base = away(&w, at);
+        if already_queued {
+            let now = w.time();
+            w.b.handle_fault(now, key, base); // a thread of the program waits there too
+            w.drain();
+        }
+        w.refuses = 1;
+        let now = w.time();
+        w.b.handle_fault(now, key, base);
+        w.b.handle_wanted(now, key, base);
+        w.drain();
+        for _ in 0..4 {
+            while let Some(i) = w.pending.iter().position(|p| !matches!(p, Pending::Evict(_))) {
+                let op = w.pending.remove(i);
+                w.pending.push(op);
+                let last = w.pending.len() - 1;
+                w.complete(last);
+            }
+            let now = w.time();
+            w.b.handle_retry(now);
+            w.drain();
+        }
+        assert!(w.present.contains_key(&(key, base)), "the hand waits for itself");
+    }
+}
