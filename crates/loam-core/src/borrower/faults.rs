@@ -177,7 +177,8 @@ impl Borrower {
                     let entry = self.entry(key, b);
                     if entry.state == BaseState::Local {
                         let state = if entry.copy.is_some() { BaseState::Away } else { BaseState::Empty };
-                        self.set_entry(key, b, Entry { state, ..entry });
+                        // What could not be installed has no frame that a relative could share.
+                        self.set_entry(key, b, Entry { state, shared: false, ..entry });
                     }
                     if outcome == InstallOutcome::Gone {
                         self.drop_wait(now, key, b);
@@ -424,7 +425,10 @@ impl Borrower {
         if (entry.shared || discarded) && *count > 1 {
             // A forked child's page that the child's mapping never had (wipe-on-fork), or zeros that were brought between the event
             // of a discard and the discard itself: zeros, as the kernel gives. If it is there after all the
-            // install says so and changes nothing.
+            // install says so and changes nothing. If it is refused for now, the thread still waits, and is to be served again.
+            if !self.waits.contains_key(&(key, base)) {
+                self.wait_from(self.waits_changed_at, key, base);
+            }
             self.push_zero(key, base);
         } else if *count > SURPRISES_MAX {
             self.effects.push_back(Effect::Lost { space: key, base });

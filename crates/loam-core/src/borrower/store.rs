@@ -418,6 +418,15 @@ impl Borrower {
     /// Asks the next source on behalf of those whom the last one failed.
     pub(super) fn refetch(&mut self, now: Instant, i: CopyIndex, answer: Answer) {
         self.waits_clock(now);
+        // A relative that had the same contents may have left meanwhile: then they are in a buffer, and perhaps nowhere else any more.
+        if self.copies.get(i).buffer().is_some() {
+            if self.copies.get(i).refs > 0 && !self.is_safe(i) {
+                self.store(i);
+            }
+            self.bring_from_buffer(i, &answer);
+            self.settle(i);
+            return;
+        }
         if answer.targets.is_empty() {
             self.settle(i);
             return;
@@ -448,6 +457,20 @@ impl Borrower {
                         self.enqueue_fault(key, base);
                     }
                 }
+            }
+        }
+    }
+
+    /// Who was waiting for a source finds the contents in a buffer; what was only fetched ahead stays there.
+    fn bring_from_buffer(&mut self, i: CopyIndex, answer: &Answer) {
+        for &(key, base) in &answer.targets {
+            let entry = self.entry(key, base);
+            if entry.state != BaseState::Fetching || entry.copy != Some(i) {
+                continue;
+            }
+            self.set_entry(key, base, Entry { state: BaseState::Away, ..entry });
+            if self.waits.contains_key(&(key, base)) {
+                self.bring(key, base, false);
             }
         }
     }
