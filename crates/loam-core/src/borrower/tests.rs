@@ -723,13 +723,15 @@ fn what_a_relative_has_in_a_buffer_is_not_lost_with_its_lender() {
     assert!(!answers.is_empty() && w.b.state(child, base) == BaseState::Fetching);
     // Everything of the parent's leaves.
     let now = w.time();
-    w.b.handle_limit(now, BasePages(8));
+    w.b.handle_limit(now, BasePages(0));
     w.drain();
-    for n in 0..400 {
+    for n in 0..20_000 {
         if w.b.state(parent, base) == BaseState::Away {
             break;
         }
-        w.complete(n);
+        if !w.complete(n) {
+            w.step(&Op::Tick);
+        }
     }
     assert_eq!(w.b.state(parent, base), BaseState::Away);
     assert!(w.b.copy_of(parent, base).expect("it has one").buffer.is_some());
