@@ -106,12 +106,21 @@ pub(crate) struct Thread {
     pub since: Instant,
     /// An event for it is in the queue.
     pub scheduled: bool,
+    /// Pages that its discard will drop when the events have been read.
+    pub dropping: Vec<usize>,
 }
 
 impl Thread {
     pub(crate) fn new() -> Self {
         let waits = Waits::Nothing;
-        Self { work: VecDeque::new(), done: 0, waits, since: Instant(0), scheduled: false }
+        Self {
+            work: VecDeque::new(),
+            done: 0,
+            waits,
+            since: Instant(0),
+            scheduled: false,
+            dropping: Vec::new(),
+        }
     }
 
     pub(crate) fn is_idle(&self) -> bool {

@@ -59,12 +59,10 @@ pub(crate) enum SeatEvent {
         process: u32,
         thread: usize,
     },
-    /// The kernel ends a discard: (index of the first page, count).
+    /// The kernel ends a discard.
     Dropped {
         process: u32,
         thread: usize,
-        first: usize,
-        count: usize,
     },
     /// The agent reads a descriptor's events.
     Read {

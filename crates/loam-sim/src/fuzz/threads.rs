@@ -170,13 +170,11 @@ impl Seat {
         let work = thread.work.front().copied();
         let process = self.processes.get_mut(&key).expect("the caller has it");
         match work {
-            Some(Work::Discard(page, count)) => {
-                let span = process.span(page, count);
+            Some(Work::Discard(..)) => {
                 process.threads[n].waits = Waits::Call;
-                let (first, count) = (span.start, span.len());
                 // The discard follows its event at once, or as long as the thread is kept from a core.
                 let delay = sim.dice.delay(Duration::from_micros(2));
-                self.after(delay, SeatEvent::Dropped { process: key, thread: n, first, count }, sim);
+                self.after(delay, SeatEvent::Dropped { process: key, thread: n }, sim);
                 return;
             }
             Some(Work::Unmap(page, count)) => {
@@ -202,26 +200,38 @@ impl Seat {
     fn discard(&mut self, key: u32, n: usize, page: u64, count: u64, sim: &mut Sim) {
         let process = self.processes.get_mut(&key).expect("the caller has it");
         let span = process.span(page, count);
-        for page in &mut process.pages[span.clone()] {
-            if page.windows == 0 {
-                page.written = false;
-            }
-            page.windows += 1;
-            page.also = Some(0);
-        }
         let runs = process.runs(span.clone(), |p| p.mapped && p.registered);
+        let mut dropping = Vec::new();
+        for at in span {
+            let page = &mut process.pages[at];
+            if page.mapped && page.registered {
+                if page.windows == 0 {
+                    page.written = false;
+                }
+                page.windows += 1;
+                page.also = Some(0);
+                dropping.push(at);
+            } else if page.mapped {
+                // Of a mapping that nobody has registered the kernel drops the pages without a word, in one step.
+                page.present = None;
+                (page.truth, page.also) = (0, None);
+            }
+        }
+        process.threads[n].dropping = dropping;
         if runs.is_empty() {
             process.threads[n].waits = Waits::Call;
-            self.dropped(key, n, span.start, span.len(), sim);
+            self.dropped(key, n, sim);
             return;
         }
         self.raise(key, n, runs.into_iter().map(Uevent::Remove).collect(), sim);
     }
 
     /// The kernel drops the pages of a discard, and its thread goes on.
-    pub(crate) fn dropped(&mut self, key: u32, n: usize, first: usize, count: usize, sim: &mut Sim) {
+    pub(crate) fn dropped(&mut self, key: u32, n: usize, sim: &mut Sim) {
         let Some(process) = self.processes.get_mut(&key).filter(|p| !p.ended) else { return };
-        for page in process.pages[first..first + count].iter_mut().filter(|p| p.windows > 0 || p.mapped) {
+        for at in std::mem::take(&mut process.threads[n].dropping) {
+            // Whatever is there by now: the kernel asks for no second event.
+            let page = &mut process.pages[at];
             page.windows = page.windows.saturating_sub(1);
             if page.present.take().is_some() {
                 (page.truth, page.also) = (0, (page.windows > 0).then_some(0));

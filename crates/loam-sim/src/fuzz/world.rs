@@ -307,9 +307,7 @@ impl<'a> World<'a> {
 fn seat_event(seat: &mut Seat, event: SeatEvent, sim: &mut Sim) {
     match event {
         SeatEvent::Thread { process, thread } => seat.run_thread(process, thread, sim),
-        SeatEvent::Dropped { process, thread, first, count } => {
-            seat.dropped(process, thread, first, count, sim);
-        }
+        SeatEvent::Dropped { process, thread } => seat.dropped(process, thread, sim),
         SeatEvent::Read { process } => seat.read_events(process, sim),
         SeatEvent::Hand { process } => seat.run_hand(process, sim),
         SeatEvent::HandCame { process } => seat.hand_came(process, sim),
