@@ -6,7 +6,7 @@ use super::sim::{Event, FailureKind, SeatEvent, Sent, Sim, ToBorrower, ToLender}
 use loam_core::borrower::{Arrival, CopyIndex, LenderIndex, PutAnswer, Source};
 use loam_core::ids::Version;
 use loam_core::units::{BasePages, Duration, Instant};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// As the live agent's, for the same reasons.
 const SILENCE_UNDER_DISK: Duration = Duration::from_millis(2_000);
@@ -29,8 +29,8 @@ pub(crate) struct Conn {
     pub drops: Vec<(CopyIndex, Version)>,
     flushes: bool,
     request: u64,
-    /// Requests without an answer, and how many pages of each are missing.
-    open: BTreeMap<u64, (ToLender, usize)>,
+    /// Requests without an answer, and the pages of each that it is owed for (a part of an answer may be lost, another come twice).
+    open: BTreeMap<u64, (ToLender, BTreeSet<(CopyIndex, Version)>)>,
     quiet_since: Instant,
     /// What it said that it has.
     pub stored: BTreeMap<(CopyIndex, Version), u64>,
@@ -93,7 +93,10 @@ impl Seat {
         let gets = std::mem::take(&mut conn.gets);
         for pages in gets.chunks(GET_PAGES) {
             conn.request += 1;
-            frames.push((pages.len(), ToLender::Get { request: conn.request, pages: pages.to_vec() }));
+            frames.push((
+                pages.iter().copied().collect(),
+                ToLender::Get { request: conn.request, pages: pages.to_vec() },
+            ));
         }
         let mut puts = std::mem::take(&mut conn.puts);
         for put in &mut puts {
@@ -104,11 +107,14 @@ impl Seat {
         }
         for pages in puts.chunks(PUT_PAGES) {
             conn.request += 1;
-            frames.push((pages.len(), ToLender::Put { request: conn.request, pages: pages.to_vec() }));
+            frames.push((
+                pages.iter().map(|p| (p.copy, p.version)).collect(),
+                ToLender::Put { request: conn.request, pages: pages.to_vec() },
+            ));
         }
         let drops = std::mem::take(&mut conn.drops);
         if !drops.is_empty() {
-            frames.push((0, ToLender::Drop { pages: drops }));
+            frames.push((BTreeSet::new(), ToLender::Drop { pages: drops }));
         }
         let wire = conn.wire;
         for (pages, frame) in frames {
@@ -134,12 +140,12 @@ impl Seat {
         }
     }
 
-    fn answered(&mut self, lender: usize, request: u64, pages: usize, now: Instant) {
+    fn answered(&mut self, lender: usize, request: u64, pages: &[(CopyIndex, Version)], now: Instant) {
         let conn = &mut self.conns[lender];
         conn.quiet_since = now;
         if let Some((_, missing)) = conn.open.get_mut(&request) {
-            *missing = missing.saturating_sub(pages);
-            if *missing == 0 {
+            missing.retain(|page| !pages.contains(page));
+            if missing.is_empty() {
                 conn.open.remove(&request);
             }
         }
@@ -154,7 +160,8 @@ impl Seat {
             ToBorrower::Page { request, pages } => self.take_pages(lender, request, &pages, sim),
             ToBorrower::Miss { request, pages } => self.take_misses(lender, request, &pages, sim),
             ToBorrower::Ack { request, pages, free } => {
-                self.answered(n, request, pages.len(), sim.now);
+                let acked: Vec<_> = pages.iter().map(|&(copy, version, _)| (copy, version)).collect();
+                self.answered(n, request, &acked, sim.now);
                 let mut refused = false;
                 for (copy, version, stored) in pages {
                     refused |= !stored;
@@ -214,7 +221,7 @@ impl Seat {
                 return wrong;
             }
             if arrival != Arrival::Stale || self.was_asked(lender, request, copy, version) {
-                self.answered(usize::from(lender.0), request, 1, sim.now);
+                self.answered(usize::from(lender.0), request, &[(copy, version)], sim.now);
             }
         }
         self.drain(sim);
@@ -234,7 +241,7 @@ impl Seat {
         pages: &[(CopyIndex, Version)],
         sim: &mut Sim,
     ) -> Option<&'static str> {
-        self.answered(usize::from(lender.0), request, pages.len(), sim.now);
+        self.answered(usize::from(lender.0), request, pages, sim.now);
         for &(copy, version) in pages {
             let covered = self.covered_but(copy, Source::Lender(lender));
             let asked = self.borrower.handle_missed(sim.now, copy, version, Source::Lender(lender));
