@@ -1,5 +1,6 @@
 //! `loam sim`: what a program would do elsewhere. One file for each command, with its own arguments.
 
+mod fuzz;
 mod input;
 mod merge;
 mod mrc;
@@ -46,6 +47,12 @@ enum SimCommand {
     ///
     /// Joins what `loam sim run --shard` wrote, and writes the files that one run would have written.
     Merge(merge::MergeArgs),
+    /// Borrowers, lenders, disks and a network that fail in every way, checked after every event
+    ///
+    /// Runs the policy of the live system under faults that a seed chooses: lost, late, doubled and reordered messages, partitions, crashes
+    /// and restarts, disk errors, lenders that lie. Checks after every event that nobody reads wrong bytes and that no page is
+    /// without a safe copy, and at the end that everybody was answered and everything came back.
+    Fuzz(fuzz::SimFuzzArgs),
 }
 
 /// Simulates.
@@ -56,5 +63,6 @@ pub(crate) fn sim(args: &SimArgs) -> Result<ExitCode, Failure> {
         SimCommand::Mrc(args) => mrc::mrc(args),
         SimCommand::Run(args) => run::run(args),
         SimCommand::Merge(args) => merge::merge(args),
+        SimCommand::Fuzz(args) => fuzz::fuzz(args),
     }
 }

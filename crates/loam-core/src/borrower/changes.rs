@@ -230,9 +230,11 @@ impl Borrower {
     }
 
     /// Brings `base` home as a fault would, budget or not: for a call of the program that waits for it, or for the hand itself,
-    /// on whose work every other frame depends.
+    /// on whose work every other frame depends. Who waits there never waits for a frame from now on, also if the first try to
+    /// install the page is refused, or its batch is not taken in yet.
     pub fn handle_wanted(&mut self, now: Instant, key: SpaceKey, base: u64) {
         self.waits_clock(now);
+        self.hurry(key, base);
         if matches!(self.entry(key, base).state, BaseState::Away | BaseState::Empty) {
             self.bring(key, base, false);
         }

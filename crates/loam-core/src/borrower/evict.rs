@@ -36,6 +36,20 @@ pub(super) struct Batch {
     freed: bool,
 }
 
+impl Batch {
+    pub(super) fn space(&self) -> SpaceKey {
+        self.space
+    }
+    /// Pages whose fate is not known yet.
+    pub(super) fn unreported(&self) -> u64 {
+        (self.pages.len() - self.reported) as u64
+    }
+    /// Buffers for what is still to come.
+    pub(super) fn buffers(&self) -> &[BufferIndex] {
+        &self.buffers
+    }
+}
+
 /// What became of one base page of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageFate {

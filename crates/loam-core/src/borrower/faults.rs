@@ -19,6 +19,8 @@ pub(super) struct Wait {
     joined: bool,
     /// It stands in the queue for frames.
     pub queued: bool,
+    /// Frames come only once it has been answered (the hand waits itself): it waits for none, not even when it is asked for again.
+    pub urgent: bool,
 }
 
 /// A getpage or disk read that is not answered yet.
@@ -129,7 +131,7 @@ impl Borrower {
     pub(super) fn wait_from(&mut self, now: Instant, key: SpaceKey, base: u64) {
         let joined = self.entry(key, base).state == BaseState::Fetching;
         self.joined += u64::from(joined);
-        let wait = Wait { since: now, kind: None, joined, queued: false };
+        let wait = Wait { since: now, kind: None, joined, queued: false, urgent: false };
         assert!(self.waits.insert((key, base), wait).is_none(), "one wait a base page");
     }
 
@@ -177,7 +179,8 @@ impl Borrower {
                     let entry = self.entry(key, b);
                     if entry.state == BaseState::Local {
                         let state = if entry.copy.is_some() { BaseState::Away } else { BaseState::Empty };
-                        self.set_entry(key, b, Entry { state, ..entry });
+                        // What could not be installed has no frame that a relative could share.
+                        self.set_entry(key, b, Entry { state, shared: false, ..entry });
                     }
                     if outcome == InstallOutcome::Gone {
                         self.drop_wait(now, key, b);
@@ -280,6 +283,10 @@ impl Borrower {
 
     /// Brings the page around `base` as the fetch plan says, if there are frames for it.
     fn serve_missing(&mut self, key: SpaceKey, base: u64) {
+        if self.is_urgent(key, base) {
+            self.bring(key, base, false);
+            return;
+        }
         let range = self.page_range(key, base);
         let start = self.page_start(base);
         let mut steps = core::mem::take(&mut self.steps);
@@ -333,7 +340,8 @@ impl Borrower {
     /// Serves queued faults while there are frames.
     pub(super) fn serve_queue(&mut self, now: Instant) {
         let mut turns = self.queue.len();
-        while turns > 0 && (self.frames < self.limit || !self.frames_will_come()) {
+        let urgent = |s: &Self| s.queue.front().is_some_and(|&(key, base)| s.is_urgent(key, base));
+        while turns > 0 && (self.frames < self.limit || urgent(self) || !self.frames_will_come()) {
             turns -= 1;
             let Some((key, base)) = self.queue.pop_front() else { break };
             let Some(wait) = self.waits.get_mut(&(key, base)) else { continue };
@@ -457,7 +465,10 @@ impl Borrower {
         if (entry.shared || discarded) && *count > 1 {
             // A forked child's page that the child's mapping never had (wipe-on-fork), or zeros that were brought between the event
             // of a discard and the discard itself: zeros, as the kernel gives. If it is there after all the
-            // install says so and changes nothing.
+            // install says so and changes nothing. If it is refused for now, the thread still waits, and is to be served again.
+            if !self.waits.contains_key(&(key, base)) {
+                self.wait_from(self.waits_changed_at, key, base);
+            }
             self.push_zero(key, base);
         } else if *count > SURPRISES_MAX {
             self.effects.push_back(Effect::Lost { space: key, base });
@@ -471,7 +482,27 @@ impl Borrower {
             && !wait.queued
         {
             wait.queued = true;
-            self.queue.push_back((key, base));
+            if wait.urgent {
+                self.queue.push_front((key, base));
+            } else {
+                self.queue.push_back((key, base));
+            }
+        }
+    }
+
+    /// Who waits at `base` must not wait for frames.
+    fn is_urgent(&self, key: SpaceKey, base: u64) -> bool {
+        self.waits.get(&(key, base)).is_some_and(|wait| wait.urgent)
+    }
+
+    /// Who waits at `base`, if anybody does, is not to wait for frames any more.
+    pub(super) fn hurry(&mut self, key: SpaceKey, base: u64) {
+        if let Some(wait) = self.waits.get_mut(&(key, base))
+            && !core::mem::replace(&mut wait.urgent, true)
+            && wait.queued
+        {
+            // It stands behind those who wait for it; its old place is passed over once it has been answered.
+            self.queue.push_front((key, base));
         }
     }
 

@@ -19,6 +19,7 @@
 //!     +--- discarded                                                       +<-------------- Fetching
 //! ```
 
+mod audit;
 mod changes;
 mod copies;
 mod evict;
@@ -32,6 +33,7 @@ mod table;
 mod tests;
 
 pub use crate::replacement::{PageRef, Replacement, SecondChanceFifo};
+pub use audit::CopyView;
 pub use copies::{BufferIndex, CopyIndex, LenderIndex};
 pub use evict::PageFate;
 pub use faults::{Arrival, InstallOutcome};
@@ -69,10 +71,14 @@ pub struct BorrowerConfig {
     pub rescue: bool,
 }
 
-/// Buffers that evictions leave for reads from the disk and for the prefetcher's markers.
-const BUFFERS_FOR_READS: u32 = 2 * EXTENT_BASE_PAGES as u32;
-/// Fewest buffers that a borrower can work with: one full eviction and the reads' share.
-pub const BUFFERS_MIN: u32 = BUFFERS_FOR_READS + 2 * EXTENT_BASE_PAGES as u32;
+/// Buffers that evictions leave for reads from the disk and for the prefetcher's markers, at most; half of all where there are few.
+const BUFFERS_FOR_READS_MAX: u32 = 2 * EXTENT_BASE_PAGES as u32;
+/// Fewest buffers that a live borrower works well with: one full eviction and the reads' share.
+pub const BUFFERS_MIN: u32 = BUFFERS_FOR_READS_MAX + 2 * EXTENT_BASE_PAGES as u32;
+/// Fewest buffers that a borrower can work with at all, in pages: the simulator has so few that they run out.
+pub const BUFFERS_LEAST_PAGES: u32 = 4;
+/// And so many where pages are small.
+pub const BUFFERS_LEAST: u32 = 16;
 
 /// Names a batch of pages on their way out; see [`Borrower::batch_pages`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -315,8 +321,8 @@ impl Borrower {
     /// A borrower without address spaces, lenders or frames.
     ///
     /// # Panics
-    /// If the page size is not a power of two from 1 to 256 base pages, or there are fewer than
-    /// [`BUFFERS_MIN`] buffers.
+    /// If the page size is not a power of two from 1 to 256 base pages, or there are fewer buffers than
+    /// [`BUFFERS_LEAST`] or [`BUFFERS_LEAST_PAGES`] pages have.
     pub fn new(
         config: BorrowerConfig,
         replacement: Box<dyn Replacement>,
@@ -324,7 +330,8 @@ impl Borrower {
     ) -> Self {
         let page = config.page.0;
         assert!(page.is_power_of_two() && page <= EXTENT_BASE_PAGES as u64, "page size out of range");
-        assert!(config.buffers >= BUFFERS_MIN, "too few buffers");
+        let least = BUFFERS_LEAST.max(BUFFERS_LEAST_PAGES * page as u32);
+        assert!(config.buffers >= least, "too few buffers");
         let free_buffers = (0..config.buffers).rev().map(BufferIndex).collect();
         Self {
             config,

@@ -4,7 +4,7 @@
 use super::copies::{BufferIndex, CopyIndex, LenderIndex, Stored};
 use super::faults::{Answer, Fetch};
 use super::table::{BaseState, Entry, SpaceKey};
-use super::{BUFFERS_FOR_READS, Borrower, Effect};
+use super::{BUFFERS_FOR_READS_MAX, Borrower, Effect};
 use crate::ids::Version;
 use crate::units::{BasePages, Duration, Instant};
 use alloc::vec::Vec;
@@ -33,6 +33,13 @@ pub(super) struct LenderState {
     /// Base pages that it can still take, as far as is known.
     pub room: u64,
     pub held: u64,
+}
+
+impl LenderState {
+    /// Base pages that it holds.
+    pub(super) fn held(&self) -> u64 {
+        self.held
+    }
 }
 
 /// Pause before copies that nobody could take are offered again.
@@ -288,7 +295,8 @@ impl Borrower {
 
     /// Buffers that evictions may take now.
     pub(super) fn buffers_for_eviction(&self) -> u64 {
-        (self.free_buffers.len() as u64 + self.reusable_count).saturating_sub(u64::from(BUFFERS_FOR_READS))
+        let for_reads = BUFFERS_FOR_READS_MAX.min(self.config.buffers / 2);
+        (self.free_buffers.len() as u64 + self.reusable_count).saturating_sub(u64::from(for_reads))
     }
 
     pub(super) fn free_read_buffer(&mut self, buffer: Option<BufferIndex>) {
@@ -420,6 +428,15 @@ impl Borrower {
     /// Asks the next source on behalf of those whom the last one failed.
     pub(super) fn refetch(&mut self, now: Instant, i: CopyIndex, answer: Answer) {
         self.waits_clock(now);
+        // A relative that had the same contents may have left meanwhile: then they are in a buffer, and perhaps nowhere else any more.
+        if self.copies.get(i).buffer().is_some() {
+            if self.copies.get(i).refs > 0 && !self.is_safe(i) {
+                self.store(i);
+            }
+            self.bring_from_buffer(i, &answer);
+            self.settle(i);
+            return;
+        }
         if answer.targets.is_empty() {
             self.settle(i);
             return;
@@ -450,6 +467,20 @@ impl Borrower {
                         self.enqueue_fault(key, base);
                     }
                 }
+            }
+        }
+    }
+
+    /// Who was waiting for a source finds the contents in a buffer; what was only fetched ahead stays there.
+    fn bring_from_buffer(&mut self, i: CopyIndex, answer: &Answer) {
+        for &(key, base) in &answer.targets {
+            let entry = self.entry(key, base);
+            if entry.state != BaseState::Fetching || entry.copy != Some(i) {
+                continue;
+            }
+            self.set_entry(key, base, Entry { state: BaseState::Away, ..entry });
+            if self.waits.contains_key(&(key, base)) {
+                self.bring(key, base, false);
             }
         }
     }

@@ -1,18 +1,19 @@
-//! Events, in one total order.
+//! Events in one total order: by time, and at the same time in the order in which they were pushed. So a run depends on nothing but
+//! its inputs.
 
 use loam_core::units::Instant;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Events to come. Those of one moment come in the order in which they were pushed.
-#[derive(Debug)]
+/// What will happen, and when. Time never runs backwards.
+#[derive(Clone, Debug)]
 pub struct Queue<E> {
     heap: BinaryHeap<Reverse<Entry<E>>>,
     sequence: u64,
     now: Instant,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Entry<E> {
     at: Instant,
     sequence: u64,
@@ -20,15 +21,14 @@ struct Entry<E> {
 }
 
 impl<E> Entry<E> {
-    fn key(&self) -> (Instant, u64) {
+    fn order(&self) -> (Instant, u64) {
         (self.at, self.sequence)
     }
 }
 
-// By time and number alone: an event is nothing that could be compared.
 impl<E> PartialEq for Entry<E> {
     fn eq(&self, other: &Self) -> bool {
-        self.key() == other.key()
+        self.order() == other.order()
     }
 }
 impl<E> Eq for Entry<E> {}
@@ -39,7 +39,7 @@ impl<E> PartialOrd for Entry<E> {
 }
 impl<E> Ord for Entry<E> {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.key().cmp(&other.key())
+        self.order().cmp(&other.order())
     }
 }
 
@@ -50,35 +50,45 @@ impl<E> Default for Queue<E> {
 }
 
 impl<E> Queue<E> {
-    /// `event` happens at `at`.
+    /// An empty queue at time zero.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// `event` will happen at `at`, after everything that was pushed for that time before.
     ///
     /// # Panics
-    /// If that is before the last event that was taken: time does not run backwards.
+    /// If `at` has passed.
     pub fn push(&mut self, at: Instant, event: E) {
-        assert!(at >= self.now, "an event in the past");
-        self.heap.push(Reverse(Entry { at, sequence: self.sequence, event }));
+        assert!(at >= self.now, "an event in the past: at {at:?}, now {:?}", self.now);
         self.sequence += 1;
+        self.heap.push(Reverse(Entry { at, sequence: self.sequence, event }));
     }
 
-    /// When the next event happens.
-    pub fn next_at(&self) -> Option<Instant> {
-        self.heap.peek().map(|Reverse(entry)| entry.at)
-    }
-
-    /// The next event, and when.
+    /// The next event; its time is now, from here on.
     pub fn pop(&mut self) -> Option<(Instant, E)> {
         let Reverse(entry) = self.heap.pop()?;
-        assert!(entry.at >= self.now, "the order of events is total");
+        assert!(entry.at >= self.now, "time runs backwards");
         self.now = entry.at;
         Some((entry.at, entry.event))
     }
 
-    /// Events to come.
+    /// When the next event is.
+    pub fn next_at(&self) -> Option<Instant> {
+        self.heap.peek().map(|Reverse(entry)| entry.at)
+    }
+
+    /// The time of the last event.
+    pub fn now(&self) -> Instant {
+        self.now
+    }
+
+    /// Events that have not happened yet.
     pub fn len(&self) -> usize {
         self.heap.len()
     }
 
-    /// There are none.
+    /// Nothing will happen any more.
     pub fn is_empty(&self) -> bool {
         self.heap.is_empty()
     }
@@ -89,27 +99,37 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    proptest! {
-        /// As sorting by time does it, which keeps the order of equal ones.
-        #[test]
-        fn events_come_in_order(times in proptest::collection::vec(0_u64..20, 0..200)) {
-            let mut queue = Queue::default();
-            for (n, &at) in times.iter().enumerate() {
-                queue.push(Instant(at), n);
-            }
-            let mut wanted: Vec<(u64, usize)> = times.iter().copied().zip(0..).collect();
-            wanted.sort_by_key(|w| w.0);
-            let got: Vec<(u64, usize)> = std::iter::from_fn(|| queue.pop()).map(|(at, n)| (at.0, n)).collect();
-            prop_assert_eq!(got, wanted);
-        }
-    }
-
     #[test]
-    #[should_panic(expected = "an event in the past")]
-    fn time_does_not_run_backwards() {
-        let mut queue = Queue::default();
+    #[should_panic(expected = "in the past")]
+    fn the_past_stays_as_it_was() {
+        let mut queue = Queue::new();
         queue.push(Instant(5), ());
         queue.pop();
         queue.push(Instant(4), ());
+    }
+
+    proptest! {
+        /// Events come out as a stable sort by time has them, however pushes and pops are mixed.
+        #[test]
+        fn time_then_order(pushes in proptest::collection::vec((0u64..20, any::<bool>()), 0..300)) {
+            let mut queue = Queue::new();
+            let mut model: Vec<(u64, usize)> = Vec::new();
+            for (n, (after, pop)) in pushes.into_iter().enumerate() {
+                let at = queue.now().0 + after;
+                queue.push(Instant(at), n);
+                model.push((at, n));
+                model.sort();
+                prop_assert_eq!(queue.next_at(), Some(Instant(model[0].0)));
+                if pop {
+                    let (at, n) = queue.pop().unwrap();
+                    prop_assert_eq!((at.0, n), model.remove(0));
+                }
+                prop_assert_eq!((queue.len(), queue.is_empty()), (model.len(), model.is_empty()));
+            }
+            for (at, n) in model {
+                prop_assert_eq!(queue.pop(), Some((Instant(at), n)));
+            }
+            prop_assert_eq!(queue.pop(), None);
+        }
     }
 }
