@@ -467,6 +467,10 @@ impl Borrower {
                         self.enqueue_fault(key, base);
                     }
                 }
+                // Whoever wanted it may have discarded it meanwhile: then nobody else gives it back.
+                if self.copies.find_mut(i).is_some() {
+                    self.settle(i);
+                }
             }
         }
     }

@@ -752,3 +752,30 @@ fn what_a_relative_has_in_a_buffer_is_not_lost_with_its_lender() {
     assert!(w.present.contains_key(&(child, base)), "{:?}", w.b.state(child, base));
     w.check();
 }
+
+/// Found by the fuzz simulation (seed 18800): a page is discarded while it is being fetched, then its lender turns out not to have it.
+#[test]
+fn a_copy_that_is_discarded_while_it_is_fetched_in_vain_comes_back() {
+    let mut w = World::new(1, false, 600, 1);
+    w.b.handle_adopted(Instant(0), SpaceKey(0), BaseRange::new(FAR, FAR + PAGES), &[]);
+    for base in (0..PAGES).chain(FAR..FAR + PAGES) {
+        w.step(&Op::Write { space: 0, base, value: base + 1 });
+    }
+    while w.complete(0) {}
+    let key = SpaceKey(0);
+    let far = |w: &World, b: &u64| w.b.copy_of(key, *b).is_some_and(|c| c.buffer.is_none());
+    let base = (0..PAGES).find(|b| w.b.state(key, *b) == BaseState::Away && far(&w, b)).expect("most are");
+    let now = w.time();
+    w.b.handle_fault(now, key, base);
+    w.drain();
+    let copy = w.b.copy_of(key, base).expect("it is fetched");
+    w.pending.retain(|p| !matches!(p, Pending::Get { copy: c, .. } if *c == copy.index));
+    w.rest();
+    let now = w.time();
+    w.b.handle_removed(now, key, BaseRange::new(base, base + 1));
+    w.drain();
+    let now = w.time();
+    assert!(w.b.handle_missed(now, copy.index, copy.version, Source::Lender(LenderIndex(0))));
+    w.drain();
+    w.b.audit();
+}

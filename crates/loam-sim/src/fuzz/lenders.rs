@@ -220,7 +220,12 @@ impl Seat {
                 self.drain(sim);
                 return wrong;
             }
-            if arrival != Arrival::Stale || self.was_asked(lender, request, copy, version) {
+            let asked = self.was_asked(lender, request, copy, version);
+            if asked == Some(false) {
+                self.drain(sim);
+                return Some("it answers with a page that this request did not ask for");
+            }
+            if arrival != Arrival::Stale || asked == Some(true) {
                 self.answered(usize::from(lender.0), request, &[(copy, version)], sim.now);
             }
         }
@@ -228,10 +233,18 @@ impl Seat {
         None
     }
 
-    /// The request has this page in it (on datagrams an answer may come twice).
-    fn was_asked(&self, lender: LenderIndex, request: u64, copy: CopyIndex, version: Version) -> bool {
-        let open = self.conns[usize::from(lender.0)].open.get(&request);
-        matches!(open, Some((ToLender::Get { pages, .. }, _)) if pages.contains(&(copy, version)))
+    /// The request has this page in it. `None`: it has been answered before (a datagram may come twice).
+    fn was_asked(
+        &self,
+        lender: LenderIndex,
+        request: u64,
+        copy: CopyIndex,
+        version: Version,
+    ) -> Option<bool> {
+        match self.conns[usize::from(lender.0)].open.get(&request)? {
+            (ToLender::Get { pages, .. }, _) => Some(pages.contains(&(copy, version))),
+            _ => Some(false),
+        }
     }
 
     fn take_misses(
