@@ -779,3 +779,26 @@ fn a_copy_that_is_discarded_while_it_is_fetched_in_vain_comes_back() {
     w.drain();
     w.b.audit();
 }
+
+/// Found by the fuzz simulation (seed 22083): zeros are brought between the event of a discard and the discard itself, and before anybody
+/// touches them again the range is moved.
+#[test]
+fn a_discarded_page_that_is_moved_before_it_is_missed_reads_zeros() {
+    let mut w = World::new(1, true, 600, 1);
+    let key = SpaceKey(0);
+    let now = w.time();
+    w.b.handle_removed(now, key, BaseRange::new(7, 9));
+    w.drain();
+    w.touch(key, 7);
+    w.touch(key, 8);
+    w.clear(key, 7, 9); // the kernel drops them
+    let now = w.time();
+    w.b.handle_remapped(now, key, BaseRange::new(8, 20), FAR + 8);
+    w.drain();
+    for _ in 0..3 {
+        let now = w.time();
+        w.b.handle_fault(now, key, FAR + 8);
+        w.drain();
+    }
+    assert_eq!(w.present.get(&(key, FAR + 8)), Some(&0), "it is looked for where it was");
+}
