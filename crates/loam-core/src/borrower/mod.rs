@@ -304,6 +304,8 @@ pub struct Borrower {
     parked_for: Duration,
     fetches: BTreeMap<CopyIndex, Fetch>,
     hedges: VecDeque<(Instant, CopyIndex, Version)>,
+    /// The first of them is due and has no buffer: it is tried when something has happened, and not all the time.
+    hedges_starve: bool,
     waits: BTreeMap<(SpaceKey, u64), Wait>,
     joined: u64,
     waits_changed_at: Instant,
@@ -368,6 +370,7 @@ impl Borrower {
             parked_for: evict::parked_first(),
             fetches: BTreeMap::new(),
             hedges: VecDeque::new(),
+            hedges_starve: false,
             waits: BTreeMap::new(),
             joined: 0,
             waits_changed_at: Instant(0),
@@ -404,7 +407,7 @@ impl Borrower {
 
     /// When [`Self::handle_timeout`] is wanted next.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let hedge = self.hedges.front().map(|h| h.0);
+        let hedge = self.hedges.front().filter(|_| !self.hedges_starve).map(|h| h.0);
         [hedge, self.stuck_retry_at, self.evict_pause_until, self.parked_until].into_iter().flatten().min()
     }
 
@@ -582,6 +585,9 @@ impl Borrower {
 
     /// Moves whatever can move now: waiting faults first, then evictions.
     fn advance(&mut self, now: Instant) {
+        if self.hedges_starve {
+            self.hedge(now);
+        }
         self.evict(now);
         self.serve_queue(now);
     }

@@ -361,6 +361,7 @@ impl Borrower {
 
     /// Asks the disk for what a lender has not sent in time; whoever answers first wins.
     pub(super) fn hedge(&mut self, now: Instant) {
+        self.hedges_starve = false;
         while let Some(&(due, i, version)) = self.hedges.front() {
             if due > now {
                 break;
@@ -368,7 +369,10 @@ impl Borrower {
             let overdue = self.fetches.get(&i).is_some_and(|f| f.waits_for_lender_alone(version));
             let wanted = overdue && self.copies.get(i).disk == Stored::Yes;
             if wanted {
-                let Some(buffer) = self.take_buffer() else { break };
+                let Some(buffer) = self.take_buffer() else {
+                    self.hedges_starve = true;
+                    break;
+                };
                 self.fetches.get_mut(&i).expect("looked at above").at_disk = Some(buffer);
                 self.effects.push_back(Effect::ReadDisk { copy: i, version, buffer });
             }

@@ -43,8 +43,10 @@ impl Seat {
         while self.borrower.poll_latency().is_some() {}
         self.flush_soon(sim);
         self.set_timeout(sim);
-        if self.retry {
+        // One try at a time, as the agent's loop has it.
+        if self.retry && !self.retry_comes {
             self.retry = false;
+            self.retry_comes = true;
             let delay = sim.dice.delay(Duration::from_micros(5));
             self.after(delay, SeatEvent::Retry, sim);
         }

@@ -41,6 +41,8 @@ pub(crate) struct Seat {
     pub refuse_installs: u64,
     pub stalled_until: Instant,
     pub retry: bool,
+    /// A try is on its way.
+    pub retry_comes: bool,
     pub timeout_at: Option<Instant>,
     pub looks: bool,
     /// Why the run was ended.
@@ -80,6 +82,7 @@ impl Seat {
             refuse_installs: 0,
             stalled_until: Instant(0),
             retry: false,
+            retry_comes: false,
             timeout_at: None,
             looks: false,
             ended: None,

@@ -322,6 +322,7 @@ fn seat_event(seat: &mut Seat, event: SeatEvent, sim: &mut Sim) {
             seat.drain(sim);
         }
         SeatEvent::Retry => {
+            seat.retry_comes = false;
             seat.borrower.handle_retry(sim.now);
             seat.drain(sim);
         }
