@@ -14,7 +14,7 @@ STEP = @printf '\n== %s (%s)\n' "$@" "$$(date +%T)"
 # One step after the other, also under -j: they share the cores, and the end-to-end tests measure.
 .NOTPARALLEL:
 
-.PHONY: help build demo test setup lint fmt unit bare-metal deny e2e bench bench-compare fuzz soak man install uninstall clean
+.PHONY: help build demo test setup lint fmt unit bare-metal deny sim-fuzz sim-soak e2e bench bench-compare fuzz soak traces man install uninstall clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,7 +27,7 @@ demo: build ## a real program at a quarter of its memory, with three lenders on 
 	demo/run.sh $(RELEASE)/loam
 
 # In the order in which a mistake is cheapest to find.
-test: setup lint unit bare-metal deny build e2e ## everything that must pass
+test: setup lint unit bare-metal deny build sim-fuzz e2e ## everything that must pass
 
 setup:
 	$(STEP)
@@ -61,6 +61,15 @@ e2e: build ## real programs and real faults, through the built program
 	$(STEP)
 	LOAM_BIN=$(abspath $(RELEASE))/loam $(CARGO) test --release --locked -p loam-tests -- --test-threads=1
 
+SIM_SEEDS ?= 2000
+sim-fuzz: build ## SIM_SEEDS seeds of the simulation that injects faults
+	$(STEP)
+	$(RELEASE)/loam sim fuzz --seeds $(SIM_SEEDS)
+
+sim-soak: build ## a million seeds
+	$(STEP)
+	$(RELEASE)/loam sim fuzz --seeds 1000000
+
 bench: build ## remote faults and sequential reading against this machine's floor
 	$(RELEASE)/loam bench fault --json $(TARGET)/bench-fault.json
 
@@ -74,9 +83,12 @@ fuzz: ## the decoders against random bytes, FUZZ_SECONDS each (nightly toolchain
 	  $(CARGO) +nightly fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS) || exit 1; done
 
 SOAK_ROUNDS ?= 20
-soak: build ## the end-to-end tests SOAK_ROUNDS times; stops at the first failure
+soak: build sim-soak ## a million seeds of the simulation, then the end-to-end tests SOAK_ROUNDS times; stops at the first failure
 	for round in $$(seq $(SOAK_ROUNDS)); do echo "== round $$round of $(SOAK_ROUNDS)"; \
 	  LOAM_BIN=$(abspath $(RELEASE))/loam $(CARGO) test --release --locked -p loam-tests -- --test-threads=1 || exit 1; done
+
+traces: build ## full-size traces for the simulator into target/traces (hours; installs what it needs as root)
+	LOAM=$(abspath $(RELEASE))/loam bench/traces/record.sh full $(TARGET)/traces
 
 man: build
 	rm -rf $(TARGET)/man && $(RELEASE)/loam man $(TARGET)/man

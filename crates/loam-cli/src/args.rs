@@ -1,6 +1,8 @@
 //! The command line. Every flag is documented here once; help, man pages and completions come from it.
 
+use crate::sim::SimArgs;
 use crate::size::{Embedded, Size};
+use crate::trace::args::TraceArgs;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -52,6 +54,10 @@ pub(crate) enum Command {
     Status(StatusArgs),
     /// Measure this machine
     Bench(BenchArgs),
+    /// Simulate: what a recorded program would do with other memory and other policies
+    Sim(SimArgs),
+    /// Record, convert and look at reference traces, the simulator's input
+    Trace(TraceArgs),
     /// Check kernel features, permissions and limits, and say what to do about each
     ///
     /// Checks whether this machine and this user can borrow and lend, and says what to do about each finding.
@@ -167,7 +173,7 @@ Examples:
 Exit status: the program's own; 125 if Loam fails, 126 if PROGRAM cannot be executed, 127 if it is not found.
 Files: libloam_shim.so is taken from $LOAM_SHIM, else beside the loam executable, else ../lib/loam/.";
 
-fn page_size(text: &str) -> Result<Size, String> {
+pub(crate) fn page_size(text: &str) -> Result<Size, String> {
     match text.parse::<Size>() {
         Ok(Size::Absolute(bytes)) if bytes.0.is_power_of_two() && (4096..=1 << 20).contains(&bytes.0) => {
             Ok(Size::Absolute(bytes))

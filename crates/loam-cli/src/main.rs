@@ -11,9 +11,11 @@ mod generate;
 mod lend;
 mod machine;
 mod run;
+mod sim;
 mod size;
 mod status;
 mod text;
+mod trace;
 
 use clap::Parser;
 use failure::Failure;
@@ -36,7 +38,9 @@ fn dispatch(cli: args::Cli) -> Result<ExitCode, Failure> {
         args::Command::Run(run) => run::run(run),
         args::Command::Status(status) => status::status(&status),
         args::Command::Bench(bench) => bench::bench(&bench),
+        args::Command::Sim(sim) => sim::sim(&sim),
         args::Command::Doctor(doctor) => doctor::doctor(&doctor),
+        args::Command::Trace(trace) => trace::trace(trace),
         args::Command::Man { dir } => generate::man(&dir),
         args::Command::Completions { shell } => generate::completions(shell),
         args::Command::BenchPeer(peer) => bench::peer(&peer),

@@ -118,7 +118,7 @@ fn local_size(args: &RunArgs, memory: Memory) -> Result<Bytes, Failure> {
 }
 
 /// Looks the program up as `execvp` does, so that a missing one is told before anything is started.
-fn find_program(program: &OsStr) -> Result<(), Failure> {
+pub(crate) fn find_program(program: &OsStr) -> Result<(), Failure> {
     let shown = Path::new(program).display();
     let executable =
         |path: &Path| path.is_file() && rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok();
@@ -181,7 +181,7 @@ fn summary_failure(path: &Path, error: &std::io::Error) -> Failure {
 }
 
 /// Ends this process as the program ended, so that a shell or a supervisor sees the same signal.
-fn end_by(signal: i32) -> ExitCode {
+pub(crate) fn end_by(signal: i32) -> ExitCode {
     loam_agent::ending::end_by_signal(signal);
     // A signal that does not end a process (or cannot be raised) is told the way shells tell it.
     ExitCode::from(u8::try_from(128 + signal).unwrap_or(failure::OWN_ERROR))

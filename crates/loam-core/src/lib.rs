@@ -11,4 +11,5 @@ extern crate std;
 pub mod borrower;
 pub mod ids;
 pub mod lender;
+pub mod replacement;
 pub mod units;

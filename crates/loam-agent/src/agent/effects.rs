@@ -56,7 +56,7 @@ impl Agent<'_> {
                     let _ = uffd.wake(base << 12..(base + u64::from(pages)) << 12);
                 }
             }
-            Effect::Get { lender, copy, version } => {
+            Effect::Get { lender, copy, version, .. } => {
                 if let Some(conn) = self.conn(lender) {
                     conn.get(PageRef::new(u64::from(copy.0), version));
                 }

@@ -191,8 +191,13 @@ pub(crate) fn run(config: &RunConfig) -> Result<RunOutcome, AgentError> {
     } else {
         Box::new(NoPrefetch)
     };
-    let core =
-        BorrowerConfig { page, buffers: buffers as u32, disk: disk.is_some(), hedge_after: HEDGE_AFTER };
+    let core = BorrowerConfig {
+        page,
+        buffers: buffers as u32,
+        disk: disk.is_some(),
+        hedge_after: HEDGE_AFTER,
+        rescue: true,
+    };
     let mut borrower = Borrower::new(core, Box::new(SecondChanceFifo::default()), prefetcher);
     borrower.handle_limit(Instant(0), config.local.base_pages());
     let setup = |what: &str| {

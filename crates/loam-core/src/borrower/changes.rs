@@ -89,6 +89,18 @@ impl Borrower {
         }
     }
 
+    /// Zeros that a discard has taken with it after its event are missing at the new address.
+    fn move_discards(&mut self, now: Instant, key: SpaceKey, from: BaseRange, to: u64) {
+        let hit = |&(_, k, range): &(Instant, SpaceKey, BaseRange)| {
+            Some(range.intersect(from)).filter(|r| k == key && !r.is_empty())
+        };
+        let moved: Vec<BaseRange> = self.discards.iter().filter_map(hit).collect();
+        for range in moved {
+            let start = to + (range.start - from.start);
+            self.note_discard(now, key, BaseRange::new(start, start + range.len()));
+        }
+    }
+
     /// `base` was discarded a short time ago.
     pub(super) fn is_discarded(&self, key: SpaceKey, base: u64) -> bool {
         self.discards.iter().any(|(_, k, range)| *k == key && range.contains(base))
@@ -140,6 +152,7 @@ impl Borrower {
         for base in waiting.into_iter().chain(covered) {
             self.effects.push_back(Effect::Wake { space: key, base, pages: 1 });
         }
+        self.move_discards(now, key, from, to);
         let space = self.spaces.get_mut(&key).expect("checked above");
         space.table.remove_range(from);
         space.table.add_range(into);
@@ -230,9 +243,11 @@ impl Borrower {
     }
 
     /// Brings `base` home as a fault would, budget or not: for a call of the program that waits for it, or for the hand itself,
-    /// on whose work every other frame depends.
+    /// on whose work every other frame depends. Who waits there never waits for a frame from now on, also if the first try to
+    /// install the page is refused, or its batch is not taken in yet.
     pub fn handle_wanted(&mut self, now: Instant, key: SpaceKey, base: u64) {
         self.waits_clock(now);
+        self.hurry(key, base);
         if matches!(self.entry(key, base).state, BaseState::Away | BaseState::Empty) {
             self.bring(key, base, false);
         }
@@ -271,6 +286,11 @@ impl Borrower {
         }
         if let Some(space) = self.spaces.get_mut(&key) {
             space.table.tidy(range);
+        }
+        let pages = (key, self.page_start(range.start))..(key, range.end);
+        let incomplete: Vec<(SpaceKey, u64)> = self.incomplete.range(pages).map(|(&at, _)| at).collect();
+        for at in incomplete {
+            self.incomplete.remove(&at);
         }
         let waiting: Vec<u64> =
             self.waits.range((key, range.start)..(key, range.end)).map(|(&(_, base), _)| base).collect();

@@ -1,10 +1,10 @@
 //! Pages on their way out.
 
 use super::copies::BufferIndex;
-use super::replacement::PageRef;
 use super::table::{BaseState, Entry, SpaceKey};
 use super::{BatchId, Borrower, Effect};
 use crate::ids::ContentHash;
+use crate::replacement::PageRef;
 use crate::units::{Duration, EXTENT_BASE_PAGES, Instant};
 use alloc::vec::Vec;
 
@@ -34,6 +34,20 @@ pub(super) struct Batch {
     busy: Vec<u64>,
     /// At least one base page has left.
     freed: bool,
+}
+
+impl Batch {
+    pub(super) fn space(&self) -> SpaceKey {
+        self.space
+    }
+    /// Pages whose fate is not known yet.
+    pub(super) fn unreported(&self) -> u64 {
+        (self.pages.len() - self.reported) as u64
+    }
+    /// Buffers for what is still to come.
+    pub(super) fn buffers(&self) -> &[BufferIndex] {
+        &self.buffers
+    }
 }
 
 /// What became of one base page of a batch.
@@ -166,6 +180,7 @@ impl Borrower {
                 self.replacement.put_back(victim);
                 break;
             }
+            self.incomplete.remove(&(key, first));
             from = Some(key);
         }
         let Some(key) = from else {

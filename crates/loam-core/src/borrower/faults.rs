@@ -1,8 +1,9 @@
 //! Faults: from the event to the installed page.
 
 use super::copies::{BufferIndex, CopyIndex};
+use super::fetch_plan::{PageFault, Step};
 use super::store::Source;
-use super::table::{BaseState, Entry, SpaceKey};
+use super::table::{BaseRange, BaseState, Entry, SpaceKey};
 use super::{Borrower, Effect, FaultKind, InstallSource, Touch};
 use crate::ids::{ContentHash, Version};
 use crate::units::{BasePages, Duration, EXTENT_BASE_PAGES, Instant};
@@ -18,6 +19,8 @@ pub(super) struct Wait {
     joined: bool,
     /// It stands in the queue for frames.
     pub queued: bool,
+    /// Frames come only once it has been answered (the hand waits itself): it waits for none, not even when it is asked for again.
+    pub urgent: bool,
 }
 
 /// A getpage or disk read that is not answered yet.
@@ -95,6 +98,7 @@ impl Borrower {
         let entry = self.entry(key, base);
         let state = entry.state;
         let touch = self.touch(entry);
+        self.note_next(key, base);
         self.waits_clock(now);
         if state != BaseState::Local {
             if self.waits.contains_key(&(key, base)) {
@@ -127,7 +131,7 @@ impl Borrower {
     pub(super) fn wait_from(&mut self, now: Instant, key: SpaceKey, base: u64) {
         let joined = self.entry(key, base).state == BaseState::Fetching;
         self.joined += u64::from(joined);
-        let wait = Wait { since: now, kind: None, joined, queued: false };
+        let wait = Wait { since: now, kind: None, joined, queued: false, urgent: false };
         assert!(self.waits.insert((key, base), wait).is_none(), "one wait a base page");
     }
 
@@ -175,7 +179,8 @@ impl Borrower {
                     let entry = self.entry(key, b);
                     if entry.state == BaseState::Local {
                         let state = if entry.copy.is_some() { BaseState::Away } else { BaseState::Empty };
-                        self.set_entry(key, b, Entry { state, ..entry });
+                        // What could not be installed has no frame that a relative could share.
+                        self.set_entry(key, b, Entry { state, shared: false, ..entry });
                     }
                     if outcome == InstallOutcome::Gone {
                         self.drop_wait(now, key, b);
@@ -272,30 +277,71 @@ impl Borrower {
             BaseState::Lost => self.effects.push_back(Effect::Lost { space: key, base }),
             // The batch's end, or the arrival, answers it.
             BaseState::Leaving | BaseState::Fetching => {}
-            BaseState::Empty | BaseState::Away => {
-                let range = self.page_range(key, base);
-                let missing =
-                    |s: &Self, b: u64| matches!(s.entry(key, b).state, BaseState::Empty | BaseState::Away);
-                let wanted = (range.start..range.end).filter(|&b| missing(self, b)).count() as u64;
-                if self.frames + wanted <= self.limit {
-                    for b in range.start..range.end {
-                        if missing(self, b) {
-                            self.bring(key, b, false);
-                        }
+            BaseState::Empty | BaseState::Away => self.serve_missing(key, base),
+        }
+    }
+
+    /// Brings the page around `base` as the fetch plan says, if there are frames for it.
+    fn serve_missing(&mut self, key: SpaceKey, base: u64) {
+        if self.is_urgent(key, base) {
+            self.bring(key, base, false);
+            return;
+        }
+        let range = self.page_range(key, base);
+        let start = self.page_start(base);
+        let mut steps = core::mem::take(&mut self.steps);
+        steps.clear();
+        let fault = PageFault {
+            subpages: (self.config.page.0 / self.subpage) as u32,
+            subpage: ((base - start) / self.subpage) as u32,
+            second_half: (base - start) % self.subpage * 2 >= self.subpage,
+        };
+        self.fetch_planner.plan(fault, &mut steps);
+        let subpage = self.subpage;
+        let bases = |step: &Step| {
+            let first = start + u64::from(step.subpage) * subpage;
+            let part = BaseRange::new(first, first + subpage).intersect(range);
+            part.start..part.end
+        };
+        let missing = |s: &Self, b: u64| matches!(s.entry(key, b).state, BaseState::Empty | BaseState::Away);
+        let wanted = steps.iter().flat_map(bases).filter(|&b| missing(self, b)).count() as u64;
+        if self.frames + wanted <= self.limit {
+            let many = steps.last().is_some_and(|step| step.message > 0);
+            for step in &steps {
+                self.message = step.message;
+                for b in bases(step) {
+                    if missing(self, b) {
+                        self.bring(key, b, false);
                     }
-                } else if self.frames < self.limit || !self.frames_will_come() {
-                    self.bring(key, base, false);
-                } else {
-                    self.enqueue_fault(key, base);
                 }
             }
+            self.message = 0;
+            if fault.subpages > 1 && (many || wanted < range.len()) {
+                self.incomplete.insert((key, start), fault.subpage);
+            }
+        } else if self.frames < self.limit || !self.frames_will_come() {
+            self.bring(key, base, false);
+        } else {
+            self.enqueue_fault(key, base);
+        }
+        self.steps = steps;
+    }
+
+    /// A fault in a page of which only a part is here: tells the planner how far from the last one it is.
+    fn note_next(&mut self, key: SpaceKey, base: u64) {
+        let start = self.page_start(base);
+        let subpage = ((base - start) / self.subpage) as u32;
+        if self.incomplete.get(&(key, start)).is_some_and(|&first| first != subpage) {
+            let first = self.incomplete.remove(&(key, start)).expect("looked at above");
+            self.fetch_planner.wanted_next(subpage as i32 - first as i32);
         }
     }
 
     /// Serves queued faults while there are frames.
     pub(super) fn serve_queue(&mut self, now: Instant) {
         let mut turns = self.queue.len();
-        while turns > 0 && (self.frames < self.limit || !self.frames_will_come()) {
+        let urgent = |s: &Self| s.queue.front().is_some_and(|&(key, base)| s.is_urgent(key, base));
+        while turns > 0 && (self.frames < self.limit || urgent(self) || !self.frames_will_come()) {
             turns -= 1;
             let Some((key, base)) = self.queue.pop_front() else { break };
             let Some(wait) = self.waits.get_mut(&(key, base)) else { continue };
@@ -419,7 +465,10 @@ impl Borrower {
         if (entry.shared || discarded) && *count > 1 {
             // A forked child's page that the child's mapping never had (wipe-on-fork), or zeros that were brought between the event
             // of a discard and the discard itself: zeros, as the kernel gives. If it is there after all the
-            // install says so and changes nothing.
+            // install says so and changes nothing. If it is refused for now, the thread still waits, and is to be served again.
+            if !self.waits.contains_key(&(key, base)) {
+                self.wait_from(self.waits_changed_at, key, base);
+            }
             self.push_zero(key, base);
         } else if *count > SURPRISES_MAX {
             self.effects.push_back(Effect::Lost { space: key, base });
@@ -433,7 +482,27 @@ impl Borrower {
             && !wait.queued
         {
             wait.queued = true;
-            self.queue.push_back((key, base));
+            if wait.urgent {
+                self.queue.push_front((key, base));
+            } else {
+                self.queue.push_back((key, base));
+            }
+        }
+    }
+
+    /// Who waits at `base` must not wait for frames.
+    fn is_urgent(&self, key: SpaceKey, base: u64) -> bool {
+        self.waits.get(&(key, base)).is_some_and(|wait| wait.urgent)
+    }
+
+    /// Who waits at `base`, if anybody does, is not to wait for frames any more.
+    pub(super) fn hurry(&mut self, key: SpaceKey, base: u64) {
+        if let Some(wait) = self.waits.get_mut(&(key, base))
+            && !core::mem::replace(&mut wait.urgent, true)
+            && wait.queued
+        {
+            // It stands behind those who wait for it; its old place is passed over once it has been answered.
+            self.queue.push_front((key, base));
         }
     }
 

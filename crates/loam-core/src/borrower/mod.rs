@@ -19,22 +19,28 @@
 //!     +--- discarded                                                       +<-------------- Fetching
 //! ```
 
+mod audit;
 mod changes;
 mod copies;
 mod evict;
 mod faults;
+mod fetch_plan;
 mod prefetch;
-mod replacement;
+mod seed;
 mod store;
 mod table;
 #[cfg(test)]
 mod tests;
 
+pub use crate::replacement::{PageRef, Replacement, SecondChanceFifo};
+pub use audit::CopyView;
 pub use copies::{BufferIndex, CopyIndex, LenderIndex};
 pub use evict::PageFate;
 pub use faults::{Arrival, InstallOutcome};
+pub use fetch_plan::{
+    Eager, FETCH_PLANS, FetchPlanner, Full, Lazy, Learned, PageFault, Pipelined, Step, fetch_planner,
+};
 pub use prefetch::{Ahead, NoPrefetch, Prefetcher, StridePrefetcher, Touch};
-pub use replacement::{PageRef, Replacement, SecondChanceFifo};
 pub use store::{PutAnswer, Source};
 pub use table::{BaseRange, BaseState, SpaceKey};
 
@@ -46,6 +52,7 @@ use alloc::vec::Vec;
 use copies::Copies;
 use evict::Batch;
 use faults::{Fetch, Wait};
+
 use store::LenderState;
 use table::{Entry, Table};
 
@@ -60,12 +67,18 @@ pub struct BorrowerConfig {
     pub disk: bool,
     /// A getpage that is not answered by then is asked of the disk too, where the disk has it.
     pub hedge_after: Duration,
+    /// A page that has left stays in its buffer, once it is safe, until the buffer is wanted: a fault finds it there.
+    pub rescue: bool,
 }
 
-/// Buffers that evictions leave for reads from the disk and for the prefetcher's markers.
-const BUFFERS_FOR_READS: u32 = 2 * EXTENT_BASE_PAGES as u32;
-/// Fewest buffers that a borrower can work with: one full eviction and the reads' share.
-pub const BUFFERS_MIN: u32 = BUFFERS_FOR_READS + 2 * EXTENT_BASE_PAGES as u32;
+/// Buffers that evictions leave for reads from the disk and for the prefetcher's markers, at most; half of all where there are few.
+const BUFFERS_FOR_READS_MAX: u32 = 2 * EXTENT_BASE_PAGES as u32;
+/// Fewest buffers that a live borrower works well with: one full eviction and the reads' share.
+pub const BUFFERS_MIN: u32 = BUFFERS_FOR_READS_MAX + 2 * EXTENT_BASE_PAGES as u32;
+/// Fewest buffers that a borrower can work with at all, in pages: the simulator has so few that they run out.
+pub const BUFFERS_LEAST_PAGES: u32 = 4;
+/// And so many where pages are small.
+pub const BUFFERS_LEAST: u32 = 16;
 
 /// Names a batch of pages on their way out; see [`Borrower::batch_pages`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -126,6 +139,8 @@ pub enum Effect {
         copy: CopyIndex,
         /// Which contents.
         version: Version,
+        /// In which message of the fetch plan it travels; see [`Step::message`].
+        message: u32,
     },
     /// Read a copy's slot into a buffer; answer with [`Borrower::handle_arrival`] or [`Borrower::handle_missed`].
     ReadDisk {
@@ -244,6 +259,14 @@ pub struct Borrower {
     copies: Copies,
     replacement: Box<dyn Replacement>,
     prefetcher: Box<dyn Prefetcher>,
+    fetch_planner: Box<dyn FetchPlanner>,
+    /// Base pages of a subpage.
+    subpage: u64,
+    /// The plan that is being carried out, and the message of it that getpages go into now.
+    steps: Vec<Step>,
+    message: u32,
+    /// Pages of which a part is on its way, and the subpage that was wanted first.
+    incomplete: BTreeMap<(SpaceKey, u64), u32>,
     effects: VecDeque<Effect>,
     lenders: Vec<LenderState>,
     lender_turn: usize,
@@ -281,6 +304,8 @@ pub struct Borrower {
     parked_for: Duration,
     fetches: BTreeMap<CopyIndex, Fetch>,
     hedges: VecDeque<(Instant, CopyIndex, Version)>,
+    /// The first of them is due and has no buffer: it is tried when something has happened, and not all the time.
+    hedges_starve: bool,
     waits: BTreeMap<(SpaceKey, u64), Wait>,
     joined: u64,
     waits_changed_at: Instant,
@@ -298,8 +323,8 @@ impl Borrower {
     /// A borrower without address spaces, lenders or frames.
     ///
     /// # Panics
-    /// If the page size is not a power of two from 1 to 256 base pages, or there are fewer than
-    /// [`BUFFERS_MIN`] buffers.
+    /// If the page size is not a power of two from 1 to 256 base pages, or there are fewer buffers than
+    /// [`BUFFERS_LEAST`] or [`BUFFERS_LEAST_PAGES`] pages have.
     pub fn new(
         config: BorrowerConfig,
         replacement: Box<dyn Replacement>,
@@ -307,7 +332,8 @@ impl Borrower {
     ) -> Self {
         let page = config.page.0;
         assert!(page.is_power_of_two() && page <= EXTENT_BASE_PAGES as u64, "page size out of range");
-        assert!(config.buffers >= BUFFERS_MIN, "too few buffers");
+        let least = BUFFERS_LEAST.max(BUFFERS_LEAST_PAGES * page as u32);
+        assert!(config.buffers >= least, "too few buffers");
         let free_buffers = (0..config.buffers).rev().map(BufferIndex).collect();
         Self {
             config,
@@ -315,6 +341,11 @@ impl Borrower {
             copies: Copies::new(1 << 31),
             replacement,
             prefetcher,
+            fetch_planner: Box::new(Full),
+            subpage: page,
+            steps: Vec::new(),
+            message: 0,
+            incomplete: BTreeMap::new(),
             effects: VecDeque::new(),
             lenders: Vec::new(),
             lender_turn: 0,
@@ -339,6 +370,7 @@ impl Borrower {
             parked_for: evict::parked_first(),
             fetches: BTreeMap::new(),
             hedges: VecDeque::new(),
+            hedges_starve: false,
             waits: BTreeMap::new(),
             joined: 0,
             waits_changed_at: Instant(0),
@@ -350,6 +382,24 @@ impl Borrower {
         }
     }
 
+    /// Pages are fetched in subpages of `subpage`, in the order that `planner` says (at first: whole).
+    ///
+    /// # Panics
+    /// If the size is not a power of two from 1 to the page's.
+    pub fn plan_fetches(&mut self, subpage: BasePages, planner: Box<dyn FetchPlanner>) {
+        assert!(subpage.0.is_power_of_two() && subpage.0 <= self.config.page.0, "subpage size out of range");
+        self.subpage = subpage.0;
+        self.fetch_planner = planner;
+    }
+
+    /// A local page was used, where the driver can see that (a simulator; live there are no access bits to read).
+    pub fn handle_touched(&mut self, key: SpaceKey, base: u64) {
+        let first = self.page_start(base);
+        if self.spaces.get(&key).is_some_and(|s| s.table.is_queued(first)) {
+            self.replacement.touched(PageRef { space: key, first });
+        }
+    }
+
     /// The next thing to do, in order.
     pub fn poll_effect(&mut self) -> Option<Effect> {
         self.effects.pop_front()
@@ -357,7 +407,7 @@ impl Borrower {
 
     /// When [`Self::handle_timeout`] is wanted next.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let hedge = self.hedges.front().map(|h| h.0);
+        let hedge = self.hedges.front().filter(|_| !self.hedges_starve).map(|h| h.0);
         [hedge, self.stuck_retry_at, self.evict_pause_until, self.parked_until].into_iter().flatten().min()
     }
 
@@ -535,6 +585,9 @@ impl Borrower {
 
     /// Moves whatever can move now: waiting faults first, then evictions.
     fn advance(&mut self, now: Instant) {
+        if self.hedges_starve {
+            self.hedge(now);
+        }
         self.evict(now);
         self.serve_queue(now);
     }

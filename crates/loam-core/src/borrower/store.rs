@@ -4,7 +4,7 @@
 use super::copies::{BufferIndex, CopyIndex, LenderIndex, Stored};
 use super::faults::{Answer, Fetch};
 use super::table::{BaseState, Entry, SpaceKey};
-use super::{BUFFERS_FOR_READS, Borrower, Effect};
+use super::{BUFFERS_FOR_READS_MAX, Borrower, Effect};
 use crate::ids::Version;
 use crate::units::{BasePages, Duration, Instant};
 use alloc::vec::Vec;
@@ -31,8 +31,15 @@ pub enum PutAnswer {
 pub(super) struct LenderState {
     up: bool,
     /// Base pages that it can still take, as far as is known.
-    room: u64,
-    held: u64,
+    pub room: u64,
+    pub held: u64,
+}
+
+impl LenderState {
+    /// Base pages that it holds.
+    pub(super) fn held(&self) -> u64 {
+        self.held
+    }
 }
 
 /// Pause before copies that nobody could take are offered again.
@@ -213,7 +220,16 @@ impl Borrower {
             return;
         }
         if c.refs > 0 {
-            if c.buffer().is_some() && self.is_safe(i) && !self.copies.get(i).reusable {
+            if c.buffer().is_none() || !self.is_safe(i) {
+                return;
+            }
+            if !self.config.rescue {
+                self.unmark_reusable(i);
+                let c = self.copies.get_mut(i);
+                let buffer = c.buffer();
+                c.set_buffer(None);
+                self.free_buffers.extend(buffer);
+            } else if !self.copies.get(i).reusable {
                 let c = self.copies.get_mut(i);
                 c.reusable = true;
                 let version = c.version;
@@ -279,7 +295,8 @@ impl Borrower {
 
     /// Buffers that evictions may take now.
     pub(super) fn buffers_for_eviction(&self) -> u64 {
-        (self.free_buffers.len() as u64 + self.reusable_count).saturating_sub(u64::from(BUFFERS_FOR_READS))
+        let for_reads = BUFFERS_FOR_READS_MAX.min(self.config.buffers / 2);
+        (self.free_buffers.len() as u64 + self.reusable_count).saturating_sub(u64::from(for_reads))
     }
 
     pub(super) fn free_read_buffer(&mut self, buffer: Option<BufferIndex>) {
@@ -320,7 +337,8 @@ impl Borrower {
         let (version, lender, on_disk) = (c.version, c.lender, c.disk == Stored::Yes);
         if c.at_lender == Stored::Yes && self.lenders[usize::from(lender.0)].up {
             fetch.at_lender = true;
-            self.effects.push_back(Effect::Get { lender, copy: i, version });
+            let message = self.message;
+            self.effects.push_back(Effect::Get { lender, copy: i, version, message });
             if on_disk {
                 self.hedge_due(i, version);
             }
@@ -343,6 +361,7 @@ impl Borrower {
 
     /// Asks the disk for what a lender has not sent in time; whoever answers first wins.
     pub(super) fn hedge(&mut self, now: Instant) {
+        self.hedges_starve = false;
         while let Some(&(due, i, version)) = self.hedges.front() {
             if due > now {
                 break;
@@ -350,7 +369,10 @@ impl Borrower {
             let overdue = self.fetches.get(&i).is_some_and(|f| f.waits_for_lender_alone(version));
             let wanted = overdue && self.copies.get(i).disk == Stored::Yes;
             if wanted {
-                let Some(buffer) = self.take_buffer() else { break };
+                let Some(buffer) = self.take_buffer() else {
+                    self.hedges_starve = true;
+                    break;
+                };
                 self.fetches.get_mut(&i).expect("looked at above").at_disk = Some(buffer);
                 self.effects.push_back(Effect::ReadDisk { copy: i, version, buffer });
             }
@@ -410,6 +432,15 @@ impl Borrower {
     /// Asks the next source on behalf of those whom the last one failed.
     pub(super) fn refetch(&mut self, now: Instant, i: CopyIndex, answer: Answer) {
         self.waits_clock(now);
+        // A relative that had the same contents may have left meanwhile: then they are in a buffer, and perhaps nowhere else any more.
+        if self.copies.get(i).buffer().is_some() {
+            if self.copies.get(i).refs > 0 && !self.is_safe(i) {
+                self.store(i);
+            }
+            self.bring_from_buffer(i, &answer);
+            self.settle(i);
+            return;
+        }
         if answer.targets.is_empty() {
             self.settle(i);
             return;
@@ -440,6 +471,24 @@ impl Borrower {
                         self.enqueue_fault(key, base);
                     }
                 }
+                // Whoever wanted it may have discarded it meanwhile: then nobody else gives it back.
+                if self.copies.find_mut(i).is_some() {
+                    self.settle(i);
+                }
+            }
+        }
+    }
+
+    /// Who was waiting for a source finds the contents in a buffer; what was only fetched ahead stays there.
+    fn bring_from_buffer(&mut self, i: CopyIndex, answer: &Answer) {
+        for &(key, base) in &answer.targets {
+            let entry = self.entry(key, base);
+            if entry.state != BaseState::Fetching || entry.copy != Some(i) {
+                continue;
+            }
+            self.set_entry(key, base, Entry { state: BaseState::Away, ..entry });
+            if self.waits.contains_key(&(key, base)) {
+                self.bring(key, base, false);
             }
         }
     }

@@ -243,6 +243,12 @@ impl Table {
         was
     }
 
+    /// The page that begins at `base` stands in the replacement queue.
+    pub(super) fn is_queued(&self, base: u64) -> bool {
+        let (x, i) = split(base);
+        self.extents.get(&x).is_some_and(|extent| extent.queued[i / 64] >> (i % 64) & 1 == 1)
+    }
+
     /// Forgets which pages stand in the queue: a forked child's copy of the table has its own.
     pub(super) fn clear_queued(&mut self) {
         for extent in self.extents.values_mut() {

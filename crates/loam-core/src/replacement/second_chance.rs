@@ -1,26 +1,7 @@
-//! In which order pages leave.
+//! FIFO with a second chance: the live agent's policy.
 
-use super::table::SpaceKey;
+use super::{PageRef, Replacement};
 use alloc::collections::{BTreeMap, VecDeque};
-
-/// A page: its address space and its first base page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PageRef {
-    /// The address space.
-    pub space: SpaceKey,
-    /// The page's first base page.
-    pub first: u64,
-}
-
-/// A replacement policy. It is told when a page comes, and asked which leaves next.
-pub trait Replacement: core::fmt::Debug + Send {
-    /// `page` has become local. It is not in the policy now.
-    fn inserted(&mut self, page: PageRef);
-    /// The page to leave next; it is out of the policy then.
-    fn victim(&mut self) -> Option<PageRef>;
-    /// Puts back a victim that was not needed, so that it is the next one again.
-    fn put_back(&mut self, page: PageRef);
-}
 
 /// This part of the pages is on trial at least.
 const TRIAL_SHARE: usize = 64;
@@ -140,6 +121,7 @@ impl Replacement for SecondChanceFifo {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::borrower::SpaceKey;
     use alloc::collections::BTreeSet;
     use alloc::vec::Vec;
     use proptest::prelude::*;

@@ -1,0 +1,68 @@
+//! `loam sim`: what a program would do elsewhere. One file for each command, with its own arguments.
+
+mod fuzz;
+mod input;
+mod merge;
+mod mrc;
+mod output;
+mod replay;
+mod reproduce;
+mod run;
+
+use crate::failure::Failure;
+use clap::{Args, Subcommand};
+use std::process::ExitCode;
+
+/// Arguments of `loam sim`.
+#[derive(Args, Debug)]
+pub(crate) struct SimArgs {
+    #[command(subcommand)]
+    command: SimCommand,
+}
+
+/// Which simulation.
+#[derive(Subcommand, Debug)]
+enum SimCommand {
+    /// Count the misses of a trace under replacement policies
+    ///
+    /// Counts the misses of a stream of page references under replacement policies alone: no time, no network.
+    Replay(replay::ReplayArgs),
+    /// Run a paper's experiments again and compare
+    ///
+    /// Runs a paper's experiments again, on recorded programs of the kinds that it used, and prints each published figure beside ours and whether
+    /// its claims hold. Parameters come from the paper's own cost tables; nothing is fitted.
+    Reproduce(reproduce::ReproduceArgs),
+    /// Tell how much local memory a recorded program needs
+    ///
+    /// Counts the misses of a trace under LRU for every size of local memory at once: a miss-ratio curve.
+    Mrc(mrc::MrcArgs),
+    /// Run what a plan describes, for all combinations of its values
+    ///
+    /// Replays recorded programs on the hardware of a plan, for all combinations of the values in it.
+    ///
+    /// Writes results.csv, results.parquet, report.html and the figures as SVG. The same plan gives the same bytes, whatever the number of
+    /// threads or shards.
+    Run(run::RunArgs),
+    /// Join the shards of a sweep
+    ///
+    /// Joins what `loam sim run --shard` wrote, and writes the files that one run would have written.
+    Merge(merge::MergeArgs),
+    /// Borrowers, lenders, disks and a network that fail in every way, checked after every event
+    ///
+    /// Runs the policy of the live system under faults that a seed chooses: lost, late, doubled and reordered messages, partitions, crashes
+    /// and restarts, disk errors, lenders that lie. Checks after every event that nobody reads wrong bytes and that no page is
+    /// without a safe copy, and at the end that everybody was answered and everything came back.
+    Fuzz(fuzz::SimFuzzArgs),
+}
+
+/// Simulates.
+pub(crate) fn sim(args: &SimArgs) -> Result<ExitCode, Failure> {
+    match &args.command {
+        SimCommand::Replay(args) => replay::replay(args),
+        SimCommand::Reproduce(args) => reproduce::reproduce(args),
+        SimCommand::Mrc(args) => mrc::mrc(args),
+        SimCommand::Run(args) => run::run(args),
+        SimCommand::Merge(args) => merge::merge(args),
+        SimCommand::Fuzz(args) => fuzz::fuzz(args),
+    }
+}

@@ -1,0 +1,156 @@
+//! `loam sim reproduce PAPER`.
+
+use crate::failure::Failure;
+use clap::{Args, ValueEnum};
+use loam_sim::machine::Prepared;
+use loam_sim::report::Html;
+use loam_sim::reproduce::subpages::{App, Experiments};
+use loam_sim::reproduce::{Reproduction, results_table, subpages};
+use loam_sim::trace;
+use std::fs;
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Instant;
+
+/// A paper that can be reproduced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Paper {
+    /// Reducing Network Latency Using Subpages in a Global Memory Environment (Jamrozik et al., ASPLOS 1996).
+    Subpages,
+}
+
+/// Arguments of `loam sim reproduce`.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct ReproduceArgs {
+    /// Which paper
+    #[arg(value_enum)]
+    paper: Paper,
+    /// Folder with the recorded programs; at first `traces` here, then where this build comes from
+    #[arg(long, value_name = "DIR")]
+    traces: Option<PathBuf>,
+    /// Write report.html, the tables as CSV and the figures as SVG into this folder
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Simulations at a time; as many as there are cores unless told otherwise
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  loam sim reproduce subpages                         each printed figure beside ours, then the claims
+  loam sim reproduce subpages --out subpages          and a report with the figures
+  make traces; loam sim reproduce subpages --traces target/traces
+
+Ends with status 1 if a claim of the paper does not hold.";
+
+/// The recorded programs: file, what it is, and which of the paper's programs it stands for.
+const PROGRAMS: [(&str, &str, &str); 5] = [
+    ("cc1", "cc1 (a C compiler)", "Modula-3"),
+    ("ld", "ld (a linker)", "ld"),
+    ("objdump", "objdump (a disassembler)", "Atom"),
+    ("povray", "povray (a ray tracer)", "Render"),
+    ("gdb", "gdb (starting)", "gdb"),
+];
+
+/// Runs a paper's experiments and prints what came of them.
+pub(super) fn reproduce(args: &ReproduceArgs) -> Result<ExitCode, Failure> {
+    let Paper::Subpages = args.paper;
+    let folder = folder(args.traces.as_deref())?;
+    let apps: Vec<App> = PROGRAMS.iter().map(|p| app(&folder, p)).collect::<Result<_, _>>()?;
+    let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = args.threads.unwrap_or_else(cores).clamp(1, 256);
+    let began = Instant::now();
+    let terminal = std::io::stderr().is_terminal();
+    let experiments = Experiments::run(apps, threads, &|done, all| {
+        if terminal {
+            eprint!("\r{done} of {all} simulations");
+        }
+    });
+    if terminal {
+        eprintln!();
+    }
+    let seconds = began.elapsed().as_secs_f64();
+    eprintln!(
+        "loam: {:.0} million references replayed in {seconds:.1} s, {:.0} million a second",
+        experiments.references as f64 / 1e6,
+        experiments.references as f64 / 1e6 / seconds
+    );
+    let reproduction = subpages::reproduce(&experiments);
+    print(&reproduction).map_err(|error| Failure::new(format!("stdout: {error}")))?;
+    if let Some(out) = &args.out {
+        write(&reproduction, out)?;
+        eprintln!("loam: the report is {}", out.join("report.html").display());
+    }
+    let holds = reproduction.checks.iter().all(|check| check.pass);
+    Ok(if holds { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+/// Where the traces are.
+fn folder(given: Option<&Path>) -> Result<PathBuf, Failure> {
+    if let Some(folder) = given {
+        return Ok(folder.to_owned());
+    }
+    let built_from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../traces");
+    [PathBuf::from("traces"), built_from].into_iter().find(|folder| folder.is_dir()).ok_or_else(|| {
+        Failure::new("no folder `traces` here: give --traces DIR (the recorded programs are in Loam's source, or `make traces`)")
+    })
+}
+
+fn app(folder: &Path, (file, name, stands_for): &(&str, &str, &'static str)) -> Result<App, Failure> {
+    let path = folder.join(file).with_extension("trace");
+    let failed =
+        |error: &dyn std::fmt::Display| Failure::new(format!("{error} (bench/traces/record.sh records it)"));
+    let mut source = trace::open(&path).map_err(|error| failed(&error))?;
+    let trace = Prepared::read(&mut source, 8192).map_err(|error| failed(&error))?;
+    Ok(App { name: (*name).into(), stands_for, trace })
+}
+
+fn print(reproduction: &Reproduction) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{}\n", reproduction.title)?;
+    for line in &reproduction.about {
+        writeln!(out, "{line}")?;
+    }
+    for (_, caption, table) in reproduction.tables.iter().filter(|t| t.0 != "runs") {
+        writeln!(out, "\n{caption}\n\n{}", table.text())?;
+    }
+    writeln!(out, "\nPrinted results and ours\n\n{}", results_table(&reproduction.results).text())?;
+    writeln!(out, "\nClaims\n")?;
+    for check in &reproduction.checks {
+        writeln!(out, "{}", check.line())?;
+    }
+    Ok(())
+}
+
+fn write(reproduction: &Reproduction, folder: &Path) -> Result<(), Failure> {
+    let failed = |path: &Path, error: std::io::Error| Failure::new(format!("{}: {error}", path.display()));
+    fs::create_dir_all(folder).map_err(|error| failed(folder, error))?;
+    let file = |name: &str, text: String| {
+        let path = folder.join(name);
+        fs::write(&path, text).map_err(|error| failed(&path, error))
+    };
+    let mut html = Html::new(reproduction.title.clone());
+    for line in &reproduction.about {
+        html.paragraph(line);
+    }
+    html.heading("Claims");
+    html.checks(&reproduction.checks);
+    html.heading("Printed results and ours");
+    let results = results_table(&reproduction.results);
+    html.table(&results);
+    file("results.csv", results.csv())?;
+    html.heading("Figures");
+    for (name, figure) in &reproduction.figures {
+        html.figure(figure);
+        file(&format!("{name}.svg"), figure.svg())?;
+    }
+    for (name, caption, table) in &reproduction.tables {
+        html.heading(caption);
+        html.table(table);
+        file(&format!("{name}.csv"), table.csv())?;
+    }
+    file("report.html", html.page())
+}

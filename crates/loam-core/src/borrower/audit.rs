@@ -1,0 +1,113 @@
+//! A look at the records from outside: for the simulator and for tests, which compare them with what is really there.
+
+use super::Borrower;
+use super::copies::{BufferIndex, CopyIndex, LenderIndex, Stored};
+use super::table::{BaseRange, BaseState, SpaceKey};
+use crate::ids::{ContentHash, Version};
+use alloc::collections::BTreeMap;
+use alloc::vec;
+
+/// What the owner's record says of one base page's copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CopyView {
+    /// Its index.
+    pub index: CopyIndex,
+    /// Its version.
+    pub version: Version,
+    /// What it hashes to.
+    pub hash: ContentHash,
+    /// The buffer that holds it.
+    pub buffer: Option<BufferIndex>,
+    /// The slot file has it.
+    pub on_disk: bool,
+    /// The lender that has it.
+    pub at_lender: Option<LenderIndex>,
+}
+
+impl Borrower {
+    /// The copy that one base page's entry refers to.
+    pub fn copy_of(&self, space: SpaceKey, base: u64) -> Option<CopyView> {
+        let index = self.entry(space, base).copy?;
+        let c = self.copies.get(index);
+        Some(CopyView {
+            index,
+            version: c.version,
+            hash: c.hash,
+            buffer: c.buffer(),
+            on_disk: c.disk == Stored::Yes,
+            at_lender: (c.at_lender == Stored::Yes).then_some(c.lender),
+        })
+    }
+
+    /// Counts everything again. It looks at every record, so it is for simulations and tests.
+    ///
+    /// # Panics
+    /// If a count is off, or a buffer or a reference is lost or held twice.
+    pub fn audit(&self) {
+        let mut refs: BTreeMap<CopyIndex, u32> = BTreeMap::new();
+        let (mut frames, mut leaving, mut taken) = (0, 0, 0_u64);
+        for (&key, space) in &self.spaces {
+            let (mut own, mut shared) = (0, 0);
+            for base in self.used(key, BaseRange::new(0, u64::MAX)) {
+                let entry = self.entry(key, base);
+                let here = matches!(entry.state, BaseState::Local | BaseState::Leaving | BaseState::Fetching);
+                own += u64::from(here && !entry.shared);
+                shared += u64::from(entry.shared);
+                assert!(here || !entry.shared, "a page that is not here shares a frame");
+                leaving += u64::from(entry.state == BaseState::Leaving && !entry.shared);
+                taken += u64::from(entry.state == BaseState::Leaving);
+                let away = matches!(entry.state, BaseState::Away | BaseState::Fetching);
+                assert!(!away || entry.copy.is_some(), "a page is away without a copy");
+                if let Some(copy) = entry.copy {
+                    *refs.entry(copy).or_default() += 1;
+                }
+            }
+            assert_eq!((space.frames, space.shared), (own, shared), "the frames of {key:?} are miscounted");
+            frames += own;
+        }
+        assert_eq!((self.frames, self.leaving), (frames, leaving), "frames or leaving pages are miscounted");
+        let unreported = self.batches.values().filter(|b| self.spaces.contains_key(&b.space()));
+        assert_eq!(
+            unreported.map(super::Batch::unreported).sum::<u64>(),
+            taken,
+            "a leaving page has no batch"
+        );
+        self.audit_copies(&refs);
+        self.audit_buffers();
+    }
+
+    fn audit_copies(&self, refs: &BTreeMap<CopyIndex, u32>) {
+        let mut held = vec![0_u64; self.lenders.len()];
+        let (mut live, mut sending, mut reusable) = (0, 0, 0);
+        for (i, c) in self.copies.iter_live() {
+            live += 1;
+            assert_eq!(c.refs, refs.get(&i).copied().unwrap_or(0), "copy {} has wrong references", i.0);
+            assert!(c.refs > 0 || c.busy(), "copy {} is used by nobody", i.0);
+            assert_eq!(c.fetching, self.fetches.contains_key(&i), "the fetch of copy {}", i.0);
+            sending += u64::from(c.disk == Stored::Sending) + u64::from(c.at_lender == Stored::Sending);
+            if c.at_lender == Stored::Yes {
+                held[usize::from(c.lender.0)] += 1;
+            }
+            reusable += u64::from(c.reusable);
+            assert!(!c.reusable || (c.buffer().is_some() && self.is_safe(i)), "copy {} is not reusable", i.0);
+        }
+        assert_eq!(live, self.copies.in_use(), "copies are miscounted");
+        assert_eq!(sending, self.stores_in_flight, "stores under way are miscounted");
+        assert_eq!(reusable, self.reusable_count, "reusable copies are miscounted");
+        let counted = self.lenders.iter().map(super::LenderState::held);
+        assert!(held.iter().copied().eq(counted), "what lenders hold is miscounted: {held:?}");
+    }
+
+    /// Each buffer is in exactly one place.
+    fn audit_buffers(&self) {
+        let mut places = vec![0_u8; self.config.buffers as usize];
+        let copies = self.copies.iter_live().filter_map(|(_, c)| c.buffer());
+        let batches = self.batches.values().flat_map(|b| b.buffers().iter().copied());
+        let reads = self.fetches.values().filter_map(|f| f.at_disk);
+        for buffer in self.free_buffers.iter().copied().chain(copies).chain(batches).chain(reads) {
+            places[buffer.0 as usize] += 1;
+        }
+        let wrong = places.iter().position(|&n| n != 1);
+        assert!(wrong.is_none(), "buffer {wrong:?} is in {:?} places", wrong.map(|b| places[b]));
+    }
+}

@@ -1,0 +1,135 @@
+//! The checkers: DESIGN.md section 2, rules 1 and 2, that everybody is answered, that everything comes back, that counts agree.
+//!
+//! What a thread reads and what is installed is checked where it happens ([`super::threads`], [`super::effects`]).
+
+use super::hand::hash_of;
+use super::kernel::{Process, Waits};
+use super::node::Node;
+use super::seat::Seat;
+use super::sim::{FailureKind, Sim};
+use loam_core::borrower::{BaseState, LenderIndex};
+
+/// Rule 2, for every page of every process, and the borrowers' own counts.
+pub(crate) fn everything(seats: &[Seat], sim: &mut Sim) {
+    for seat in seats {
+        seat.borrower.audit();
+        for process in seat.processes.values().filter(|p| p.known && !p.ended && !p.is_changing()) {
+            for (i, page) in process.pages.iter().enumerate() {
+                let missing = page.mapped && page.registered && page.present.is_none();
+                if missing && page.truth != 0 && page.also.is_none() {
+                    let base = process.base_of(i);
+                    if let Err(why) = page_is_safe(seat, process, base, page.truth, sim) {
+                        let (index, key, value) = (seat.index, process.key.0, page.truth);
+                        sim.fail(FailureKind::Unsafe, || {
+                            format!("borrower {index}: page {base} of process {key} (value {value}) {why}")
+                        });
+                        return;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A page that is not in local memory can be had again.
+fn page_is_safe(seat: &Seat, process: &Process, base: u64, value: u64, sim: &Sim) -> Result<(), String> {
+    let harmed = sim.is_harmed(value);
+    let state = seat.borrower.state(process.key, base);
+    match state {
+        BaseState::Leaving => {
+            let taken = process.hand.as_ref().and_then(|h| h.taken(base));
+            if taken == Some(value) { Ok(()) } else { Err(format!("is leaving, and the hand has {taken:?}")) }
+        }
+        BaseState::Away | BaseState::Fetching => {
+            let copy = seat.borrower.copy_of(process.key, base).expect("audited: it has a copy");
+            if copy.hash != hash_of(value) {
+                return Err(format!("has a record of other contents: {copy:?}"));
+            }
+            if let Some(buffer) = copy.buffer {
+                let held = seat.buffers[buffer.0 as usize];
+                return if held == value {
+                    Ok(())
+                } else {
+                    Err(format!("is in buffer {}, which has {held}", buffer.0))
+                };
+            }
+            let on_disk = copy.on_disk && seat.disk.has(copy.index, value);
+            let at_lender = copy.at_lender.is_some_and(|LenderIndex(l)| {
+                let conn = &seat.conns[usize::from(l)];
+                conn.up && conn.stored.get(&(copy.index, copy.version)) == Some(&value)
+            });
+            let safe = if sim.settings.disk { on_disk } else { at_lender };
+            if safe || harmed { Ok(()) } else { Err(format!("has no safe copy: {copy:?}")) }
+        }
+        BaseState::Lost if harmed => Ok(()),
+        BaseState::Lost => Err("is called lost".into()),
+        BaseState::Local | BaseState::Empty => Err(format!("is called {state:?}, and is not there")),
+    }
+}
+
+/// No thread waits, no work is left.
+pub(crate) fn answered(seats: &[Seat], sim: &mut Sim) {
+    for seat in seats {
+        for process in seat.processes.values().filter(|p| !p.ended) {
+            for (n, thread) in process.threads.iter().enumerate().filter(|(_, t)| !t.is_idle()) {
+                let state = match thread.waits {
+                    Waits::Page(base) => Some(seat.borrower.state(process.key, base)),
+                    _ => None,
+                };
+                sim.fail(FailureKind::Liveness, || {
+                    format!(
+                        "borrower {}: thread {n} of process {} is not answered: {:?} since {} ns, page {state:?}",
+                        seat.index, process.key.0, thread.waits, thread.since.0
+                    )
+                });
+            }
+        }
+    }
+}
+
+/// The programs have ended: nothing of theirs is left with their borrowers, nor more at lenders than is known of.
+pub(crate) fn settled(seats: &[Seat], nodes: &[Node], sim: &mut Sim) {
+    for seat in seats {
+        let b = &seat.borrower;
+        b.audit();
+        let left = [
+            ("frames", b.frames().0),
+            ("copies", b.copies_in_use().0),
+            ("adopted pages", b.adopted().0),
+            ("waiting threads", b.waiting().0),
+            ("fetches", b.fetches_in_flight() as u64),
+            ("disk operations", seat.disk.in_flight() as u64),
+            ("processes", seat.processes.len() as u64),
+        ];
+        for (what, n) in left.into_iter().filter(|&(_, n)| n > 0) {
+            sim.fail(FailureKind::Leak, || {
+                format!("borrower {}: {n} {what} are left at the end", seat.index)
+            });
+        }
+        // On datagrams a lost drop is made good by the goodbye.
+        let connected = !sim.settings.datagram;
+        for (n, conn) in seat.conns.iter().enumerate().filter(|(_, c)| c.up && connected) {
+            let space = sim.wires[conn.wire].space;
+            let there = nodes[conn.lender].core.borrowers().find(|b| b.space == space).map_or(0, |b| b.pages);
+            let held = b.held_by(LenderIndex(n as u8)).0;
+            // A lender that lied has less than it said, never more.
+            if there > held || held > 0 {
+                sim.fail(FailureKind::Leak, || {
+                    format!("borrower {}: lender {n} has {there} pages of it, known are {held}", seat.index)
+                });
+            }
+        }
+    }
+}
+
+/// Everybody has said goodbye: lenders hold nothing.
+pub(crate) fn returned(nodes: &[Node], sim: &mut Sim) {
+    for node in nodes {
+        let stats = node.core.stats();
+        if stats.pages > 0 || stats.free != stats.capacity {
+            sim.fail(FailureKind::Leak, || {
+                format!("lender {} is not empty at the end: {stats:?}", node.index)
+            });
+        }
+    }
+}

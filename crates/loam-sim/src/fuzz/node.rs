@@ -1,0 +1,289 @@
+//! A lender's machine: `loam_core`'s lender, its slab, and how it serves connections.
+
+use super::hand::hash_of;
+use super::script::Lie;
+use super::sim::{Event, Sabotage, Sim, ToBorrower, ToLender};
+use loam_core::borrower::CopyIndex;
+use loam_core::ids::Version;
+use loam_core::lender::{Effect, Lender, ReadTicket, Slot};
+use loam_core::units::{BasePages, Duration, Instant};
+use std::collections::{BTreeMap, VecDeque};
+
+/// How long the pages of a borrower without a connection are kept.
+const GRACE: Duration = Duration::from_millis(5_000);
+const SERVICE: Duration = Duration::from_micros(10);
+const BORROWERS_MAX: usize = 64;
+
+enum Job {
+    Get {
+        wire: usize,
+        request: u64,
+        hits: Vec<(CopyIndex, Version, Slot)>,
+        misses: Vec<(CopyIndex, Version)>,
+        ticket: ReadTicket,
+    },
+    Put {
+        wire: usize,
+        request: u64,
+        pages: Vec<super::sim::Sent>,
+        slots: Vec<Slot>,
+    },
+}
+
+#[derive(Default)]
+struct Conn {
+    inbox: VecDeque<ToLender>,
+    jobs: u32,
+    closed: bool,
+    /// Datagrams only: what was answered, to answer it again. `None`: it is being dealt with.
+    answers: BTreeMap<u64, Option<Vec<ToBorrower>>>,
+}
+
+pub(crate) struct Node {
+    pub index: usize,
+    pub life: u32,
+    pub up: bool,
+    pub core: Lender,
+    slab: BTreeMap<Slot, u64>,
+    conns: BTreeMap<usize, Conn>,
+    jobs: BTreeMap<u64, Job>,
+    job_last: u64,
+    pub lie: Option<(Lie, Instant)>,
+    clock_at: Option<Instant>,
+}
+
+impl Node {
+    pub(crate) fn new(index: usize, sim: &Sim) -> Self {
+        Self {
+            index,
+            life: 0,
+            up: true,
+            core: Lender::new(BasePages(sim.settings.lender_pages), GRACE, BORROWERS_MAX),
+            slab: BTreeMap::new(),
+            conns: BTreeMap::new(),
+            jobs: BTreeMap::new(),
+            job_last: 0,
+            lie: None,
+            clock_at: None,
+        }
+    }
+
+    fn lies(&self, sim: &Sim) -> Option<Lie> {
+        self.lie.filter(|(_, until)| !sim.quiet && *until > sim.now).map(|(lie, _)| lie)
+    }
+
+    /// All that it held is lost, and its connections with it.
+    pub(crate) fn crash(&mut self, sim: &mut Sim) {
+        sim.log(|| format!("lender {} crashes", self.index));
+        sim.harmed_at_lender.extend(self.slab.values().copied());
+        let life = self.life + 1;
+        for &wire in self.conns.keys() {
+            if !sim.settings.datagram {
+                sim.send_to_borrower(wire, ToBorrower::Closed);
+            }
+        }
+        *self = Self { life, up: false, ..Self::new(self.index, sim) };
+    }
+
+    /// A borrower connects: answers the room, if it is taken in.
+    pub(crate) fn open(&mut self, wire: usize, sim: &Sim) -> Option<BasePages> {
+        self.core.connection_opened(sim.wires[wire].space, "borrower").ok()?;
+        self.conns.insert(wire, Conn::default());
+        Some(self.core.free().base_pages())
+    }
+
+    pub(crate) fn receive(&mut self, wire: usize, message: ToLender, sim: &mut Sim) {
+        if sim.wires[wire].closed {
+            return;
+        }
+        sim.wires[wire].closed = matches!(message, ToLender::Closed);
+        if sim.wires[wire].lender_life != self.life && sim.settings.datagram && self.up {
+            // It has been started anew and does not know this borrower: it begins with nothing.
+            sim.wires[wire].lender_life = self.life;
+            if !matches!(message, ToLender::Bye | ToLender::Closed) {
+                assert!(self.open(wire, sim).is_some(), "a simulated lender has few borrowers");
+            }
+        }
+        let Some(conn) = self.conns.get_mut(&wire).filter(|c| self.up && !c.closed) else { return };
+        match message {
+            ToLender::Closed => {
+                conn.closed = true;
+                conn.inbox.clear();
+                self.close_if_done(wire, sim);
+            }
+            message if sim.settings.datagram => self.begin(wire, message, sim),
+            message => {
+                conn.inbox.push_back(message);
+                self.next(wire, sim);
+            }
+        }
+        self.after(sim);
+    }
+
+    /// Over a connection one request is dealt with after the other.
+    fn next(&mut self, wire: usize, sim: &mut Sim) {
+        while let Some(conn) = self.conns.get_mut(&wire).filter(|c| c.jobs == 0) {
+            let Some(message) = conn.inbox.pop_front() else { return };
+            self.begin(wire, message, sim);
+        }
+    }
+
+    fn begin(&mut self, wire: usize, message: ToLender, sim: &mut Sim) {
+        let space = sim.wires[wire].space;
+        let lie = self.lies(sim);
+        let conn = self.conns.get_mut(&wire).expect("the caller looked");
+        if let ToLender::Get { request, .. } | ToLender::Put { request, .. } = message
+            && sim.settings.datagram
+        {
+            match conn.answers.get(&request) {
+                None => drop(conn.answers.insert(request, None)),
+                Some(None) => return,
+                Some(Some(again)) => {
+                    for message in again.clone() {
+                        sim.send_to_borrower(wire, message);
+                    }
+                    return;
+                }
+            }
+        }
+        let job = match message {
+            ToLender::Get { request, pages } => {
+                let (mut hits, mut misses) = (Vec::new(), Vec::new());
+                let wanted = pages.iter().map(|&(copy, version)| (u64::from(copy.0), version));
+                self.core.get(space, wanted, |index, version, hit| {
+                    let copy = CopyIndex(index as u32);
+                    match hit {
+                        Some((slot, _)) => hits.push((copy, version, slot)),
+                        None => misses.push((copy, version)),
+                    }
+                });
+                Job::Get { wire, request, hits, misses, ticket: self.core.read_begin() }
+            }
+            ToLender::Put { request, pages } => {
+                let indexes: Vec<u64> = pages.iter().map(|p| u64::from(p.copy.0)).collect();
+                let mut slots = Vec::new();
+                if lie != Some(Lie::Refuse) {
+                    while slots.len() < indexes.len()
+                        && let Some(run) = self.core.reserve(space, &indexes[slots.len()..])
+                    {
+                        slots.extend(run.slots());
+                    }
+                }
+                Job::Put { wire, request, pages, slots }
+            }
+            ToLender::Drop { pages } => {
+                for (copy, version) in pages {
+                    self.core.drop_page(space, u64::from(copy.0), version);
+                }
+                return;
+            }
+            ToLender::Bye => {
+                self.core.drop_all(space);
+                return;
+            }
+            ToLender::Closed => unreachable!("dealt with on receipt"),
+        };
+        conn.jobs += 1;
+        self.job_last += 1;
+        self.jobs.insert(self.job_last, job);
+        let delay = sim.net_dice.delay(SERVICE);
+        sim.after(delay, Event::Serve { lender: self.index, life: self.life, job: self.job_last });
+    }
+
+    pub(crate) fn serve(&mut self, job: u64, sim: &mut Sim) {
+        let job = self.jobs.remove(&job).expect("it was begun");
+        let lie = self.lies(sim);
+        let (wire, request, answers) = match job {
+            Job::Get { wire, request, hits, mut misses, ticket } => {
+                let mut pages: Vec<(CopyIndex, Version, u64)> =
+                    hits.iter().map(|&(copy, version, slot)| (copy, version, self.slab[&slot])).collect();
+                self.core.read_end(ticket);
+                let forgets = sim.sabotage == Sabotage::ForgetfulLender && sim.net_dice.once_in(4);
+                if forgets {
+                    let space = sim.wires[wire].space;
+                    for (copy, version, _) in pages.drain(..) {
+                        self.core.drop_page(space, u64::from(copy.0), version);
+                        misses.push((copy, version));
+                    }
+                }
+                for (_, version, value) in &mut pages {
+                    if lie == Some(Lie::Contents) {
+                        sim.harmed_at_lender.insert(*value);
+                        *value ^= 1 << 63;
+                    } else if lie == Some(Lie::Version) {
+                        sim.harmed_at_lender.insert(*value);
+                        version.0 = version.0.wrapping_add(1);
+                    }
+                }
+                let mut answers = Vec::new();
+                if !pages.is_empty() {
+                    answers.push(ToBorrower::Page { request, pages });
+                }
+                if !misses.is_empty() {
+                    answers.push(ToBorrower::Miss { request, pages: misses });
+                }
+                (wire, request, answers)
+            }
+            Job::Put { wire, request, pages, slots } => {
+                let space = sim.wires[wire].space;
+                let mut acks = Vec::new();
+                for (n, page) in pages.iter().enumerate() {
+                    assert_eq!(page.hash, hash_of(page.value), "a buffer was reused before it was sent");
+                    let stored = slots.get(n).copied();
+                    if let Some(slot) = stored {
+                        if lie == Some(Lie::Forget) {
+                            sim.harmed_at_lender.insert(page.value);
+                            self.core.abort(slot);
+                        } else {
+                            self.slab.insert(slot, page.value);
+                            self.core.commit(space, u64::from(page.copy.0), page.version, page.hash, slot);
+                        }
+                    }
+                    acks.push((page.copy, page.version, stored.is_some()));
+                }
+                let free = self.core.free().base_pages().0;
+                (wire, request, vec![ToBorrower::Ack { request, pages: acks, free }])
+            }
+        };
+        if let Some(conn) = self.conns.get_mut(&wire) {
+            conn.jobs -= 1;
+            if sim.settings.datagram {
+                conn.answers.insert(request, Some(answers.clone()));
+            }
+        }
+        for message in answers {
+            sim.send_to_borrower(wire, message);
+        }
+        self.next(wire, sim);
+        self.close_if_done(wire, sim);
+        self.after(sim);
+    }
+
+    fn close_if_done(&mut self, wire: usize, sim: &Sim) {
+        if self.conns.get(&wire).is_some_and(|c| c.closed && c.jobs == 0) {
+            self.conns.remove(&wire);
+            self.core.connection_closed(sim.now, sim.wires[wire].space);
+        }
+    }
+
+    /// Time has passed, or memory was given back.
+    pub(crate) fn tick(&mut self, sim: &mut Sim) {
+        self.clock_at = None;
+        self.core.handle_timeout(sim.now);
+        self.after(sim);
+    }
+
+    pub(crate) fn after(&mut self, sim: &mut Sim) {
+        while let Some(Effect::Release(run)) = self.core.poll_effect() {
+            let delay = sim.net_dice.delay(SERVICE);
+            sim.after(delay, Event::Released { lender: self.index, life: self.life, run });
+        }
+        if let Some(due) = self.core.poll_timeout() {
+            let at = due.max(sim.now + Duration::from_micros(1));
+            if self.clock_at.is_none_or(|t| t > at) {
+                self.clock_at = Some(at);
+                sim.queue.push(at, Event::LenderClock { lender: self.index, life: self.life });
+            }
+        }
+    }
+}

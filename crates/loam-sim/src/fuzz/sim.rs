@@ -1,0 +1,353 @@
+//! What every part of a run shares: the clock, the queue, chance, the network's wires, and the verdict.
+
+use super::dice::Dice;
+use super::script::Settings;
+use crate::engine::Queue;
+use loam_core::borrower::{BufferIndex, CopyIndex};
+use loam_core::ids::{SpaceId, Version};
+use loam_core::lender::SlotRun;
+use loam_core::units::{Duration, Instant};
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+
+/// Something that happens. A borrower that was started anew has another `life`: what was meant for the old one is void.
+#[derive(Clone, Debug)]
+pub(crate) enum Event {
+    Act(usize),
+    Seat {
+        seat: usize,
+        life: u32,
+        event: SeatEvent,
+    },
+    ToLender {
+        wire: usize,
+        message: ToLender,
+    },
+    ToBorrower {
+        wire: usize,
+        message: ToBorrower,
+    },
+    /// A lender goes on with what it has begun.
+    Serve {
+        lender: usize,
+        life: u32,
+        job: u64,
+    },
+    LenderClock {
+        lender: usize,
+        life: u32,
+    },
+    Released {
+        lender: usize,
+        life: u32,
+        run: SlotRun,
+    },
+    LenderUp {
+        lender: usize,
+    },
+    Uncut {
+        seat: usize,
+        lender: usize,
+    },
+    Phase(u32),
+}
+
+/// Something that happens at a borrower.
+#[derive(Clone, Debug)]
+pub(crate) enum SeatEvent {
+    Thread {
+        process: u32,
+        thread: usize,
+    },
+    /// The kernel ends a discard.
+    Dropped {
+        process: u32,
+        thread: usize,
+    },
+    /// The agent reads a descriptor's events.
+    Read {
+        process: u32,
+    },
+    Hand {
+        process: u32,
+    },
+    HandCame {
+        process: u32,
+    },
+    Bell {
+        process: u32,
+    },
+    Gone {
+        process: u32,
+    },
+    Flush {
+        lender: usize,
+    },
+    Resend {
+        lender: usize,
+        request: u64,
+    },
+    DiskDone {
+        operation: u64,
+    },
+    Timeout,
+    Retry,
+    Look,
+}
+
+/// Frames of a borrower.
+#[derive(Clone, Debug)]
+pub(crate) enum ToLender {
+    Get { request: u64, pages: Vec<(CopyIndex, Version)> },
+    Put { request: u64, pages: Vec<Sent> },
+    Drop { pages: Vec<(CopyIndex, Version)> },
+    Bye,
+    Closed,
+}
+
+/// A page of a putpage.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sent {
+    pub copy: CopyIndex,
+    pub version: Version,
+    pub hash: loam_core::ids::ContentHash,
+    pub buffer: BufferIndex,
+    pub value: u64,
+}
+
+/// Frames of a lender.
+#[derive(Clone, Debug)]
+pub(crate) enum ToBorrower {
+    Page { request: u64, pages: Vec<(CopyIndex, Version, u64)> },
+    Miss { request: u64, pages: Vec<(CopyIndex, Version)> },
+    Ack { request: u64, pages: Vec<(CopyIndex, Version, bool)>, free: u64 },
+    Closed,
+}
+
+/// One connection; on datagrams an association.
+#[derive(Clone, Debug)]
+pub(crate) struct Wire {
+    pub seat: usize,
+    pub life: u32,
+    pub lender: usize,
+    pub lender_life: u32,
+    pub space: SpaceId,
+    /// Neither end takes anything from it any more.
+    pub dead: bool,
+    /// The borrower has closed it: what comes late belongs to nobody.
+    pub closed: bool,
+    last: [Instant; 2],
+    held: Vec<(usize, Event)>,
+}
+
+/// How a run failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FailureKind {
+    /// A program could read what it never wrote, or was ended for a page that was not lost.
+    WrongBytes,
+    /// A page had left local memory, and no safe copy of it was left.
+    Unsafe,
+    /// A thread was not answered in time.
+    Liveness,
+    /// Something did not come back, or counts disagree.
+    Leak,
+    /// An assertion failed.
+    Assert,
+}
+
+/// A failure, in words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// Which kind.
+    pub kind: FailureKind,
+    /// When.
+    pub at: Instant,
+    /// What.
+    pub what: String,
+}
+
+/// A driver that is broken on purpose, to see that the checkers find it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sabotage {
+    /// Everything as it should be.
+    #[default]
+    None,
+    /// A lender forgets now and then what it has stored, without any fault that would excuse it.
+    ForgetfulLender,
+    /// The agent takes what arrives for what it asked for.
+    IgnoresHash,
+    /// The agent says that writes are done which it never began.
+    SkipsWrites,
+    /// The agent does not wake who waits.
+    NeverWakes,
+    /// The agent never tells lenders what they can forget.
+    NeverDrops,
+    /// The agent installs by what it knew before a change of mappings.
+    InstallsTooEarly,
+}
+
+/// See the module's documentation.
+pub(crate) struct Sim {
+    pub settings: Settings,
+    pub queue: Queue<Event>,
+    pub now: Instant,
+    /// Chance for threads and agents, hands, the network, the disks.
+    pub dice: Dice,
+    pub hand_dice: Dice,
+    pub net_dice: Dice,
+    pub disk_dice: Dice,
+    pub wires: Vec<Wire>,
+    /// `cut[seat][lender]`: until when no message passes.
+    pub cut: Vec<Vec<Instant>>,
+    pub quiet: bool,
+    pub value_last: u64,
+    /// Contents of which a lender's copy was lost, or not to be had, by a fault that was injected.
+    pub harmed_at_lender: BTreeSet<u64>,
+    /// The same of disks.
+    pub harmed_on_disk: BTreeSet<u64>,
+    pub failure: Option<Failure>,
+    pub logs: bool,
+    pub sabotage: Sabotage,
+    /// Programs that were ended for a page that was really lost.
+    pub lost_runs: u64,
+}
+
+thread_local! {
+    /// The log of the run of this thread. Not in [`Sim`]: it is wanted most when an assertion fails, and `Sim` is gone by then.
+    static LOG: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+/// The log so far; it begins anew.
+pub(crate) fn take_log() -> String {
+    LOG.take()
+}
+
+const WIRE: Duration = Duration::from_micros(40);
+
+impl Sim {
+    pub(crate) fn new(seed: u64, settings: &Settings, log: bool, sabotage: Sabotage) -> Self {
+        Self {
+            settings: settings.clone(),
+            queue: Queue::new(),
+            now: Instant(0),
+            dice: Dice::new(seed, 2),
+            hand_dice: Dice::new(seed, 3),
+            net_dice: Dice::new(seed, 4),
+            disk_dice: Dice::new(seed, 5),
+            wires: Vec::new(),
+            cut: vec![vec![Instant(0); settings.lenders as usize]; settings.seats as usize],
+            quiet: false,
+            value_last: 0,
+            harmed_at_lender: BTreeSet::new(),
+            harmed_on_disk: BTreeSet::new(),
+            failure: None,
+            logs: log,
+            sabotage,
+            lost_runs: 0,
+        }
+    }
+
+    pub(crate) fn log(&self, line: impl FnOnce() -> String) {
+        if self.logs {
+            let (ms, ns) = (self.now.0 / 1_000_000, self.now.0 % 1_000_000);
+            let line = format!("{ms:>7}.{ns:06} ms  {}\n", line());
+            LOG.with_borrow_mut(|log| log.push_str(&line));
+        }
+    }
+
+    pub(crate) fn fail(&mut self, kind: FailureKind, what: impl FnOnce() -> String) {
+        if self.failure.is_none() {
+            let what = what();
+            self.log(|| format!("FAILED: {what}"));
+            self.failure = Some(Failure { kind, at: self.now, what });
+        }
+    }
+
+    pub(crate) fn after(&mut self, delay: Duration, event: Event) {
+        self.queue.push(self.now + delay, event);
+    }
+
+    /// The value was lost by a fault that the durability does not cover.
+    pub(crate) fn is_harmed(&self, value: u64) -> bool {
+        if self.settings.disk {
+            self.harmed_on_disk.contains(&value)
+        } else {
+            self.harmed_at_lender.contains(&value)
+        }
+    }
+
+    pub(crate) fn is_cut(&self, seat: usize, lender: usize) -> bool {
+        !self.quiet && self.cut[seat][lender] > self.now
+    }
+
+    pub(crate) fn connect(&mut self, seat: usize, life: u32, lender: usize, lender_life: u32) -> usize {
+        let space = SpaceId(self.wires.len() as u64 + 1);
+        let last = [self.now; 2];
+        self.wires.push(Wire {
+            seat,
+            life,
+            lender,
+            lender_life,
+            space,
+            dead: false,
+            closed: false,
+            last,
+            held: Vec::new(),
+        });
+        self.wires.len() - 1
+    }
+
+    pub(crate) fn send_to_lender(&mut self, wire: usize, message: ToLender) {
+        self.send(wire, 0, Event::ToLender { wire, message });
+    }
+
+    pub(crate) fn send_to_borrower(&mut self, wire: usize, message: ToBorrower) {
+        self.send(wire, 1, Event::ToBorrower { wire, message });
+    }
+
+    fn send(&mut self, wire: usize, way: usize, event: Event) {
+        let w = &self.wires[wire];
+        if w.dead {
+            return;
+        }
+        let cut = self.is_cut(w.seat, w.lender);
+        let closing = matches!(
+            event,
+            Event::ToLender { message: ToLender::Closed | ToLender::Bye, .. }
+                | Event::ToBorrower { message: ToBorrower::Closed, .. }
+        );
+        if self.settings.datagram && !closing {
+            let hostile = self.settings.faults && !self.quiet;
+            if cut || (hostile && self.net_dice.once_in(12)) {
+                return;
+            }
+            if hostile && self.net_dice.once_in(12) {
+                let late = self.net_dice.delay(Duration::from_millis(5));
+                self.after(late, event.clone());
+            }
+            let delay = self.net_dice.delay(WIRE);
+            self.after(delay, event);
+            return;
+        }
+        if cut {
+            self.wires[wire].held.push((way, event)); // sent again until the network is whole
+            return;
+        }
+        let delay = self.net_dice.delay(WIRE);
+        let w = &mut self.wires[wire];
+        let at = (self.now + delay).max(w.last[way]);
+        w.last[way] = at;
+        self.queue.push(at, event);
+    }
+
+    /// The network is whole again between these two.
+    pub(crate) fn uncut(&mut self, seat: usize, lender: usize) {
+        for wire in 0..self.wires.len() {
+            if self.wires[wire].seat == seat && self.wires[wire].lender == lender {
+                for (way, event) in std::mem::take(&mut self.wires[wire].held) {
+                    self.send(wire, way, event);
+                }
+            }
+        }
+    }
+}

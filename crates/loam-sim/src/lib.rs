@@ -1,0 +1,16 @@
+//! The simulator: replays programs through the live policy (`loam-core`) on the hardware that a plan describes.
+//!
+//! A run is a function of its plan and seed: integer nanoseconds, events in one total order, one seeded generator, no hash order, clock
+//! or thread that it could depend on. See `docs/simulator.md`.
+#![forbid(unsafe_code)]
+
+pub mod engine;
+pub mod fuzz;
+pub mod machine;
+pub mod model;
+pub mod mrc;
+pub mod plan;
+pub mod replay;
+pub mod report;
+pub mod reproduce;
+pub mod trace;

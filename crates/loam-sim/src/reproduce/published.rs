@@ -1,0 +1,122 @@
+//! The figures that the papers print, as they are in `published/*.csv`.
+
+use std::fmt;
+
+/// What a row is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A cost or size: feeds a model.
+    Input,
+    /// Printed beside ours.
+    Result,
+    /// An order or a shape that must hold.
+    Claim,
+}
+
+/// A published value.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    /// One figure.
+    One(f64),
+    /// From the first to the last.
+    Range(f64, f64),
+    /// Of a claim: that it is so.
+    True,
+}
+
+impl Value {
+    /// Both ends; the same figure twice where there is one.
+    pub fn ends(&self) -> (f64, f64) {
+        match *self {
+            Self::One(value) => (value, value),
+            Self::Range(low, high) => (low, high),
+            Self::True => (1.0, 1.0),
+        }
+    }
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::One(value) => write!(f, "{value}"),
+            Self::Range(low, high) => write!(f, "{low}..{high}"),
+            Self::True => f.write_str("true"),
+        }
+    }
+}
+
+/// One row.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Published {
+    /// Table, figure or section.
+    pub item: String,
+    /// Workload, configuration or row of the table.
+    pub case: String,
+    /// What was measured.
+    pub metric: String,
+    /// The figure.
+    pub value: Value,
+    /// Its unit.
+    pub unit: String,
+    /// What it is for.
+    pub kind: Kind,
+}
+
+/// The rows of one of our own files.
+///
+/// # Panics
+/// If the text is not in order: it is part of the program.
+pub(super) fn rows(text: &str) -> Vec<Published> {
+    text.lines().skip(1).map(row).collect()
+}
+
+fn row(line: &str) -> Published {
+    let fields = fields(line);
+    let [_, item, case, metric, value, unit, kind] = &fields[..] else { panic!("seven fields: {line}") };
+    let number = |text: &str| text.parse::<f64>().unwrap_or_else(|_| panic!("a number: {line}"));
+    let value = match value.split_once("..") {
+        Some((low, high)) => Value::Range(number(low), number(high)),
+        None if value == "true" => Value::True,
+        None => Value::One(number(value)),
+    };
+    let kind = match kind.as_str() {
+        "input" => Kind::Input,
+        "result" => Kind::Result,
+        "claim" => Kind::Claim,
+        _ => panic!("a kind: {line}"),
+    };
+    let (item, case, metric) = (item.clone(), case.clone(), metric.clone());
+    Published { item, case, metric, value, unit: unit.clone(), kind }
+}
+
+/// Splits a line of CSV; a quoted field may have commas.
+fn fields(line: &str) -> Vec<String> {
+    let (mut fields, mut field, mut quoted) = (Vec::new(), String::new(), false);
+    for c in line.chars() {
+        match c {
+            '"' => quoted = !quoted,
+            ',' if !quoted => fields.push(std::mem::take(&mut field)),
+            c => field.push(c),
+        }
+    }
+    fields.push(field);
+    fields
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_read_as_they_are_printed() {
+        let text = "head\n\
+            subpages-1996,figure 3,\"worst (256 B, full-mem)\",gain over full page,8,%,result\n\
+            subpages-1996,figure 3,all,best subpage size,1024..2048,B,claim\n\
+            subpages-1996,figure 5,all,\"waits form three sections (best, overlap, worst)\",true,,claim";
+        let rows = rows(text);
+        assert_eq!(rows[0].case, "worst (256 B, full-mem)");
+        assert_eq!((rows[0].value.clone(), rows[0].kind), (Value::One(8.0), Kind::Result));
+        assert_eq!(rows[1].value, Value::Range(1024.0, 2048.0));
+        assert_eq!(rows[2].value, Value::True);
+    }
+}

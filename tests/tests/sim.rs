@@ -1,0 +1,99 @@
+//! The simulator as its page (docs/simulator.md) tells a newcomer to use it.
+
+use loam_tests::place::{self, Scratch};
+use loam_tests::shell::{self, Ended};
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+const LIMIT: Duration = Duration::from_secs(300);
+
+fn loam(args: &[&str], dir: &Path) -> Ended {
+    let mut command = shell::that_dies_with_us(&place::loam());
+    shell::run(command.args(args).current_dir(dir), dir, "loam", LIMIT)
+}
+
+/// One that must end well; its stdout.
+fn text(args: &[&str], dir: &Path) -> String {
+    let ended = loam(args, dir);
+    assert_eq!(ended.code(), 0, "loam {args:?}: {}", ended.stderr);
+    String::from_utf8(ended.stdout).expect("text")
+}
+
+fn traces() -> String {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../traces");
+    folder.to_str().expect("a path of letters").to_owned()
+}
+
+#[test]
+fn subpages_1996_holds_its_claims() {
+    let scratch = Scratch::new("reproduce");
+    let text = text(&["sim", "reproduce", "subpages", "--traces", &traces(), "--out", "out"], scratch.path());
+    let checks: Vec<&str> = text.lines().filter(|l| l.starts_with("PASS") || l.starts_with("FAIL")).collect();
+    assert_eq!(checks.len(), 3, "a line for each claim: {checks:?}");
+    assert!(checks.iter().all(|line| line.starts_with("PASS")), "{checks:#?}");
+    let results = fs::read_to_string(scratch.join("out/results.csv")).expect("written");
+    // Each row that the paper prints as a result, with its ratio.
+    assert_eq!(results.lines().count(), 1 + 33, "{results}");
+    let report = fs::read_to_string(scratch.join("out/report.html")).expect("written");
+    assert_eq!(report.matches("<svg").count(), 10, "all of them inside");
+    for figure in ["1", "3", "4", "5", "6", "7a", "7b", "8", "9", "10"] {
+        assert!(scratch.join(&format!("out/figure-{figure}.svg")).is_file(), "figure {figure}");
+    }
+}
+
+#[test]
+fn a_program_is_recorded_and_asked() {
+    let scratch = Scratch::new("record");
+    let dir = scratch.path();
+    let recorded =
+        loam(&["trace", "record", "-o", "job.trace", "--", "sh", "-c", "echo from the program; exit 3"], dir);
+    assert_eq!(
+        (recorded.code(), recorded.stdout.as_slice()),
+        (3, &b"from the program\n"[..]),
+        "{}",
+        recorded.stderr
+    );
+    let info = text(&["trace", "info", "job.trace"], dir);
+    assert!(info.contains("references"), "{info}");
+    let curve = text(&["sim", "mrc", "job.trace", "--svg", "job.svg", "--csv", "job.csv"], dir);
+    assert!(curve.contains("of local memory: with that"), "{curve}");
+    assert!(fs::read_to_string(scratch.join("job.svg")).expect("written").starts_with("<svg"));
+    let plan = "trace = \"job.trace\"\nmodel = [\"tcp-10g\", \"nvme\"]\npage_bytes = \"16K\"\nsubpage_bytes = \"4K\"\n\
+        local_share = { from = 0.5, to = 1, step = 0.25 }\nfetch_plan = [\"full\", \"eager\"]\n";
+    fs::write(scratch.join("job.toml"), plan).expect("writable");
+    text(&["sim", "run", "job.toml", "--out", "one", "--threads", "1"], dir);
+    text(&["sim", "run", "job.toml", "--out", "two", "--threads", "2"], dir);
+    for part in ["1/2", "2/2"] {
+        text(&["sim", "run", "job.toml", "--out", "shards", "--shard", part], dir);
+    }
+    text(&["sim", "merge", "shards/shard-1-of-2.json", "shards/shard-2-of-2.json", "--out", "merged"], dir);
+    for file in ["results.csv", "results.parquet", "report.html"] {
+        let read = |folder: &str| fs::read(scratch.join(&format!("{folder}/{file}"))).expect("written");
+        assert!(read("one") == read("two"), "{file}: threads change nothing");
+        assert!(read("one") == read("merged"), "{file}: shards change nothing");
+    }
+    let rows = fs::read_to_string(scratch.join("one/results.csv")).expect("written");
+    assert_eq!(rows.lines().count(), 1 + 2 * 3 * 2, "{rows}");
+}
+
+#[test]
+fn what_cannot_be_simulated_is_told_in_a_line() {
+    let scratch = Scratch::new("refused");
+    let dir = scratch.path();
+    let whole = fs::read(Path::new(&traces()).join("gdb.trace")).expect("it is in the repository");
+    fs::write(scratch.join("cut.trace"), &whole[..whole.len() / 2]).expect("writable");
+    fs::write(scratch.join("plan.toml"), "trace = \"t\"\nmodle = \"nvme\"\n").expect("writable");
+    let cases: [(&[&str], &str); 4] = [
+        (&["trace", "info", "cut.trace"], "cut.trace"),
+        (&["sim", "mrc", "cut.trace"], "cut.trace"),
+        (&["sim", "run", "plan.toml", "--out", "o"], "modle"),
+        (&["sim", "reproduce", "subpages", "--traces", "nowhere"], "nowhere"),
+    ];
+    for (args, word) in cases {
+        let ended = loam(args, dir);
+        assert_eq!(ended.code(), 125, "{args:?}: {}", ended.stderr);
+        assert_eq!(ended.error_lines().len(), 1, "{args:?}: {}", ended.stderr);
+        assert!(ended.stderr.contains(word), "{args:?}: {}", ended.stderr);
+    }
+}
