@@ -163,7 +163,7 @@ impl<'a> Machine<'a> {
         let reference_ns = self.model.reference_ns;
         let mut references = 0;
         let mut now = 0_u64;
-        for run in &trace.runs {
+        for run in trace.pieces.iter().flatten() {
             if now >= self.next_at {
                 self.now = Instant(now);
                 self.run_events();

@@ -1,6 +1,7 @@
 //! A trace in memory, ready to be replayed many times: its pages numbered without gaps, in the order of their addresses.
 
 use crate::trace::{GRAIN_BYTES, Run, Source, TraceError};
+use std::collections::BTreeMap;
 
 /// Distinct grains that a prepared trace may have.
 const GRAINS_MAX: u64 = 1 << 31;
@@ -23,10 +24,13 @@ impl Packed {
     }
 }
 
+/// Runs are kept in pieces, so that none is ever copied to make room.
+const PIECE_RUNS: usize = 1 << 20;
+
 /// See the module.
 #[derive(Clone, Debug)]
 pub struct Prepared {
-    pub(super) runs: Vec<Packed>,
+    pub(super) pieces: Vec<Vec<Packed>>,
     /// Page numbers in the program, in order; the index is the dense number.
     pub(super) pages: Vec<u64>,
     page_bytes: u64,
@@ -43,10 +47,10 @@ impl Default for Near {
 }
 
 impl Near {
-    fn get(&mut self, page: u64, find: impl FnOnce() -> u64) -> u64 {
+    fn get(&mut self, page: u64, find: impl FnOnce(u64) -> u64) -> u64 {
         let place = &mut self.0[page as usize % 4096];
         if place.0 != page {
-            *place = (page, find());
+            *place = (page, find(page));
         }
         place.1
     }
@@ -66,43 +70,49 @@ impl Prepared {
             "page size out of range"
         );
         let grains = page_bytes / GRAIN_BYTES;
-        let (mut chunk, mut raw): (Vec<Run>, Vec<(u64, u32)>) = (Vec::new(), Vec::new());
-        let mut seen = std::collections::BTreeSet::new();
+        let mut chunk: Vec<Run> = Vec::new();
+        let mut pieces: Vec<Vec<Packed>> = Vec::new();
+        // Pages get numbers as they come; in the order of their addresses they are known only at the end.
+        let mut numbers: BTreeMap<u64, u64> = BTreeMap::new();
         // Programs come back to the same pages: most of them need not be looked up.
         let mut near = Near::default();
         let mut references = 0;
         while source.next_runs(&mut chunk)? {
             for run in chunk.drain(..) {
                 references += u64::from(run.references);
-                let page = run.grain / grains;
-                near.get(page, || u64::from(seen.insert(page)));
+                let number = near.get(run.grain / grains, |page| {
+                    let next = numbers.len() as u64;
+                    *numbers.entry(page).or_insert(next)
+                });
+                let grain = number * grains + run.grain % grains;
+                if grain >= GRAINS_MAX {
+                    return Err(TraceError {
+                        trace: "trace".into(),
+                        place: format!("reference {references}"),
+                        what: "a simulated program touches at most 512 GiB".into(),
+                    });
+                }
                 let mut left = run.references;
                 while left > 0 {
                     let part = left.min(u32::MAX >> 1);
-                    raw.push((run.grain, part << 1 | u32::from(run.writes)));
+                    if pieces.last().is_none_or(|piece| piece.len() == PIECE_RUNS) {
+                        pieces.push(Vec::with_capacity(PIECE_RUNS));
+                    }
+                    let piece = pieces.last_mut().expect("it was just made");
+                    piece.push(Packed { grain: grain as u32, meta: part << 1 | u32::from(run.writes) });
                     left -= part;
                 }
             }
         }
-        let pages: Vec<u64> = seen.into_iter().collect();
-        if pages.len() as u64 * grains > GRAINS_MAX {
-            return Err(TraceError {
-                trace: "trace".into(),
-                place: format!("{} pages", pages.len()),
-                what: "a simulated program touches at most 512 GiB".into(),
-            });
+        let mut in_order = vec![0_u32; numbers.len()];
+        for (rank, &number) in numbers.values().enumerate() {
+            in_order[number as usize] = rank as u32;
         }
-        let mut near = Near::default();
-        let runs = raw
-            .into_iter()
-            .map(|(grain, meta)| {
-                let page = grain / grains;
-                let number =
-                    near.get(page, || pages.binary_search(&page).expect("every page was seen") as u64);
-                Packed { grain: (number * grains + grain % grains) as u32, meta }
-            })
-            .collect();
-        Ok(Self { runs, pages, page_bytes, references })
+        let grains = grains as u32;
+        for run in pieces.iter_mut().flatten() {
+            run.grain = in_order[(run.grain / grains) as usize] * grains + run.grain % grains;
+        }
+        Ok(Self { pieces, pages: numbers.into_keys().collect(), page_bytes, references })
     }
 
     /// Pages that the program touches.
