@@ -14,8 +14,11 @@ const ANSWERED_WITHIN: Duration = Duration::from_millis(40_000);
 const SETTLED_WITHIN: Duration = Duration::from_millis(25_000);
 /// More than any run needs: somebody goes in circles.
 const EVENTS_MAX: u64 = 3_000_000;
-/// Events between two looks at everything. (What is read or installed is checked at once, every time.)
+/// Events between two looks at everything; what is read or installed is checked at once, every time. A look costs as much as some thirty
+/// events.
 const FULL_CHECK_EVENTS: u64 = 64;
+/// Every so many seeds one is looked at after every event, and so is each that is run again with a log.
+const THOROUGH_SEEDS: u64 = 32;
 
 /// How a run went.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -66,6 +69,7 @@ impl<'a> World<'a> {
         for (i, action) in self.script.actions.iter().enumerate() {
             self.sim.queue.push(action.at, Event::Act(i));
         }
+        let thorough = self.sim.logs || self.script.seed.is_multiple_of(THOROUGH_SEEDS);
         let mut at = self.script.quiet_at;
         for (phase, lasts) in
             [(0, ANSWERED_WITHIN), (1, ANSWERED_WITHIN), (2, SETTLED_WITHIN), (3, SETTLED_WITHIN)]
@@ -82,7 +86,7 @@ impl<'a> World<'a> {
             self.handle(event);
             self.restart_ended();
             // With a log, failures are to be told where they happen.
-            if self.sim.logs || self.events.is_multiple_of(FULL_CHECK_EVENTS) {
+            if thorough || self.events.is_multiple_of(FULL_CHECK_EVENTS) {
                 check::everything(&self.seats, &mut self.sim);
             }
             if self.events > EVENTS_MAX {
