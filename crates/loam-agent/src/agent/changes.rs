@@ -33,10 +33,6 @@ impl Agent<'_> {
         let child = self.new_key();
         self.borrower.handle_forked(now, parent, child);
         let from = &self.processes[&parent];
-        for range in &from.taken_back {
-            // Fails where it never was, or is no more.
-            let _ = uffd.unregister(range.start << 12..range.end << 12);
-        }
         let process = Process {
             key: child,
             uffd,
@@ -46,7 +42,7 @@ impl Agent<'_> {
             probe: from.probe,
             window: BaseRange::new(0, 0),
             released: from.released.clone(),
-            taken_back: from.taken_back.clone(), // it may have forked by now
+            adoption_unsure: false,
             statm: None,
             pagemap: None,
             looked_at_pages: 0,

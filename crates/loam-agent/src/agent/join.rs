@@ -264,7 +264,7 @@ impl Agent<'_> {
             probe: hello.probe_address >> 12,
             window,
             released: Vec::new(),
-            taken_back: Vec::new(),
+            adoption_unsure: false,
             statm: None,
             pagemap: None,
             looked_at_pages: 0,

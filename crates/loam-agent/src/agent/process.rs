@@ -45,8 +45,8 @@ pub(super) struct Process {
     pub window: BaseRange,
     /// Ranges that the program keeps for itself.
     pub released: Vec<BaseRange>,
-    /// Ranges whose adoption was taken back, because nobody can say whether a child of which we have not heard inherited it.
-    pub taken_back: Vec<BaseRange>,
+    /// A mapping is registered, and the policy was not told: nobody can say whether a child of which we have not heard inherited that.
+    pub adoption_unsure: bool,
     pub statm: Option<Statm>,
     pub pagemap: Option<Pagemap>,
     /// Unadopted resident pages when its mappings were looked at last.

@@ -295,7 +295,7 @@ impl Agent<'_> {
         if process.has_unread_changes() || process.uffd.is_changing(process.probe << 12) {
             return; // what is adopted now may or may not be a child's, too; soon, then
         }
-        process.taken_back.clear();
+        process.adoption_unsure = false;
         if process.hand.as_ref().is_some_and(|hand| hand.forks > 0) {
             return; // what is adopted now would be hidden from the child
         }
@@ -346,8 +346,8 @@ impl Agent<'_> {
 
     fn set_looked_at(&mut self, key: SpaceKey) {
         let Some(process) = self.processes.get_mut(&key) else { return };
-        if !process.taken_back.is_empty() {
-            return; // they are still to be adopted
+        if process.adoption_unsure {
+            return; // to be looked at again soon
         }
         let resident = process.statm.as_ref().and_then(|s| s.resident_pages().ok()).unwrap_or(0);
         process.looked_at_pages = resident.saturating_sub(self.borrower.local_in(key).0);
@@ -362,16 +362,16 @@ impl Agent<'_> {
         }
         for part in parts {
             let process = self.processes.get_mut(&key).expect("looked at above");
-            let bytes = part.start << 12..part.end << 12;
-            if process.uffd.register(bytes.clone(), Mode::Missing).is_err() {
+            if process.uffd.register(part.start << 12..part.end << 12, Mode::Missing).is_err() {
                 continue; // the program's own userfaultfd has it, or it has just changed
             }
             if process.uffd.is_changing(process.probe << 12) {
                 // A fork, maybe: the kernel has had us wait until the child had its copy, and so is likelier here than anywhere. If the child's is
-                // not registered, what we took from it would read as zeros: neither has it, then, until a later look.
-                tracing::debug!(?part, "adoption taken back");
-                process.taken_back.push(part);
-                let _ = process.uffd.unregister(bytes);
+                // not registered, what the hand took from it would read as zeros: the policy hears of it at a later look. It stays
+                // registered: by now it may be another mapping, moved here, that was registered before. A fault there, in a child too, is
+                // of memory that was never taken, and is answered page by page.
+                tracing::debug!(?part, "adoption unsure");
+                process.adoption_unsure = true;
                 continue;
             }
             if let Some(hand) = &mut process.hand {
