@@ -6,6 +6,7 @@ use crate::text::{count, seconds, table};
 use clap::Args;
 use loam_core::units::BasePages;
 use loam_sim::replay::{self, POLICIES, Stream};
+use loam_sim::trace::export::oracle_of_pages;
 use serde::Serialize;
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -106,11 +107,10 @@ pub(super) fn replay(args: &ReplayArgs) -> Result<ExitCode, Failure> {
 }
 
 fn export(zipf: ZipfSpec, seed: u64, to: &Path) -> Result<(), Failure> {
-    let failed = |error: std::io::Error| Failure::new(format!("{}: {error}", to.display()));
-    let mut file = BufWriter::new(File::create(to).map_err(failed)?);
-    let pages: Vec<u64> = zipf.pages(seed).collect();
-    replay::export(&pages, &mut file).map_err(failed)?;
-    file.flush().map_err(failed)
+    let failed = |error: &dyn std::fmt::Display| Failure::new(format!("{}: {error}", to.display()));
+    let mut file = BufWriter::new(File::create(to).map_err(|error| failed(&error))?);
+    oracle_of_pages(zipf.pages(seed), &mut file).map_err(|error| failed(&error))?;
+    file.flush().map_err(|error| failed(&error))
 }
 
 fn text(report: &Report) -> String {

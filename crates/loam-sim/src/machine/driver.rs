@@ -10,14 +10,15 @@ use crate::engine::Queue;
 use crate::model::Model;
 use crate::trace::GRAIN_BYTES;
 use loam_core::borrower::{
-    BUFFERS_MIN, BaseRange, BaseState, Borrower, BorrowerConfig, Effect, FetchPlanner, InstallOutcome,
-    InstallSource, LenderIndex, NoPrefetch, PageFate, PutAnswer, Replacement, Source, SpaceKey,
+    BUFFERS_MIN, BaseRange, BaseState, BatchId, Borrower, BorrowerConfig, CopyIndex, Effect, FetchPlanner,
+    InstallOutcome, InstallSource, LenderIndex, NoPrefetch, PageFate, PutAnswer, Replacement, Source,
+    SpaceKey,
 };
-use loam_core::ids::ContentHash;
+use loam_core::ids::{ContentHash, Version};
 use loam_core::units::{BasePages, Duration, Instant};
 
 const SPACE: SpaceKey = SpaceKey(1);
-/// A page is not complete, or the subpage wanted after its fault is not known yet.
+/// A page is not wholly here, or the subpage wanted after its fault is not known yet.
 const WATCHED: u8 = 1;
 
 /// A page, as the driver sees it beyond what is present of it.
@@ -32,6 +33,15 @@ struct Page {
     coming: u32,
     /// The first other subpage has been touched since, or nobody wants to know.
     next_seen: bool,
+}
+
+/// A getpage, as the policy wants it.
+#[derive(Clone, Copy, Debug)]
+struct Get {
+    lender: LenderIndex,
+    copy: CopyIndex,
+    version: Version,
+    message: u32,
 }
 
 /// See the module.
@@ -61,7 +71,8 @@ pub(super) struct Machine<'a> {
     contents: Vec<ContentHash>,
     buffers: Vec<ContentHash>,
     written: u128,
-    gets: Vec<(LenderIndex, loam_core::borrower::CopyIndex, loam_core::ids::Version, u32, u64)>,
+    /// Getpages that have not been sent yet.
+    gets: Vec<Get>,
     arrived: ContentHash,
     /// The program waits, for data of this page.
     waits_for: Option<usize>,
@@ -358,7 +369,7 @@ impl<'a> Machine<'a> {
         while let Some(effect) = self.borrower.poll_effect() {
             match effect {
                 Effect::Get { lender, copy, version, message } => {
-                    self.gets.push((lender, copy, version, message, u64::from(copy.0)));
+                    self.gets.push(Get { lender, copy, version, message });
                 }
                 Effect::Install { base, pages, source, .. } => {
                     self.install(base, pages, source);
@@ -388,13 +399,14 @@ impl<'a> Machine<'a> {
     /// Getpages of one fault go out together, a message of the plan each.
     fn send_gets(&mut self) {
         let gets = std::mem::take(&mut self.gets);
-        let last = gets.last().map_or(0, |get| get.3);
+        let last = gets.last().map_or(0, |get| get.message);
         let at = self.now + Duration(self.model.request_ns);
         let mut rest = &gets[..];
-        while let Some(&(lender, _, _, message, _)) = rest.first() {
-            let n = rest.iter().take_while(|get| get.0 == lender && get.3 == message).count();
-            let copies: Vec<_> = rest[..n].iter().map(|get| (get.1, get.2)).collect();
-            let first = rest[..n].iter().map(|get| get.4).min().expect("it is not empty");
+        while let Some(&Get { lender, message, .. }) = rest.first() {
+            let n = rest.iter().take_while(|get| (get.lender, get.message) == (lender, message)).count();
+            let copies: Vec<_> = rest[..n].iter().map(|get| (get.copy, get.version)).collect();
+            // Copies lie side by side where they were made together, as slots of a disk do.
+            let first = copies.iter().map(|copy| u64::from(copy.0.0)).min().expect("it is not empty");
             let unattended = self.config.pipelined_unattended && message > 0 && message < last;
             let bytes = n as u64 * self.config.unit_bytes;
             let message = Message { lender, copies, bytes, first, units: n as u64, unattended };
@@ -431,7 +443,7 @@ impl<'a> Machine<'a> {
     }
 
     /// The hand: takes a batch's units away, at once.
-    fn evict(&mut self, batch: loam_core::borrower::BatchId) {
+    fn evict(&mut self, batch: BatchId) {
         let (_, pages) = self.borrower.batch_pages(batch);
         let bases = pages.to_vec();
         for (index, base) in bases.into_iter().enumerate() {

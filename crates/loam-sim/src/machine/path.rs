@@ -12,7 +12,7 @@ pub(super) struct Message {
     pub lender: LenderIndex,
     pub copies: Vec<(CopyIndex, Version)>,
     pub bytes: u64,
-    /// Its address in the program, in base units; for stages that care where the last one ended.
+    /// Where it lies at the lender, in base units, for stages that care where the last one ended.
     pub first: u64,
     pub units: u64,
     /// Nobody's processor is needed to receive it.

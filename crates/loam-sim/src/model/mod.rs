@@ -54,6 +54,16 @@ pub struct Emulation {
     pub source: String,
 }
 
+impl Emulation {
+    fn times(&self) -> [u64; 4] {
+        [self.fast_load_ns, self.slow_load_ns, self.fast_store_ns, self.slow_store_ns]
+    }
+
+    fn is_upside_down(&self) -> bool {
+        self.slow_load_ns < self.fast_load_ns || self.slow_store_ns < self.fast_store_ns
+    }
+}
+
 /// A machine, its network, and the machines that lend.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
@@ -115,6 +125,8 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 const STAGES_MAX: usize = 16;
 /// Longest time that a model may name: an hour.
 const TIME_NS_MAX: u64 = 3_600_000_000_000;
+/// And for what every reference takes: more, and the time of a long run would have no number.
+const REFERENCE_NS_MAX: u64 = 1_000_000;
 
 macro_rules! built_in {
     ($($name:literal),*) => {
@@ -185,6 +197,13 @@ impl Model {
         if times.chain([model.reference_ns, model.request_ns]).any(|ns| ns > TIME_NS_MAX) {
             return Err(malformed("a time is longer than an hour".into()));
         }
+        let of_references = model.emulation.iter().flat_map(Emulation::times).chain([model.reference_ns]);
+        if of_references.max() > Some(REFERENCE_NS_MAX) {
+            return Err(malformed("a reference, emulated or not, takes at most a millisecond".into()));
+        }
+        if model.emulation.as_ref().is_some_and(Emulation::is_upside_down) {
+            return Err(malformed("emulation: what is slow takes at least as long as what is fast".into()));
+        }
         Ok(model)
     }
 }
@@ -207,5 +226,26 @@ mod tests {
         let error = Model::parse("mine.toml", &text).unwrap_err().to_string();
         assert!(error.starts_with("mine.toml: ") && error.contains("refrence_ns"), "{error}");
         assert!(Model::load("no-such").unwrap_err().to_string().contains("alpha-an2-1996"));
+    }
+
+    #[test]
+    fn times_that_no_run_could_count_are_refused() {
+        let text = Model::text("alpha-an2-1996").unwrap();
+        let emulation = |slow: &str| {
+            format!(
+                "{text}\n[emulation]\nfast_load_ns = 195\nslow_load_ns = {slow}\nfast_store_ns = 241\nslow_store_ns = 383\n\
+                 source = \"table 1\"\n"
+            )
+        };
+        assert!(Model::parse("m", &emulation("361")).is_ok());
+        for wrong in [
+            text.replace("reference_ns = 12", "reference_ns = 1_000_001"),
+            text.replace("reference_ns = 12", "reference_ns = 0"),
+            text.replace("fixed_ns = 60_333", "fixed_ns = 3_600_000_000_001"),
+            emulation("100"),
+            emulation("1_000_001"),
+        ] {
+            assert!(Model::parse("m", &wrong).is_err(), "{wrong}");
+        }
     }
 }

@@ -6,14 +6,12 @@
 //! but driven by number instead of by page.
 
 mod belady;
-mod oracle;
 mod stream;
 #[cfg(test)]
 mod tests;
 mod zipf;
 
 pub use belady::belady;
-pub use oracle::{OracleError, export, import};
 pub use stream::{Stream, StreamBuilder};
 pub use zipf::Zipf;
 

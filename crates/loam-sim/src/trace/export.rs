@@ -52,8 +52,8 @@ pub fn lackey(source: &mut dyn Source, sink: &mut dyn Write) -> Result<u64, Expo
     })
 }
 
-/// Writes oracleGeneral with pages of `page_bytes` as objects; the page's number is the object, the request's
-/// number the time. Consecutive references to one page are one request. Gives the number of requests.
+/// Writes oracleGeneral with pages of `page_bytes` as objects; the page's number is the object. Consecutive references to one page are
+/// one request. Gives the number of requests.
 ///
 /// # Errors
 /// [`ExportError`].
@@ -63,44 +63,74 @@ pub fn lackey(source: &mut dyn Source, sink: &mut dyn Write) -> Result<u64, Expo
 pub fn oracle(source: &mut dyn Source, page_bytes: u64, sink: &mut dyn Write) -> Result<u64, ExportError> {
     assert!(page_bytes.is_power_of_two() && (GRAIN_BYTES..=1 << 30).contains(&page_bytes), "a page's size");
     let bytes = u32::try_from(page_bytes).expect("at most 1 GiB");
-    let (objects, pages) = page_requests(source, page_bytes / GRAIN_BYTES)?;
-    // Backwards, the request that was seen last is the next one.
-    let mut next = vec![NONE; pages.len()];
-    let mut seen = vec![NONE; objects.len()];
-    for (at, &page) in pages.iter().enumerate().rev() {
-        let number = u32::try_from(at).expect("below the limit of requests");
-        next[at] = std::mem::replace(&mut seen[page as usize], number);
-    }
-    for (at, (&page, &next)) in pages.iter().zip(&next).enumerate() {
-        let next = if next == NONE { -1 } else { i64::from(next) };
-        let time = u32::try_from(at).expect("below the limit of requests");
-        sink.write_all(&Request { time, object: objects[page as usize], bytes, next }.to_bytes())?;
-    }
-    Ok(pages.len() as u64)
+    let requests = page_requests(source, page_bytes / GRAIN_BYTES)?;
+    requests.write(bytes, sink)?;
+    Ok(requests.numbers.len() as u64)
 }
 
-/// The different pages, and for each request which of them.
-fn page_requests(source: &mut dyn Source, grains_per_page: u64) -> Result<(Vec<u64>, Vec<u32>), ExportError> {
-    let mut numbers: HashMap<u64, u32> = HashMap::new();
-    let (mut objects, mut requests, mut runs) = (Vec::new(), Vec::new(), Vec::new());
-    let mut last = None;
+/// Writes a stream of page numbers as oracleGeneral, a request each, of objects of size 1 as libCacheSim counts pages.
+///
+/// # Errors
+/// [`ExportError`].
+pub fn oracle_of_pages(pages: impl Iterator<Item = u64>, sink: &mut dyn Write) -> Result<(), ExportError> {
+    let mut requests = Requests::default();
+    for page in pages {
+        requests.push(page)?;
+    }
+    Ok(requests.write(1, sink)?)
+}
+
+/// The different objects, and for each request which of them.
+#[derive(Default)]
+struct Requests {
+    numbering: HashMap<u64, u32>,
+    objects: Vec<u64>,
+    numbers: Vec<u32>,
+}
+
+impl Requests {
+    fn push(&mut self, object: u64) -> Result<(), ExportError> {
+        if self.numbers.len() == REQUESTS_MAX {
+            return Err(ExportError::TooLong);
+        }
+        let objects = &mut self.objects;
+        let number = *self.numbering.entry(object).or_insert_with(|| {
+            objects.push(object);
+            u32::try_from(objects.len() - 1).expect("no more than requests")
+        });
+        self.numbers.push(number);
+        Ok(())
+    }
+
+    fn write(&self, bytes: u32, sink: &mut dyn Write) -> io::Result<()> {
+        // Backwards, the request that was seen last is the next one.
+        let mut next = vec![NONE; self.numbers.len()];
+        let mut seen = vec![NONE; self.objects.len()];
+        for (at, &number) in self.numbers.iter().enumerate().rev() {
+            let at_number = u32::try_from(at).expect("below the limit of requests");
+            next[at] = std::mem::replace(&mut seen[number as usize], at_number);
+        }
+        for (&number, &next) in self.numbers.iter().zip(&next) {
+            let object = self.objects[number as usize];
+            let next = if next == NONE { -1 } else { i64::from(next) };
+            // Always the same time: libCacheSim drops objects after 300 days, which a long trace would reach.
+            sink.write_all(&Request { time: 0, object, bytes, next }.to_bytes())?;
+        }
+        Ok(())
+    }
+}
+
+fn page_requests(source: &mut dyn Source, grains_per_page: u64) -> Result<Requests, ExportError> {
+    let (mut requests, mut runs, mut last) = (Requests::default(), Vec::new(), None);
     while source.next_runs(&mut runs)? {
         for run in runs.drain(..) {
-            let object = run.grain / grains_per_page;
-            if last.replace(object) == Some(object) {
-                continue;
+            let page = run.grain / grains_per_page;
+            if last.replace(page) != Some(page) {
+                requests.push(page)?;
             }
-            if requests.len() == REQUESTS_MAX {
-                return Err(ExportError::TooLong);
-            }
-            let number = *numbers.entry(object).or_insert_with(|| {
-                objects.push(object);
-                u32::try_from(objects.len() - 1).expect("no more than requests")
-            });
-            requests.push(number);
         }
     }
-    Ok((objects, requests))
+    Ok(requests)
 }
 
 fn each_reference(
@@ -163,5 +193,30 @@ mod tests {
         assert_eq!(seen, [(1, 2), (0x01ff_f000, -1), (1, -1)]);
         let pages = all_runs(&mut Pages::new(file.as_slice(), "t", 4096)).expect("sound");
         assert_eq!(pages.iter().map(|run| run.grain).collect::<Vec<_>>(), [16, 0x1fff_0000, 16]);
+    }
+
+    proptest::proptest! {
+        /// Every page comes back, each request names the next of its page, and a cut is noticed.
+        #[test]
+        fn streams_of_pages_come_back(pages in proptest::collection::vec(0_u64..900, 1..2_000)) {
+            let mut file = Vec::new();
+            oracle_of_pages(pages.iter().copied(), &mut file).expect("memory");
+            let (mut requests, mut objects) = (Vec::new(), Objects::new(file.as_slice(), "t"));
+            while objects.next_requests(&mut requests).expect("sound") {}
+            assert!(requests.iter().map(|request| request.object).eq(pages.iter().copied()));
+            for (at, request) in requests.iter().enumerate() {
+                let next = pages[at + 1..].iter().position(|&page| page == pages[at]);
+                assert_eq!(request.next, next.map_or(-1, |n| (at + 1 + n) as i64));
+            }
+            file.truncate(file.len() - 5);
+            let (mut requests, mut objects) = (Vec::new(), Objects::new(file.as_slice(), "t"));
+            let error = loop {
+                match objects.next_requests(&mut requests) {
+                    Ok(more) => assert!(more, "the cut was not noticed"),
+                    Err(error) => break error,
+                }
+            };
+            assert!(error.place.contains("byte"), "{error}");
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::experiments::{Experiments, Memory, Scheme, lone_fault_ns};
 use super::results::{COMPILER, distances, potentials};
-use super::{PAGE_BYTES, SUBPAGES};
+use super::{PAGE_BYTES, SUBPAGES, printed};
 use crate::model::Model;
 use crate::report::{Axis, Bars, Cell, Figure, Scale, Series, Table, Unit};
 
@@ -51,33 +51,30 @@ pub(super) fn tables(e: &Experiments) -> Vec<(String, String, Table)> {
         "sender pipelining, %",
         "printed",
     ]);
-    let printed = [
-        (4096, 0.94, 1.23, 1, 17),
-        (2048, 0.66, 1.25, 23, 16),
-        (1024, 0.52, 1.38, 40, 7),
-        (512, 0.47, 1.46, 47, 1),
-        (256, 0.45, 1.49, 50, 0),
-    ];
     let ms = |ns: u64| Cell::from(format!("{:.2}", ns as f64 / 1e6));
+    let theirs = |case: &str, metric, digits| {
+        Cell::from(format!("{:.digits$}", printed("table 2", case, metric), digits = digits))
+    };
     for &(bytes, first, rest) in &e.table_2 {
-        let Some(&(_, p_first, p_rest, p_overlap, p_sender)) = printed.iter().find(|p| p.0 == bytes) else {
-            let mut row =
-                vec![Cell::from("full page"), Cell::Empty, Cell::Empty, ms(rest), Cell::from("1.48")];
+        if bytes == PAGE_BYTES {
+            let mut row = vec![Cell::from("full page"), Cell::Empty, Cell::Empty, ms(rest)];
+            row.push(theirs("8192 B full page", "latency", 2));
             row.extend([Cell::Empty, Cell::Empty, Cell::Empty, Cell::Empty]);
             table_2.push(row);
             continue;
-        };
+        }
         let (overlapped, sender) = potentials(e, bytes);
+        let case = format!("{bytes} B subpage");
         table_2.push(vec![
             Cell::from(format!("{bytes} B")),
             ms(first),
-            Cell::from(format!("{p_first:.2}")),
+            theirs(&case, "subpage latency", 2),
             ms(rest),
-            Cell::from(format!("{p_rest:.2}")),
+            theirs(&case, "rest of page latency", 2),
             Cell::from(format!("{overlapped:.0}")),
-            Cell::from(format!("{p_overlap}")),
+            theirs(&case, "overlapped execution potential", 0),
             Cell::from(format!("{sender:.0}")),
-            Cell::from(format!("{p_sender}")),
+            theirs(&case, "sender pipelining potential", 0),
         ]);
     }
     let mut times = Table::new([

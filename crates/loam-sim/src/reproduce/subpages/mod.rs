@@ -19,6 +19,12 @@ fn rows() -> Vec<Published> {
     published::rows(include_str!("../../../published/subpages-1996.csv"))
 }
 
+/// One figure that the paper prints.
+fn printed(item: &str, case: &str, metric: &str) -> f64 {
+    let row = rows().into_iter().find(|row| (&*row.item, &*row.case, &*row.metric) == (item, case, metric));
+    row.unwrap_or_else(|| panic!("{item}, {case}, {metric}: not printed")).value.ends().0
+}
+
 /// Everything that the paper shows, from experiments that have been run.
 pub fn reproduce(experiments: &Experiments) -> Reproduction {
     let names =
