@@ -4,8 +4,8 @@ use super::Order;
 use alloc::vec::Vec;
 
 /// Log entries for each page held, at least: more make compaction rarer, fewer keep the log in the cache.
-const ENTRIES_PER_PAGE: usize = 4;
-const ENTRIES_MIN: usize = 256;
+const ENTRIES_PER_PAGE: usize = 8;
+const ENTRIES_MIN: usize = 4096;
 /// Position 0 of the log is never used, so 0 says that a page is not held.
 const NOT_HELD: u32 = 0;
 
@@ -38,18 +38,18 @@ impl Lru {
         self.tail += 1;
     }
 
-    /// Rewrites the log from its beginning with the entries that count, with room for at least three times as many more.
+    /// Rewrites the log from its beginning with the entries that count, with room for at least seven times as many more.
     #[cold]
     fn compact(&mut self) {
         let mut kept = 1;
         for at in self.head..self.tail {
+            // No branch: whether an entry counts is not to be predicted. What is written for one that does not is overwritten.
             let page = self.log[at];
             let last = &mut self.last[page as usize];
-            if *last == at as u32 {
-                *last = kept as u32;
-                self.log[kept] = page;
-                kept += 1;
-            }
+            let counts = *last == at as u32;
+            *last = if counts { kept as u32 } else { *last };
+            self.log[kept] = page;
+            kept += usize::from(counts);
         }
         let entries = (kept * ENTRIES_PER_PAGE).max(ENTRIES_MIN).next_power_of_two();
         assert!(u32::try_from(entries).is_ok(), "more pages than LRU can number");
