@@ -131,6 +131,8 @@ pub struct Coordinator {
     replaced: u64,
     /// It was said already that this epoch should end.
     end_said: bool,
+    /// The epoch should end before its time.
+    end_early: bool,
     effects: VecDeque<Effect>,
 }
 
@@ -153,6 +155,7 @@ impl Coordinator {
             summarising: None,
             replaced: 0,
             end_said: false,
+            end_early: false,
             effects: VecDeque::new(),
         };
         coordinator.renew_pod();
@@ -206,7 +209,7 @@ impl Coordinator {
             Message::EpochBegins(epoch) => self.adopt(now, epoch),
             Message::EpochEnds { id, .. } => {
                 if id == self.epoch.id && self.is_initiator() {
-                    self.begin(now);
+                    self.begin_soon(now);
                 }
             }
             Message::Pod(pod) => self.adopt_pod(pod),
@@ -290,6 +293,16 @@ impl Coordinator {
         &self.pod
     }
 
+    /// The same, to keep.
+    pub fn pod_shared(&self) -> Arc<Pod> {
+        self.pod.clone()
+    }
+
+    /// Is this node alive, as far as is known?
+    pub fn is_member(&self, node: NodeId) -> bool {
+        self.members.contains(&node)
+    }
+
     /// The living nodes, ascending.
     pub fn members(&self) -> impl ExactSizeIterator<Item = NodeId> + '_ {
         self.members.iter().copied()
@@ -318,7 +331,8 @@ impl Coordinator {
 
     /// When this node would begin an epoch: the initiator at the epoch's end, the master a while later. All others never do.
     fn due(&self) -> Option<Instant> {
-        let end = self.began + self.epoch.duration;
+        let shortest = self.config.limits.duration_min.min(self.epoch.duration);
+        let end = self.began + if self.end_early { shortest } else { self.epoch.duration };
         if self.is_initiator() {
             Some(end)
         } else if self.is_master() {
@@ -333,10 +347,18 @@ impl Coordinator {
             return;
         }
         if self.is_initiator() {
-            self.begin(now);
+            self.begin_soon(now);
         } else {
             let message = Message::EpochEnds { id: self.epoch.id, why };
             self.effects.push_back(Effect::Send { to: self.initiator(), message });
+        }
+    }
+
+    /// Begins the next epoch, but not before this one has lasted for the shortest time: summaries cost every node something.
+    fn begin_soon(&mut self, now: Instant) {
+        self.end_early = true;
+        if self.due().is_some_and(|due| now >= due) {
+            self.begin(now);
         }
     }
 
@@ -387,7 +409,7 @@ impl Coordinator {
         self.epoch = epoch;
         self.began = now;
         self.replaced = 0;
-        self.end_said = false;
+        (self.end_said, self.end_early) = (false, false);
         self.effects.push_back(Effect::EpochBegan);
         // Once an epoch, so that a lost POD is noticed.
         if !self.is_master() {
