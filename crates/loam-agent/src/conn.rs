@@ -78,11 +78,12 @@ impl Conn {
     /// Connects and says hello.
     pub(crate) fn connect(
         addr: SocketAddr,
+        features: u64,
         space: SpaceId,
         name: &str,
         timeout: Duration,
     ) -> Result<Self, client::ClientError> {
-        let (stream, welcome) = client::connect(addr, space.0, name, timeout)?;
+        let (stream, welcome) = client::connect(addr, features, space.0, name, timeout)?;
         stream.set_nonblocking(true)?;
         Ok(Self::new(stream, welcome.free_bytes()))
     }
