@@ -69,6 +69,14 @@ impl Ages {
         last
     }
 
+    /// Ages and how many pages have each, oldest first.
+    pub(super) fn iter(&self, now: Instant) -> impl Iterator<Item = (Duration, u64)> {
+        self.counts.iter().map(move |(moment, &count)| {
+            let units = Moment::of(now).0.saturating_sub(moment.0);
+            (Duration(u64::from(units) << UNIT_BITS), count)
+        })
+    }
+
     /// Adds the pages to a histogram.
     pub(super) fn add_to(&self, now: Instant, histogram: &mut AgeHistogram) {
         let now = Moment::of(now);

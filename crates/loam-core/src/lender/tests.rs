@@ -314,6 +314,8 @@ impl Model {
         self.lender.slots.check();
         let ages = self.lender.age_histogram(self.now);
         assert_eq!(ages.iter().sum::<u64>(), self.lender.stats().pages, "each page has an age");
+        let old = self.lender.ages(self.now).filter(|(age, _)| *age >= AGE_UNIT).map(|(_, pages)| pages);
+        assert_eq!(old.sum::<u64>(), ages[1..].iter().sum::<u64>(), "the two ways to ask agree");
         for borrower in self.lender.borrowers() {
             let pages = self.pages.keys().filter(|key| key.0 == borrower.space.0).count();
             assert_eq!(borrower.pages, pages as u64);
