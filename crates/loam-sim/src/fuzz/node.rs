@@ -4,7 +4,7 @@ use super::hand::hash_of;
 use super::script::Lie;
 use super::sim::{Event, Sabotage, Sim, ToBorrower, ToLender};
 use loam_core::borrower::CopyIndex;
-use loam_core::ids::{SpaceId, Version};
+use loam_core::ids::Version;
 use loam_core::lender::{Effect, Lender, ReadTicket, Slot, Terms};
 use loam_core::units::{BasePages, Duration, Instant};
 use std::collections::{BTreeMap, VecDeque};
@@ -274,34 +274,6 @@ impl Node {
         }
     }
 
-    /// Its machine wants memory back, or has it again.
-    pub(crate) fn lend(&mut self, pages: u64, sim: &mut Sim) {
-        // A datagram may be late: a drop would meet the same copy, put again. Live there are only connections.
-        if !self.up || (sim.settings.datagram && !sim.settings.disk) {
-            return;
-        }
-        let before = self.core.limit();
-        self.core.handle_limit(BasePages(pages));
-        sim.log(|| format!("lender {} lends {} pages at most", self.index, self.core.limit().0));
-        if self.core.limit() > before {
-            let spaces: Vec<SpaceId> = self.core.borrowers().map(|b| b.space).collect();
-            for space in spaces {
-                self.tell(space, Vec::new(), sim);
-            }
-        }
-        self.after(sim);
-    }
-
-    /// Asks a borrower for pages, or tells it of room.
-    fn tell(&self, space: SpaceId, pages: Vec<(CopyIndex, Version)>, sim: &mut Sim) {
-        let free = self.core.free().base_pages().0;
-        let open = self.conns.iter().filter(|(_, conn)| !conn.closed).map(|(wire, _)| *wire);
-        let wire = open.into_iter().find(|&wire| sim.wires[wire].space == space);
-        if let Some(wire) = wire {
-            sim.send_to_borrower(wire, ToBorrower::Recall { pages, free });
-        }
-    }
-
     /// Time has passed, or memory was given back.
     pub(crate) fn tick(&mut self, sim: &mut Sim) {
         self.clock_at = None;
@@ -310,18 +282,9 @@ impl Node {
     }
 
     pub(crate) fn after(&mut self, sim: &mut Sim) {
-        while let Some(effect) = self.core.poll_effect() {
-            match effect {
-                Effect::Release(run) => {
-                    let delay = sim.net_dice.delay(SERVICE);
-                    sim.after(delay, Event::Released { lender: self.index, life: self.life, run });
-                }
-                Effect::Recall(recall) => {
-                    let pages =
-                        recall.pages.iter().map(|&(index, version)| (CopyIndex(index as u32), version));
-                    self.tell(recall.space, pages.collect(), sim);
-                }
-            }
+        while let Some(Effect::Release(run)) = self.core.poll_effect() {
+            let delay = sim.net_dice.delay(SERVICE);
+            sim.after(delay, Event::Released { lender: self.index, life: self.life, run });
         }
         if let Some(due) = self.core.poll_timeout() {
             let at = due.max(sim.now + Duration::from_micros(1));

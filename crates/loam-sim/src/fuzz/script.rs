@@ -146,8 +146,6 @@ pub enum Act {
     Lie(u64, Lie, u64),
     /// The disk misbehaves for so many microseconds.
     Disk(DiskFault, u64),
-    /// A lender's machine wants memory back, or has it again: (lender, base pages that it may lend).
-    Lend(u64, u64),
 }
 
 /// An action, when, and at which borrower.
@@ -265,8 +263,7 @@ fn act(dice: &mut Dice, s: &Settings, pace: u64) -> Act {
         99 => work(Work::Release(page, count)),
         100..=104 => Act::Adopt,
         105..=108 => Act::Limit(dice.between(4 + 2 * s.page, pages)),
-        109 => Act::Lend(lender, dice.pick(&[0, s.lender_pages / 8, s.lender_pages / 2, s.lender_pages])),
-        110..=111 => Act::Pin(process, page, count, us),
+        109..=111 => Act::Pin(process, page, count, us),
         112 => Act::Deny(process, page, count, us),
         113..=114 => Act::RefuseInstalls(dice.between(1, 20)),
         115..=116 => Act::StallAgent(us.min(100_000)),

@@ -121,7 +121,6 @@ pub(crate) enum ToBorrower {
     Page { request: u64, pages: Vec<(CopyIndex, Version, u64)> },
     Miss { request: u64, pages: Vec<(CopyIndex, Version)> },
     Ack { request: u64, pages: Vec<(CopyIndex, Version, bool)>, free: u64 },
-    Recall { pages: Vec<(CopyIndex, Version)>, free: u64 },
     Closed,
 }
 
@@ -273,8 +272,7 @@ impl Sim {
         if self.settings.disk {
             self.harmed_on_disk.contains(&value)
         } else {
-            // What no lender takes is on the disk.
-            self.harmed_at_lender.contains(&value) || self.harmed_on_disk.contains(&value)
+            self.harmed_at_lender.contains(&value)
         }
     }
 
