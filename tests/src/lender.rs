@@ -20,9 +20,18 @@ impl Lender {
     /// # Panics
     /// If it does not within ten seconds.
     pub fn start(size: &str) -> Self {
+        Self::start_with(size, &[])
+    }
+
+    /// The same with more flags.
+    ///
+    /// # Panics
+    /// As [`Self::start`].
+    pub fn start_with(size: &str, flags: &[&str]) -> Self {
         let addr = free_addr();
         let child = shell::that_dies_with_us(&place::loam())
             .args(["lend", size, "--listen", &addr.to_string()])
+            .args(flags)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .spawn()

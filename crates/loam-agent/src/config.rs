@@ -27,7 +27,7 @@ pub struct RunConfig {
     pub lenders: Vec<SocketAddr>,
     /// See [`Durability`].
     pub durability: Durability,
-    /// Where the slot file goes.
+    /// Where the slot file goes; without one to begin with, where it would go if a lender wanted pages back. Empty: nowhere.
     pub disk_dir: PathBuf,
     /// Page size: a power of two from 4 KiB to 1 MiB.
     pub page: Bytes,

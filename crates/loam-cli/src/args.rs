@@ -96,6 +96,12 @@ pub(crate) struct LendArgs {
     /// Allow an address that other machines can reach, unencrypted and unauthenticated
     #[arg(long)]
     pub(crate) insecure: bool,
+    /// Memory that this machine keeps free for itself: less is lent when it has less [default: 5%, and 256M at least]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) keep: Option<Size>,
+    /// Read what the machine has from DIR/proc and DIR/sys (for tests)
+    #[arg(long, hide = true, value_name = "DIR", default_value = "/")]
+    pub(crate) machine_root: PathBuf,
     /// Print the address on stdout and end with process PID (set by `loam run --embedded`)
     #[arg(long, hide = true, value_name = "PID")]
     pub(crate) embedded_by: Option<u32>,
@@ -105,6 +111,7 @@ const LEND_EXAMPLES: &str = "\
 Examples:
   loam lend 4G
   loam lend 25% --listen 127.0.0.1:7071
+  loam lend 48G --keep 8G                              gives back what its machine needs
   loam lend 16G --listen 10.0.0.7:7070 --insecure      only on a network that you trust";
 
 /// On or off.

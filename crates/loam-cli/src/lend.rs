@@ -19,6 +19,8 @@ pub(crate) fn lend(args: &LendArgs) -> Result<ExitCode, Failure> {
     let mut config = loam_node::LendConfig::new(size);
     config.listen = args.listen;
     config.insecure = args.insecure;
+    config.keep = args.keep.map(|keep| keep.on(memory.total));
+    config.machine_root.clone_from(&args.machine_root);
     if embedded {
         // Several of them share this machine with the program that they serve.
         config.loops = Some(1);

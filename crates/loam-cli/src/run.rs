@@ -43,7 +43,7 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode, Failure> {
     let memory = machine::memory()?;
     let local = local_size(&args, memory)?;
     let page = args.page.map_or_else(|| default_page(local), |page| page.on(memory.total));
-    let disk_dir = args.disk.clone().unwrap_or_else(machine::default_disk_dir);
+    let mut disk_dir = args.disk.clone().unwrap_or_else(machine::default_disk_dir);
     let durability = match args.durability {
         DurabilityArg::Disk => Durability::Disk,
         DurabilityArg::None => Durability::None,
@@ -54,8 +54,11 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode, Failure> {
              give --lender ADDR:PORT, or leave --durability out",
         ));
     }
-    if durability == Durability::Disk {
-        machine::private_dir(&disk_dir)?;
+    match (machine::private_dir(&disk_dir), durability) {
+        (Ok(()), _) => {}
+        // Only what a lender wants back would go there: no reason not to begin.
+        (Err(_), Durability::None) if args.disk.is_none() => disk_dir = PathBuf::new(),
+        (Err(failure), _) => return Err(failure),
     }
     // Written at the end of what may be a long run: find out now whether it can be.
     let summary_file = args.summary.as_deref().map(open_summary).transpose()?;

@@ -6,6 +6,7 @@ use crate::text::{count, micros, printable, seconds, table};
 use loam_agent::summary::Summary;
 use loam_core::units::{BASE_PAGE_BYTES, Bytes};
 use loam_wire::client::{Client, Status};
+use loam_wire::{FEATURES_KNOWN, MemoryFigures, feature};
 use serde::Serialize;
 use std::io::Read;
 use std::net::SocketAddr;
@@ -36,7 +37,24 @@ struct LenderStatus {
     misses: u64,
     uptime_s: u64,
     connections: u64,
+    /// `None`: a lender of before it gave memory back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    memory: Option<MemoryStatus>,
     borrowers: Vec<BorrowerStatus>,
+}
+
+/// How much a lender lends now, and why.
+#[derive(Serialize)]
+struct MemoryStatus {
+    limit_bytes: u64,
+    reserve_bytes: u64,
+    available_bytes: u64,
+    slab_bytes: u64,
+    dropped_pages: u64,
+    recalled_pages: u64,
+    kept_pages: u64,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    reason: String,
 }
 
 /// One borrower of a lender.
@@ -93,10 +111,29 @@ fn ask_run(path: &Path) -> std::io::Result<Summary> {
 }
 
 fn ask_lender(addr: SocketAddr) -> LenderStatus {
-    let asked = Client::connect(addr, 0, "loam status", ANSWER_WITHIN).and_then(|mut client| client.status());
+    let asked =
+        Client::connect_with(addr, FEATURES_KNOWN, 0, "loam status", ANSWER_WITHIN).and_then(|mut client| {
+            let status = client.status()?;
+            let knows = client.welcome().features() & feature::RECALL != 0;
+            let memory = if knows { Some(client.memory()?) } else { None };
+            Ok((status, memory))
+        });
     match asked {
-        Ok(status) => answered(addr, &status),
+        Ok((status, memory)) => LenderStatus { memory: memory.map(memory_status), ..answered(addr, &status) },
         Err(error) => LenderStatus { error: Some(error.to_string()), ..silent(addr) },
+    }
+}
+
+fn memory_status((figures, reason): (MemoryFigures, String)) -> MemoryStatus {
+    MemoryStatus {
+        limit_bytes: figures.limit_bytes.get(),
+        reserve_bytes: figures.reserve_bytes.get(),
+        available_bytes: figures.available_bytes.get(),
+        slab_bytes: figures.slab_bytes.get(),
+        dropped_pages: figures.dropped.get(),
+        recalled_pages: figures.recalled.get(),
+        kept_pages: figures.kept.get(),
+        reason,
     }
 }
 
@@ -113,6 +150,7 @@ fn silent(addr: SocketAddr) -> LenderStatus {
         misses: 0,
         uptime_s: 0,
         connections: 0,
+        memory: None,
         borrowers: Vec::new(),
     }
 }
@@ -190,9 +228,33 @@ fn lender_text(lender: &LenderStatus) -> String {
         count(lender.misses),
         seconds(lender.uptime_s as f64),
     );
+    if let Some(memory) = &lender.memory {
+        out.push_str(&memory_text(memory));
+    }
     for borrower in &lender.borrowers {
         let away = if borrower.connections == 0 { ", away" } else { "" };
         out.push_str(&format!("  {}: {}{away}\n", printable(&borrower.name, 64), Bytes(borrower.bytes)));
+    }
+    out
+}
+
+/// Nothing, while all that was offered may be lent and nothing ever had to go.
+fn memory_text(memory: &MemoryStatus) -> String {
+    let bytes = |pages: u64| Bytes(pages.saturating_mul(BASE_PAGE_BYTES as u64));
+    let mut out = String::new();
+    if !memory.reason.is_empty() {
+        let (limit, reason) = (Bytes(memory.limit_bytes), printable(&memory.reason, 256));
+        out.push_str(&format!("  lends {limit} at most now: {reason}\n"));
+    }
+    if memory.dropped_pages + memory.recalled_pages > 0 {
+        let (dropped, recalled) = (bytes(memory.dropped_pages), bytes(memory.recalled_pages));
+        out.push_str(&format!("  gave back {dropped} of spare copies, and {recalled} that went home\n"));
+    }
+    if memory.kept_pages > 0 {
+        let kept = bytes(memory.kept_pages);
+        out.push_str(&format!(
+            "  {kept} above that are only copies that their borrowers have not taken home\n"
+        ));
     }
     out
 }

@@ -3,6 +3,7 @@
 use crate::error::NodeError;
 use loam_core::units::{BasePages, Bytes};
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::{fmt, fs};
 
 /// Everything that [`crate::lend`] needs to know.
@@ -20,6 +21,10 @@ pub struct LendConfig {
     pub loops: Option<usize>,
     /// How long the pages of a borrower without connections wait for it.
     pub grace: loam_core::units::Duration,
+    /// What this machine keeps free for itself; `None` is a twentieth of its memory and 256 MiB at least.
+    pub keep: Option<Bytes>,
+    /// Where `proc` and `sys` are: `/`, but for tests, which put files there that say what they like.
+    pub machine_root: PathBuf,
     /// Keep the processor from deep sleep while requests come, where that is permitted.
     pub hold_latency: bool,
 }
@@ -34,6 +39,8 @@ impl LendConfig {
             spin_us: 100,
             loops: None,
             grace: crate::limits::GRACE,
+            keep: None,
+            machine_root: PathBuf::from("/"),
             hold_latency: true,
         }
     }

@@ -4,6 +4,7 @@ use crate::buffers::{Incoming, Outgoing};
 use crate::limits::*;
 use crate::service::{Outlet, Peer, Refusal, Service};
 use crate::shared::Shared;
+use loam_core::ids::SpaceId;
 use loam_wire::{Decoded, decode, encode, error_code};
 use rustix::event::epoll::EventFlags;
 use rustix::fd::OwnedFd;
@@ -228,6 +229,16 @@ impl Connection {
         if self.line.outgoing.len() == 0 {
             let _ = rustix::net::shutdown(&self.line.socket, Shutdown::Write);
         }
+    }
+
+    /// It is one of this borrower's, and can be told something.
+    pub(crate) fn is_of(&self, space: SpaceId) -> bool {
+        self.state == State::Open && self.peer == Peer::Borrower(space)
+    }
+
+    /// Queues a frame that nobody asked for.
+    pub(crate) fn tell(&mut self, frame: &[u8]) {
+        self.line.queue().append(frame.len()).copy_from_slice(frame);
     }
 
     /// The lender ends: says so, without waiting.

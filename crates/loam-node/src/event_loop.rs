@@ -121,6 +121,7 @@ impl EventLoop {
                     let token = event.data.u64();
                     if token == BELL {
                         self.welcome_newcomers();
+                        self.deliver_posts();
                     } else if self.advance(token) == Progress::Some {
                         hot = Some(token);
                         any = true;
@@ -171,6 +172,20 @@ impl EventLoop {
                 Ok(()) => assert!(self.connections.insert(self.token_last, connection).is_none()),
                 Err(why) => tracing::warn!("cannot take the connection of {addr}: {why}"),
             }
+        }
+    }
+
+    /// Sends what was left for the borrowers whose connections are here.
+    fn deliver_posts(&mut self) {
+        let connections = &self.connections;
+        let at = |space| {
+            connections.iter().find(|(_, connection)| connection.is_of(space)).map(|(token, _)| *token)
+        };
+        for (space, frame) in self.shared.take_posts(|space| at(space).is_some()) {
+            let token = self.connections.iter().find(|(_, c)| c.is_of(space)).map(|(token, _)| *token);
+            let token = token.expect("it was there just now, and only this thread takes it away");
+            self.connections.get_mut(&token).expect("it was just found").tell(&frame);
+            self.advance(token);
         }
     }
 

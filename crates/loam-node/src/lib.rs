@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! keeper: accept ─► event loop: recv ─► decode ─► service: Lender ⇄ slab ─► send
-//!            └── gives memory back, lets graces run out, waits for the end
+//!            └── gives memory back, lets graces run out, watches the machine's memory, waits for the end
 //! ```
 #![forbid(unsafe_code)]
 
@@ -20,6 +20,7 @@ mod server;
 mod service;
 mod shared;
 mod slab;
+mod watch;
 
 pub use config::{LendConfig, Lending};
 pub use error::NodeError;

@@ -31,5 +31,16 @@ pub(crate) const BUFFER_BYTES_MIN: usize = 16 * 1024;
 /// Base pages of one page frame: the borrower can begin with the first while the next is read.
 pub(crate) const ANSWER_PAGES: usize = 32;
 
+/// How often the machine's memory is looked at while some of it is lent, …
+pub(crate) const WATCH_INTERVAL: Duration = Duration::from_millis(100);
+/// … and while none is.
+pub(crate) const WATCH_INTERVAL_IDLE: Duration = Duration::from_secs(1);
+/// After pages had to go, no more is lent for this long.
+pub(crate) const GROW_QUIET: Duration = Duration::from_secs(5);
+/// Then the limit grows this often, …
+pub(crate) const GROW_INTERVAL: Duration = Duration::from_secs(1);
+/// … by at most this part of what was offered.
+pub(crate) const GROW_SHARE: u64 = 16;
+
 /// How long the processor is kept from deep sleep after the last request.
 pub(crate) const LATENCY_HOLD: Duration = Duration::from_millis(50);

@@ -10,10 +10,11 @@ use crate::event_loop::{EventLoop, Mailbox};
 use crate::limits::*;
 use crate::shared::Shared;
 use crate::slab::Slab;
+use crate::watch::{Watch, post_recall};
 use loam_core::lender::{Effect, Lender};
 use loam_core::units::Bytes;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd};
-use rustix::fd::OwnedFd;
+use rustix::fd::{AsFd, OwnedFd};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixStream;
@@ -103,6 +104,7 @@ struct Keeper {
     listener: TcpListener,
     loops: Vec<(Arc<Mailbox>, JoinHandle<()>)>,
     next: usize,
+    watch: Watch,
 }
 
 fn bell() -> Result<OwnedFd, NodeError> {
@@ -134,7 +136,8 @@ impl Keeper {
         let lender = Lender::new(pages, config.grace, BORROWERS_MAX);
         let shared = Arc::new(Shared::new(lender, slab, random()?, bell()?));
         let lending = Lending { size: pages.bytes(), addr, warnings };
-        let mut keeper = Self { lending, shared, listener, loops: Vec::new(), next: 0 };
+        let watch = Watch::new(config, pages.bytes());
+        let mut keeper = Self { lending, shared, listener, loops: Vec::new(), next: 0, watch };
         let cores = thread::available_parallelism().map_or(1, usize::from);
         for number in 0..config.loops.unwrap_or(cores).clamp(1, LOOPS_MAX) {
             let started = bell().and_then(|bell| keeper.start_loop(config, number, bell));
@@ -163,27 +166,41 @@ impl Keeper {
     fn run(mut self, signal: Option<&OwnedFd>) {
         let mut paused = false;
         loop {
+            let (told, look) = self.watch.tick(&self.shared);
+            if told {
+                self.wake_loops();
+            }
             let wait = if paused { Some(ACCEPT_PAUSE) } else { self.work() };
+            let wait = Some(wait.unwrap_or(look).min(look));
             let wait = wait.map(|wait| Timespec::try_from(wait).expect("graces are short"));
             // Without a signal descriptor the bell stands in for it.
             let signal = signal.unwrap_or_else(|| self.shared.keeper_bell());
             let listens = if paused { PollFlags::empty() } else { PollFlags::IN };
+            // Without a trigger the listener stands in for it, with nothing asked of it.
+            let (trigger, presses) = match self.watch.trigger() {
+                Some(trigger) => (trigger.as_fd(), PollFlags::PRI),
+                None => (self.listener.as_fd(), PollFlags::empty()),
+            };
             let mut fds = [
                 PollFd::new(self.shared.keeper_bell(), PollFlags::IN),
                 PollFd::new(signal, PollFlags::IN),
                 PollFd::new(&self.listener, listens),
+                PollFd::from_borrowed_fd(trigger, presses),
             ];
             match rustix::event::poll(&mut fds, wait.as_ref()) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(why) => panic!("poll: {why}"),
             }
-            let [bell, signalled, comes] = fds.map(|fd| !fd.revents().is_empty());
+            let [bell, signalled, comes, pressed] = fds.map(|fd| !fd.revents().is_empty());
             if bell {
                 self.shared.keeper_looks();
             }
             let ended = signalled && !std::ptr::eq(signal, self.shared.keeper_bell());
             if ended || self.shared.stopping() {
                 break;
+            }
+            if pressed && presses == PollFlags::PRI {
+                self.watch.hurry();
             }
             paused = comes && self.accept().is_err();
         }
@@ -208,6 +225,10 @@ impl Keeper {
                     }
                     self.shared.lender().released(run);
                 }
+                Some(Effect::Recall(recall)) => {
+                    post_recall(&self.shared, &recall);
+                    self.wake_loops();
+                }
                 None => {
                     let wait = due.map(|due| Duration::from_nanos((due - self.shared.now()).0));
                     if wait != Some(Duration::ZERO) {
@@ -217,6 +238,12 @@ impl Keeper {
             }
         }
         Some(Duration::ZERO)
+    }
+
+    fn wake_loops(&self) {
+        for (mailbox, _) in &self.loops {
+            mailbox.wake();
+        }
     }
 
     /// Takes the connections that wait. An error is one of this machine's, not of a peer.

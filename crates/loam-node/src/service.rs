@@ -4,12 +4,12 @@ use crate::buffers::Outgoing;
 use crate::limits::ANSWER_PAGES;
 use crate::shared::Shared;
 use loam_core::ids::SpaceId;
-use loam_core::lender::{Slot, SlotRun};
+use loam_core::lender::{Slot, SlotRun, Terms, Unwelcome};
 use loam_core::units::BASE_PAGE_BYTES;
 use loam_wire::limits::STATUS_BORROWERS_MAX;
 use loam_wire::{
-    BorrowerEntry, FEATURES_KNOWN, Frame, PROTOCOL_VERSION, PageAck, PageMeta, PageRef, PutStatus,
-    StatusFigures, WireError, encode, error_code, page_hash,
+    BorrowerEntry, FEATURES_KNOWN, Frame, MemoryFigures, PROTOCOL_VERSION, PageAck, PageMeta, PageRef,
+    PutStatus, StatusFigures, WireError, encode, error_code, feature, page_hash,
 };
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -88,7 +88,7 @@ impl Service {
     ) -> Result<(), Refusal> {
         match (*peer, frame) {
             (Peer::Stranger, Frame::Hello { version, features, space, name }) => {
-                *peer = self.hello(version, space, name)?;
+                *peer = self.hello(version, features, space, name)?;
                 let stats = self.shared.lender().stats();
                 let (capacity, free) = (stats.capacity.0, stats.free.0);
                 self.answer(out, |shared, head| {
@@ -107,7 +107,7 @@ impl Service {
                 for page in pages {
                     lender.drop_page(space, page.index(), page.version());
                 }
-                if lender.has_effect() {
+                if lender.has_work() {
                     self.shared.tell_keeper();
                 }
             }
@@ -120,6 +120,10 @@ impl Service {
             (_, Frame::StatusRequest { request }) => {
                 let (figures, borrowers) = self.status();
                 self.answer(out, |_, head| encode::status(head, request, &figures, &borrowers));
+            }
+            (_, Frame::MemoryRequest { request }) => {
+                let (figures, reason) = self.memory();
+                self.answer(out, |_, head| encode::memory(head, request, &figures, &reason));
             }
             (Peer::Tool, Frame::GetPage { .. } | Frame::PutPage { .. } | Frame::Drop { .. }) => {
                 return Err(Refusal::bad_frame("space 0 has no pages: say hello with a space of your own"));
@@ -136,7 +140,7 @@ impl Service {
         out.queue().append(self.head.len()).copy_from_slice(&self.head);
     }
 
-    fn hello(&self, version: u16, space: u64, name: &str) -> Result<Peer, Refusal> {
+    fn hello(&self, version: u16, features: u64, space: u64, name: &str) -> Result<Peer, Refusal> {
         if version != PROTOCOL_VERSION {
             return Err(Refusal {
                 code: error_code::VERSION,
@@ -150,9 +154,20 @@ impl Service {
             return Ok(Peer::Tool);
         }
         let space = SpaceId(space);
-        self.shared.lender().connection_opened(space, name).map_err(|_| Refusal {
-            code: error_code::BUSY,
-            text: "this lender has too many borrowers: try another".into(),
+        // Who does not say that its pages are spare may have them only here; who does not know recalls is not asked.
+        let terms = match (features & feature::RECALL != 0, features & feature::SPARE != 0) {
+            (true, true) => Terms::Spare,
+            (true, false) => Terms::Recallable,
+            (false, _) => Terms::Kept,
+        };
+        self.shared.lender().connection_opened(space, name, terms).map_err(|why| match why {
+            Unwelcome::TooManyBorrowers => Refusal {
+                code: error_code::BUSY,
+                text: "this lender has too many borrowers: try another".into(),
+            },
+            Unwelcome::OtherTerms => {
+                Refusal::bad_frame("another connection of this space has said other things of its pages")
+            }
         })?;
         Ok(Peer::Borrower(space))
     }
@@ -168,9 +183,10 @@ impl Service {
         self.slots.clear();
         self.misses.clear();
         let ticket = {
+            let now = self.shared.now();
             let mut lender = self.shared.lender();
             let wanted = pages.iter().map(|page| (page.index(), page.version()));
-            lender.get(space, wanted, |index, version, hit| match hit {
+            lender.get(now, space, wanted, |index, version, hit| match hit {
                 Some((slot, hash)) => {
                     self.metas.push(PageMeta::new(index, version, hash));
                     self.slots.push(slot);
@@ -202,7 +218,7 @@ impl Service {
         }
         let mut lender = self.shared.lender();
         lender.read_end(ticket);
-        if lender.has_effect() {
+        if lender.has_work() {
             self.shared.tell_keeper();
         }
         drop(lender);
@@ -278,11 +294,12 @@ impl Service {
             }
             written += stretch;
         }
+        let now = self.shared.now();
         let mut lender = self.shared.lender();
         for (order, &(at, slot)) in placed.iter().enumerate() {
             let page = &pages[at];
             if order < written {
-                lender.commit(space, page.index(), page.version(), page.hash(), slot);
+                lender.commit(now, space, page.index(), page.version(), page.hash(), slot);
             } else {
                 lender.abort(slot);
                 self.acks[at] = PageAck::new(page.index(), page.version(), PutStatus::NoRoom);
@@ -291,10 +308,26 @@ impl Service {
         for at in unplaced {
             self.acks[at] = PageAck::new(pages[at].index(), pages[at].version(), PutStatus::NoRoom);
         }
-        if lender.has_effect() {
+        if lender.has_work() {
             self.shared.tell_keeper();
         }
         lender.free().0
+    }
+
+    fn memory(&self) -> (MemoryFigures, String) {
+        let stats = self.shared.lender().stats();
+        let report = self.shared.memory();
+        let figures = MemoryFigures {
+            capacity_bytes: stats.capacity.0.into(),
+            limit_bytes: stats.limit.0.into(),
+            reserve_bytes: report.reserve.0.into(),
+            available_bytes: report.available.0.into(),
+            slab_bytes: self.shared.slab.memory().unwrap_or_default().0.into(),
+            dropped: stats.dropped.into(),
+            recalled: stats.recalled.into(),
+            kept: stats.kept.into(),
+        };
+        (figures, report.reason.clone())
     }
 
     fn status(&self) -> (StatusFigures, Vec<BorrowerEntry>) {

@@ -4,7 +4,9 @@
 //! request, some tens for a full one), never while contents are hashed, copied, sent or received.
 
 use crate::slab::Slab;
-use loam_core::lender::Lender;
+use crate::watch;
+use loam_core::ids::SpaceId;
+use loam_core::lender::{Lender, RECALL_TIME};
 use loam_core::units::Instant;
 use rustix::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -21,6 +23,17 @@ pub(crate) struct Shared {
     started: std::time::Instant,
     keeper: OwnedFd,
     keeper_told: AtomicBool,
+    /// Frames for borrowers that have asked for nothing, until a loop that has a connection of theirs takes them.
+    posts: Mutex<Vec<Post>>,
+    memory: Mutex<watch::Report>,
+}
+
+/// A frame for a borrower.
+#[derive(Debug)]
+struct Post {
+    to: SpaceId,
+    frame: Vec<u8>,
+    at: Instant,
 }
 
 impl Shared {
@@ -34,6 +47,8 @@ impl Shared {
             started: std::time::Instant::now(),
             keeper,
             keeper_told: AtomicBool::new(false),
+            posts: Mutex::new(Vec::new()),
+            memory: Mutex::default(),
         }
     }
 
@@ -65,6 +80,33 @@ impl Shared {
 
     pub(crate) fn keeper_bell(&self) -> &OwnedFd {
         &self.keeper
+    }
+
+    /// Leaves a frame for the loops; they have to be woken. What nobody has taken for long is for somebody who has gone.
+    pub(crate) fn post(&self, to: SpaceId, frame: Vec<u8>) {
+        let at = self.now();
+        let mut posts = self.posts.lock().expect("nothing panics under it");
+        posts.retain(|post| at - post.at < RECALL_TIME);
+        posts.push(Post { to, frame, at });
+    }
+
+    /// Takes the frames for those whom `has` knows.
+    pub(crate) fn take_posts(&self, has: impl Fn(SpaceId) -> bool) -> Vec<(SpaceId, Vec<u8>)> {
+        let mut posts = self.posts.lock().expect("nothing panics under it");
+        let mut taken = Vec::new();
+        posts.retain_mut(|post| {
+            let mine = has(post.to);
+            if mine {
+                taken.push((post.to, std::mem::take(&mut post.frame)));
+            }
+            !mine
+        });
+        taken
+    }
+
+    /// What the watch has found last.
+    pub(crate) fn memory(&self) -> MutexGuard<'_, watch::Report> {
+        self.memory.lock().expect("nothing panics under it")
     }
 
     pub(crate) fn stopping(&self) -> bool {

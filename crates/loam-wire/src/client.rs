@@ -1,7 +1,10 @@
 //! The blocking side: the handshake, and a small client for tools and tests. The agent uses the handshake and
 //! then goes on without blocking.
 
-use crate::{BorrowerEntry, Decoded, Frame, PageRef, StatusFigures, WelcomeBody, WireError, decode, encode};
+use crate::{
+    BorrowerEntry, Decoded, Frame, MemoryFigures, PageRef, StatusFigures, WelcomeBody, WireError, decode,
+    encode,
+};
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
@@ -61,6 +64,7 @@ fn read_frame<'a>(mut from: impl Read, buffer: &'a mut Vec<u8>) -> Result<Frame<
 /// [`ClientError`], among them the lender's refusal in its own words.
 pub fn handshake(
     stream: &TcpStream,
+    features: u64,
     space: u64,
     name: &str,
     timeout: Duration,
@@ -69,7 +73,7 @@ pub fn handshake(
     stream.set_read_timeout(Some(timeout))?;
     stream.set_write_timeout(Some(timeout))?;
     let mut out = Vec::new();
-    encode::hello(&mut out, space, name);
+    encode::hello_with(&mut out, features, space, name);
     let mut socket = stream;
     socket.write_all(&out)?;
     let welcome = match read_frame(socket, &mut out)? {
@@ -81,19 +85,20 @@ pub fn handshake(
     Ok(welcome)
 }
 
-/// Connects and shakes hands.
+/// Connects and shakes hands; `features` are [`crate::feature`]'s.
 ///
 /// # Errors
 /// As [`handshake`], and [`ClientError::Connect`].
 pub fn connect(
     addr: SocketAddr,
+    features: u64,
     space: u64,
     name: &str,
     timeout: Duration,
 ) -> Result<(TcpStream, WelcomeBody), ClientError> {
     let stream =
         TcpStream::connect_timeout(&addr, timeout).map_err(|why| ClientError::Connect { addr, why })?;
-    let welcome = handshake(&stream, space, name, timeout)?;
+    let welcome = handshake(&stream, features, space, name, timeout)?;
     Ok((stream, welcome))
 }
 
@@ -117,12 +122,28 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects and shakes hands; `timeout` then holds for each read and write. `space` 0 for tools.
+    /// Connects and shakes hands; `timeout` then holds for each read and write. `space` 0 for tools. Its pages are neither
+    /// dropped nor recalled.
     ///
     /// # Errors
     /// As [`connect`].
     pub fn connect(addr: SocketAddr, space: u64, name: &str, timeout: Duration) -> Result<Self, ClientError> {
-        let (stream, welcome) = connect(addr, space, name, timeout)?;
+        Self::connect_with(addr, 0, space, name, timeout)
+    }
+
+    /// As [`Self::connect`], with [`crate::feature`]s. One with [`crate::feature::RECALL`] may [receive](Self::receive)
+    /// recalls between its answers.
+    ///
+    /// # Errors
+    /// As [`connect`].
+    pub fn connect_with(
+        addr: SocketAddr,
+        features: u64,
+        space: u64,
+        name: &str,
+        timeout: Duration,
+    ) -> Result<Self, ClientError> {
+        let (stream, welcome) = connect(addr, features, space, name, timeout)?;
         stream.set_read_timeout(Some(timeout))?;
         stream.set_write_timeout(Some(timeout))?;
         Ok(Self { stream, welcome, buffer: Vec::new(), out: Vec::new(), request_last: 0 })
@@ -182,6 +203,21 @@ impl Client {
         match self.receive()? {
             Frame::Status { request, figures, borrowers } if request == asked => {
                 Ok(Status { figures: *figures, borrowers: borrowers.to_vec() })
+            }
+            _ => Err(ClientError::Unexpected),
+        }
+    }
+
+    /// How much the lender lends now, and why not more. Only of one whose welcome has [`crate::feature::RECALL`].
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn memory(&mut self) -> Result<(MemoryFigures, String), ClientError> {
+        let asked = self.next_request();
+        self.send(&[], |out| encode::memory_request(out, asked))?;
+        match self.receive()? {
+            Frame::Memory { request, figures, reason } if request == asked => {
+                Ok((*figures, reason.to_owned()))
             }
             _ => Err(ClientError::Unexpected),
         }

@@ -100,6 +100,30 @@ pub enum Frame<'a> {
         /// Its borrowers, or the first few.
         borrowers: &'a [BorrowerEntry],
     },
+    /// Lender to borrower, unasked, where both have [`crate::feature::RECALL`]: my machine wants memory back; take these home, and
+    /// drop each when it is safe elsewhere. Without pages: this is the room that I have again.
+    Recall {
+        /// Room that the lender has left.
+        free_bytes: u64,
+        /// By when it would have some of them gone. What is not taken home stays.
+        within_ms: u32,
+        /// Which.
+        pages: &'a [PageRef],
+    },
+    /// Client to lender: how much do you lend now, and why?
+    MemoryRequest {
+        /// Comes back in the answer.
+        request: u64,
+    },
+    /// The answer.
+    Memory {
+        /// The request's.
+        request: u64,
+        /// The figures.
+        figures: &'a MemoryFigures,
+        /// Why it lends less than it was told to, for people; empty if it does not.
+        reason: &'a str,
+    },
 }
 
 /// What the front of a buffer holds.
@@ -228,6 +252,20 @@ fn frame<'a>(
             }
             Frame::Status { request, figures: one(fixed), borrowers }
         }
+        kind::RECALL => {
+            let recall: &RecallBody = one(fixed);
+            Frame::Recall {
+                free_bytes: recall.free_bytes.get(),
+                within_ms: recall.within_ms.get(),
+                pages: list(entries),
+            }
+        }
+        kind::MEMORY_REQUEST => Frame::MemoryRequest { request },
+        kind::MEMORY => Frame::Memory {
+            request,
+            figures: one(fixed),
+            reason: printable(entries).ok_or(WireError::Text { kind })?,
+        },
         _ => return Err(WireError::Kind { kind }),
     })
 }

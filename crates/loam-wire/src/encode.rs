@@ -1,9 +1,9 @@
 //! From messages to bytes: each function appends one frame to a buffer, except that the payload of page and putpage
 //! is left to the caller, who sends it behind the encoded head from where it lies.
 
+use crate::PROTOCOL_VERSION;
 use crate::layout::*;
 use crate::limits::*;
-use crate::{FEATURES_KNOWN, PROTOCOL_VERSION};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// The front of `text` that fits into `bytes_max`, cut between characters.
@@ -50,16 +50,21 @@ pub const fn page_head_bytes(pages: usize) -> usize {
     HEADER_BYTES + pages * PAGE_META_BYTES
 }
 
-/// `Hello` from a borrower, or from a tool (`space` 0). A name that is too long is cut.
+/// `Hello` from a tool (`space` 0), or from a borrower without features. A name that is too long is cut.
 pub fn hello(out: &mut Vec<u8>, space: u64, name: &str) {
-    hello_of_version(out, PROTOCOL_VERSION, space, name);
+    hello_of_version(out, PROTOCOL_VERSION, 0, space, name);
 }
 
-/// As [`hello`], speaking another version: for tests of the refusal.
-pub fn hello_of_version(out: &mut Vec<u8>, version: u16, space: u64, name: &str) {
+/// `Hello` from a client with these features ([`crate::feature`]).
+pub fn hello_with(out: &mut Vec<u8>, features: u64, space: u64, name: &str) {
+    hello_of_version(out, PROTOCOL_VERSION, features, space, name);
+}
+
+/// As [`hello_with`], speaking another version: for tests of the refusal.
+pub fn hello_of_version(out: &mut Vec<u8>, version: u16, features: u64, space: u64, name: &str) {
     let name = tidy(name, NAME_BYTES_MAX);
     let body = HelloBody {
-        features: FEATURES_KNOWN.into(),
+        features: features.into(),
         space: space.into(),
         version: version.into(),
         reserved: [0; 6],
@@ -136,6 +141,23 @@ pub fn pong(out: &mut Vec<u8>, request: u64) {
 /// `StatusRequest`.
 pub fn status_request(out: &mut Vec<u8>, request: u64) {
     append(out, kind::STATUS_REQUEST, request, 0, &[], &[]);
+}
+
+/// `Recall` of at most [`RECALL_PAGES_MAX`] pages; without pages it tells of room.
+pub fn recall(out: &mut Vec<u8>, free_bytes: u64, within_ms: u32, pages: &[PageRef]) {
+    let body = RecallBody { free_bytes: free_bytes.into(), within_ms: within_ms.into(), reserved: 0.into() };
+    append(out, kind::RECALL, 0, pages.len(), body.as_bytes(), pages.as_bytes());
+}
+
+/// `MemoryRequest`.
+pub fn memory_request(out: &mut Vec<u8>, request: u64) {
+    append(out, kind::MEMORY_REQUEST, request, 0, &[], &[]);
+}
+
+/// `Memory`; a reason that is too long is cut.
+pub fn memory(out: &mut Vec<u8>, request: u64, figures: &MemoryFigures, reason: &str) {
+    let reason = tidy(reason, REASON_BYTES_MAX);
+    append(out, kind::MEMORY, request, reason.len(), figures.as_bytes(), reason.as_bytes());
 }
 
 /// `Status` with at most [`STATUS_BORROWERS_MAX`] borrowers.

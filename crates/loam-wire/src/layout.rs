@@ -42,6 +42,9 @@ pub(crate) mod kind {
     pub(crate) const PONG: u8 = 12;
     pub(crate) const STATUS_REQUEST: u8 = 13;
     pub(crate) const STATUS: u8 = 14;
+    pub(crate) const RECALL: u8 = 20;
+    pub(crate) const MEMORY_REQUEST: u8 = 21;
+    pub(crate) const MEMORY: u8 = 22;
 }
 
 /// What a body of one kind is made of: a fixed part, entries, and a payload for each entry.
@@ -75,10 +78,14 @@ impl Shape {
             kind::ACK => Self::new(size_of::<AckBody>(), size_of::<PageAck>(), 1, REQUEST_PAGES_MAX),
             kind::DROP => Self::new(0, size_of::<PageRef>(), 1, DROP_PAGES_MAX),
             kind::ERROR => Self::new(size_of::<ErrorBody>(), 1, 0, ERROR_TEXT_BYTES_MAX),
-            kind::BYE | kind::PING | kind::PONG | kind::STATUS_REQUEST => Self::new(0, 0, 0, 0),
+            kind::BYE | kind::PING | kind::PONG | kind::STATUS_REQUEST | kind::MEMORY_REQUEST => {
+                Self::new(0, 0, 0, 0)
+            }
             kind::STATUS => {
                 Self::new(size_of::<StatusFigures>(), size_of::<BorrowerEntry>(), 0, STATUS_BORROWERS_MAX)
             }
+            kind::RECALL => Self::new(size_of::<RecallBody>(), size_of::<PageRef>(), 0, RECALL_PAGES_MAX),
+            kind::MEMORY => Self::new(size_of::<MemoryFigures>(), 1, 0, REASON_BYTES_MAX),
             _ => return None,
         })
     }
@@ -235,6 +242,14 @@ pub(crate) struct ErrorBody {
     pub(crate) reserved: [u8; 2],
 }
 
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct RecallBody {
+    pub(crate) free_bytes: U64,
+    pub(crate) within_ms: U32,
+    pub(crate) reserved: U32,
+}
+
 macro_rules! figures {
     ($(#[$meta:meta])* $name:ident { $($(#[$field_meta:meta])* $field:ident,)* }) => {
         $(#[$meta])*
@@ -271,6 +286,28 @@ figures! {
         borrowers,
         /// Open connections.
         connections,
+    }
+}
+
+figures! {
+    /// How much a lender lends now, and what it gave back; each is a little-endian `U64`.
+    MemoryFigures {
+        /// What it was told to lend at most.
+        capacity_bytes,
+        /// What it lends at most now.
+        limit_bytes,
+        /// What it keeps free for its own machine.
+        reserve_bytes,
+        /// What its machine has available now, or its control group if that is less.
+        available_bytes,
+        /// Memory that its slab takes.
+        slab_bytes,
+        /// Base pages dropped because their memory was wanted, since the start.
+        dropped,
+        /// Base pages that borrowers took home because they were asked to, since the start.
+        recalled,
+        /// Base pages above the limit that borrowers did not take home.
+        kept,
     }
 }
 

@@ -19,15 +19,27 @@ mod tests;
 
 pub use decode::{Decoded, Frame, decode};
 pub use error::WireError;
-pub use layout::{BorrowerEntry, PageAck, PageMeta, PageRef, PutStatus, StatusFigures, WelcomeBody};
+pub use layout::{
+    BorrowerEntry, MemoryFigures, PageAck, PageMeta, PageRef, PutStatus, StatusFigures, WelcomeBody,
+};
 
 use loam_core::ids::ContentHash;
 
 /// What this build speaks. A lender answers any other with an error.
 pub const PROTOCOL_VERSION: u16 = 1;
 
-/// Bits in hello and welcome. None is defined yet; unknown ones are ignored.
-pub const FEATURES_KNOWN: u64 = 0;
+/// Bits in hello and welcome; unknown ones are ignored.
+pub const FEATURES_KNOWN: u64 = feature::RECALL | feature::SPARE;
+
+/// What a client says in its hello, and the lender in its welcome if it understands.
+pub mod feature {
+    /// I know [`Frame::Recall`](crate::Frame::Recall), and take home what I am asked to; in the welcome: and I answer
+    /// [`Frame::MemoryRequest`](crate::Frame::MemoryRequest).
+    pub const RECALL: u64 = 1 << 8;
+    /// I have each of my pages elsewhere too: they may be dropped without a word when their memory is wanted. Without it they may be
+    /// the only copies.
+    pub const SPARE: u64 = 1 << 9;
+}
 
 /// Where a lender listens if nobody says otherwise.
 pub const DEFAULT_PORT: u16 = 7070;

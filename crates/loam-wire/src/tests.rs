@@ -9,7 +9,7 @@ use proptest::prelude::*;
 /// A message that owns its parts, so that a strategy can make it.
 #[derive(Clone, Debug)]
 enum Message {
-    Hello { version: u16, space: u64, name: String },
+    Hello { version: u16, features: u64, space: u64, name: String },
     Welcome { features: u64, instance: u64, capacity: u64, free: u64 },
     GetPage { request: u64, pages: Vec<PageRef> },
     Page { request: u64, pages: Vec<PageMeta>, seed: u8 },
@@ -23,6 +23,9 @@ enum Message {
     Pong(u64),
     StatusRequest(u64),
     Status { request: u64, figures: StatusFigures, borrowers: Vec<BorrowerEntry> },
+    Recall { free: u64, within_ms: u32, pages: Vec<PageRef> },
+    MemoryRequest(u64),
+    Memory { request: u64, figures: MemoryFigures, reason: String },
 }
 
 fn payload(pages: usize, seed: u8) -> Vec<u8> {
@@ -39,12 +42,11 @@ fn messages() -> impl Strategy<Value = Message> {
     let name = "[a-zA-Z0-9 äλ/._-]{0,20}";
     let borrower = (any::<u64>(), any::<u64>(), any::<u32>(), name)
         .prop_map(|(space, pages, connections, name)| BorrowerEntry::new(space, pages, connections, &name));
+    let recalled = vec(page_ref.clone(), 0..1025);
     let refs = move |max| vec(page_ref.clone(), 1..max);
     prop_oneof![
-        (any::<u16>(), any::<u64>(), name).prop_map(|(version, space, name)| Message::Hello {
-            version,
-            space,
-            name
+        (any::<u16>(), any::<[u64; 2]>(), name).prop_map(|(version, [features, space], name)| {
+            Message::Hello { version, features, space, name }
         }),
         any::<[u64; 4]>().prop_map(|[features, instance, capacity, free]| Message::Welcome {
             features,
@@ -70,6 +72,21 @@ fn messages() -> impl Strategy<Value = Message> {
         Just(Message::Bye),
         (any::<u16>(), "[a-z :,äλ]{0,60}").prop_map(|(code, text)| Message::Error { code, text }),
         any::<u64>().prop_map(Message::Ping),
+        any::<u64>().prop_map(Message::MemoryRequest),
+        (any::<u64>(), any::<u32>(), recalled).prop_map(|(free, within_ms, pages)| Message::Recall {
+            free,
+            within_ms,
+            pages
+        }),
+        (any::<[u64; 4]>(), "[a-zA-Z0-9 äλ/._-]{0,60}").prop_map(|([request, a, b, c], reason)| {
+            let figures = MemoryFigures {
+                capacity_bytes: a.into(),
+                slab_bytes: b.into(),
+                kept: c.into(),
+                ..MemoryFigures::default()
+            };
+            Message::Memory { request, figures, reason }
+        }),
         any::<u64>().prop_map(Message::Pong),
         any::<u64>().prop_map(Message::StatusRequest),
         (any::<u64>(), any::<[u64; 3]>(), vec(borrower, 0..65)).prop_map(
@@ -89,7 +106,9 @@ fn messages() -> impl Strategy<Value = Message> {
 impl Message {
     fn encode(&self, out: &mut Vec<u8>) {
         match self {
-            Self::Hello { version, space, name } => encode::hello_of_version(out, *version, *space, name),
+            Self::Hello { version, features, space, name } => {
+                encode::hello_of_version(out, *version, *features, *space, name);
+            }
             Self::Welcome { features, instance, capacity, free } => {
                 encode::welcome(out, *features, *instance, *capacity, *free);
             }
@@ -111,16 +130,19 @@ impl Message {
             Self::Pong(request) => encode::pong(out, *request),
             Self::StatusRequest(request) => encode::status_request(out, *request),
             Self::Status { request, figures, borrowers } => encode::status(out, *request, figures, borrowers),
+            Self::Recall { free, within_ms, pages } => encode::recall(out, *free, *within_ms, pages),
+            Self::MemoryRequest(request) => encode::memory_request(out, *request),
+            Self::Memory { request, figures, reason } => encode::memory(out, *request, figures, reason),
         }
     }
 
     fn matches(&self, frame: Frame<'_>) {
         match (self, frame) {
             (
-                Self::Hello { version, space, name },
-                Frame::Hello { version: v, space: s, name: n, features },
+                Self::Hello { version, features, space, name },
+                Frame::Hello { version: v, features: f, space: s, name: n },
             ) => {
-                assert_eq!((v, s, n, features), (*version, *space, name.as_str(), FEATURES_KNOWN));
+                assert_eq!((v, f, s, n), (*version, *features, *space, name.as_str()));
             }
             (Self::Welcome { features, instance, capacity, free }, Frame::Welcome(body)) => {
                 assert_eq!(body.version(), PROTOCOL_VERSION);
@@ -145,7 +167,20 @@ impl Message {
             (Self::Error { code, text }, Frame::Error { code: c, text: t }) => {
                 assert_eq!((c, t), (*code, text.as_str()));
             }
-            (Self::Ping(a), Frame::Ping { request })
+            (
+                Self::Recall { free, within_ms, pages },
+                Frame::Recall { free_bytes, within_ms: w, pages: p },
+            ) => {
+                assert_eq!((free_bytes, w, p), (*free, *within_ms, &pages[..]));
+            }
+            (
+                Self::Memory { request, figures, reason },
+                Frame::Memory { request: r, figures: f, reason: t },
+            ) => {
+                assert_eq!((r, f, t), (*request, figures, reason.as_str()));
+            }
+            (Self::MemoryRequest(a), Frame::MemoryRequest { request })
+            | (Self::Ping(a), Frame::Ping { request })
             | (Self::Pong(a), Frame::Pong { request })
             | (Self::StatusRequest(a), Frame::StatusRequest { request }) => assert_eq!(*a, request),
             (

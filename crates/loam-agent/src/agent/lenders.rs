@@ -7,7 +7,7 @@ use crate::{AgentError, agent::report::Report};
 use loam_core::borrower::{Arrival, Borrower, CopyIndex, LenderIndex, PutAnswer, Source};
 use loam_core::ids::SpaceId;
 use loam_core::units::{BASE_PAGE_BYTES, BasePages, Duration, Instant};
-use loam_wire::{Decoded, Frame, PutStatus, decode, page_hash};
+use loam_wire::{Decoded, Frame, PutStatus, decode, feature, page_hash};
 use rustix::fd::AsFd;
 use std::net::SocketAddr;
 
@@ -37,8 +37,13 @@ pub(super) fn connect_all(
     report: &mut Report,
 ) -> Result<Vec<Lender>, AgentError> {
     let mut lenders = Vec::new();
+    // With a slot file every copy at a lender is a spare one. Without, they are the only ones, and come home when a lender says so.
+    let features = match config.durability {
+        Durability::Disk => feature::RECALL | feature::SPARE,
+        Durability::None => feature::RECALL,
+    };
     for &addr in &config.lenders {
-        let (conn, why_lost) = match Conn::connect(addr, space, name, CONNECT_TIMEOUT) {
+        let (conn, why_lost) = match Conn::connect(addr, features, space, name, CONNECT_TIMEOUT) {
             Ok(conn) => (Some(conn), String::new()),
             Err(error) => {
                 report.warn(&format!("lender {addr} cannot be used: {error}"));
@@ -237,6 +242,14 @@ impl Agent<'_> {
                 if !refused {
                     self.borrower.handle_lender_room(lender, Self::lender_room(free_bytes));
                 }
+                self.drain();
+                Ok(())
+            }
+            Frame::Recall { free_bytes, pages, .. } => {
+                let wanted: Result<Vec<_>, String> =
+                    pages.iter().map(|page| Ok((copy_of(page.index())?, page.version()))).collect();
+                let (now, room) = (self.now(), Self::lender_room(free_bytes));
+                self.borrower.handle_recall(now, lender, room, wanted?.into_iter());
                 self.drain();
                 Ok(())
             }

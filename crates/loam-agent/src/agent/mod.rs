@@ -134,6 +134,8 @@ struct Agent<'a> {
     zeros: Pool,
     lenders: Vec<lenders::Lender>,
     disk: Option<Disk>,
+    /// One could not be opened when it was needed.
+    slot_file_refused: bool,
     processes: BTreeMap<SpaceKey, Process>,
     next_key: u32,
     peers: BTreeMap<u32, Peer>,
@@ -239,6 +241,7 @@ pub(crate) fn run(config: &RunConfig) -> Result<RunOutcome, AgentError> {
         zeros: Pool::new(EXTENT_BASE_PAGES).map_err(pool_error)?,
         lenders,
         disk,
+        slot_file_refused: false,
         processes: BTreeMap::new(),
         next_key: 1,
         peers: BTreeMap::new(),

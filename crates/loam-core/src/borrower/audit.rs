@@ -88,12 +88,22 @@ impl Borrower {
             if c.at_lender == Stored::Yes {
                 held[usize::from(c.lender.0)] += 1;
             }
+            if let Some(old) = c.old {
+                assert!(
+                    c.at_lender == Stored::Sending && c.buffer().is_some(),
+                    "copy {} moves from nowhere",
+                    i.0
+                );
+                held[usize::from(old.0)] += 1;
+            }
             reusable += u64::from(c.reusable);
             assert!(!c.reusable || (c.buffer().is_some() && self.is_safe(i)), "copy {} is not reusable", i.0);
         }
         assert_eq!(live, self.copies.in_use(), "copies are miscounted");
         assert_eq!(sending, self.stores_in_flight, "stores under way are miscounted");
         assert_eq!(reusable, self.reusable_count, "reusable copies are miscounted");
+        let homing = self.fetches.values().filter(|fetch| fetch.recall).count();
+        assert_eq!(homing as u64, self.homing, "copies on their way home are miscounted");
         let counted = self.lenders.iter().map(super::LenderState::held);
         assert!(held.iter().copied().eq(counted), "what lenders hold is miscounted: {held:?}");
     }

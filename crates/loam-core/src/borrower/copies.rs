@@ -47,6 +47,10 @@ pub(super) struct Copy {
     pub disk: Stored,
     pub at_lender: Stored,
     pub lender: LenderIndex,
+    /// Its lender wants it back.
+    pub recalled: bool,
+    /// That lender, while the copy is on its way to another: it has it until the other has.
+    pub old: Option<LenderIndex>,
     /// A getpage or a disk read is under way: the index may not be used for other contents.
     pub fetching: bool,
     /// Its buffer holds what the prefetcher brought, and no fault has asked for it yet.
@@ -66,6 +70,8 @@ impl Copy {
         disk: Stored::No,
         at_lender: Stored::No,
         lender: LenderIndex(0),
+        recalled: false,
+        old: None,
         fetching: false,
         prefetched: false,
         reusable: false,

@@ -26,6 +26,7 @@ mod evict;
 mod faults;
 mod fetch_plan;
 mod prefetch;
+mod recall;
 mod seed;
 mod store;
 mod table;
@@ -289,6 +290,10 @@ pub struct Borrower {
     unsafe_stuck: Vec<(CopyIndex, Version)>,
     stuck_retry_at: Option<Instant>,
     stores_in_flight: u64,
+    /// Copies that their lenders want back, oldest wish first; some entries are out of date.
+    recalls: VecDeque<(CopyIndex, Version)>,
+    /// Fetches that bring such copies home.
+    homing: u64,
 
     batches: BTreeMap<BatchId, Batch>,
     batch_next: u64,
@@ -360,6 +365,8 @@ impl Borrower {
             unsafe_stuck: Vec::new(),
             stuck_retry_at: None,
             stores_in_flight: 0,
+            recalls: VecDeque::new(),
+            homing: 0,
             batches: BTreeMap::new(),
             batch_next: 0,
             evict_pause_until: None,
@@ -590,5 +597,6 @@ impl Borrower {
         }
         self.evict(now);
         self.serve_queue(now);
+        self.take_home();
     }
 }

@@ -30,6 +30,8 @@ pub enum PutAnswer {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LenderState {
     up: bool,
+    /// It has asked for pages to be taken home, and has not told of room since.
+    pub wants_back: bool,
     /// Base pages that it can still take, as far as is known.
     pub room: u64,
     pub held: u64,
@@ -52,13 +54,15 @@ impl Borrower {
     /// With more than 255 lenders.
     pub fn handle_lender_joined(&mut self, room: BasePages) -> LenderIndex {
         let index = u8::try_from(self.lenders.len()).expect("at most 255 lenders");
-        self.lenders.push(LenderState { up: true, room: room.0, held: 0 });
+        self.lenders.push(LenderState { up: true, wants_back: false, room: room.0, held: 0 });
         LenderIndex(index)
     }
 
     /// A lender says how much room it has left.
     pub fn handle_lender_room(&mut self, lender: LenderIndex, room: BasePages) {
-        self.lenders[usize::from(lender.0)].room = room.0;
+        let state = &mut self.lenders[usize::from(lender.0)];
+        state.room = room.0;
+        state.wants_back &= room == BasePages(0);
     }
 
     /// Base pages that a lender holds for this borrower.
@@ -73,6 +77,7 @@ impl Borrower {
         let state = &mut self.lenders[usize::from(lender.0)];
         state.up = false;
         state.room = 0;
+        self.forget_old(lender);
         let theirs: Vec<CopyIndex> = self
             .copies
             .iter_live()
@@ -83,10 +88,16 @@ impl Borrower {
             let copy = self.copies.get_mut(i);
             if copy.at_lender == Stored::Sending {
                 self.stores_in_flight -= 1;
+                if self.stays(i) {
+                    let version = self.copies.get(i).version;
+                    self.recalls.push_back((i, version));
+                    continue;
+                }
             } else {
                 self.lenders[usize::from(lender.0)].held -= 1;
             }
-            copy.at_lender = Stored::No;
+            let copy = self.copies.get_mut(i);
+            (copy.at_lender, copy.recalled) = (Stored::No, false);
         }
         for &i in &theirs {
             let asked = self.fetches.get(&i).filter(|f| f.at_lender).map(|f| f.version);
@@ -116,7 +127,14 @@ impl Borrower {
         let c = self.copies.get_mut(copy);
         assert_eq!(c.disk, Stored::Sending, "a write that was not asked for");
         c.disk = if written { Stored::Yes } else { Stored::No };
-        if !written {
+        let recalled = c.recalled && c.at_lender == Stored::Yes;
+        if recalled && written {
+            self.give_back(copy);
+        } else if recalled {
+            // The lender that wants it back has to keep it; it may ask again.
+            self.copies.get_mut(copy).recalled = false;
+        }
+        if !written && !self.is_safe(copy) {
             self.remember_stuck(copy);
         }
         self.settle(copy);
@@ -142,6 +160,14 @@ impl Borrower {
             PutAnswer::Stored => {
                 c.at_lender = Stored::Yes;
                 self.lenders[usize::from(lender.0)].held += 1;
+                self.moved(copy);
+            }
+            PutAnswer::Refused if c.old.is_some() => {
+                self.lenders[usize::from(lender.0)].room = 0;
+                assert!(self.stays(copy));
+                if self.copies.get(copy).refs > 0 {
+                    self.move_out(copy);
+                }
             }
             PutAnswer::Refused => {
                 c.at_lender = Stored::No;
@@ -168,7 +194,7 @@ impl Borrower {
         }
     }
 
-    fn has_room(&self, lender: usize) -> bool {
+    pub(super) fn has_room(&self, lender: usize) -> bool {
         self.lenders.get(lender).is_some_and(|l| l.up && l.room > 0)
     }
 
@@ -204,7 +230,8 @@ impl Borrower {
     /// A copy may leave its buffer.
     pub(super) fn is_safe(&self, i: CopyIndex) -> bool {
         let c = self.copies.get(i);
-        if self.config.disk { c.disk == Stored::Yes } else { c.at_lender == Stored::Yes }
+        // Without a slot file to begin with, one has what lenders wanted back and no other took.
+        c.disk == Stored::Yes || (!self.config.disk && (c.at_lender == Stored::Yes || c.old.is_some()))
     }
 
     /// A copy can be had somewhere, now or when what is under way is done.
@@ -247,7 +274,7 @@ impl Borrower {
             c.at_lender = Stored::No;
             let state = &mut self.lenders[usize::from(lender.0)];
             state.held -= 1;
-            state.room += u64::from(state.up);
+            state.room += u64::from(state.up && !state.wants_back);
             self.effects.push_back(Effect::Drop { lender, copy: i, version });
         }
         self.free_buffers.extend(buffer);
@@ -316,6 +343,7 @@ impl Borrower {
             at_lender: false,
             at_disk: None,
             marker,
+            recall: false,
         };
         match self.ask(i, &mut fetch) {
             Asked::Yes => {}
@@ -406,7 +434,10 @@ impl Borrower {
             }
             Source::Disk => read_into = Some(fetch.at_disk.take()?),
         }
-        let answer = Answer { targets: core::mem::take(&mut fetch.targets), marker: fetch.marker, read_into };
+        let recall = core::mem::take(&mut fetch.recall);
+        self.homing -= u64::from(recall);
+        let targets = core::mem::take(&mut fetch.targets);
+        let answer = Answer { targets, marker: fetch.marker, recall, read_into };
         if !fetch.at_lender && fetch.at_disk.is_none() {
             self.fetches.remove(&i);
             self.copies.get_mut(i).fetching = false;
@@ -422,7 +453,7 @@ impl Borrower {
         match source {
             Source::Disk => c.disk = Stored::No,
             Source::Lender(lender) if c.at_lender == Stored::Yes && c.lender == lender => {
-                c.at_lender = Stored::No;
+                (c.at_lender, c.recalled) = (Stored::No, false);
                 self.lenders[usize::from(lender.0)].held -= 1;
             }
             Source::Lender(_) => {}
@@ -450,8 +481,14 @@ impl Borrower {
             return;
         }
         let version = self.copies.get(i).version;
-        let mut fetch =
-            Fetch { version, targets: Vec::new(), at_lender: false, at_disk: None, marker: answer.marker };
+        let mut fetch = Fetch {
+            version,
+            targets: Vec::new(),
+            at_lender: false,
+            at_disk: None,
+            marker: answer.marker,
+            recall: false,
+        };
         match self.ask(i, &mut fetch) {
             Asked::Yes => {
                 fetch.targets = answer.targets;

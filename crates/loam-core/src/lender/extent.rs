@@ -42,6 +42,15 @@ impl Extent {
         self.pages.is_empty()
     }
 
+    /// Removes the pages for which `leaves` says so.
+    pub(super) fn remove_where(&mut self, mut leaves: impl FnMut(Slot) -> bool) {
+        self.pages.retain(|page| !leaves(page.1));
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u8, Slot)> {
+        self.pages.iter().copied()
+    }
+
     pub(super) fn slots(&self) -> impl Iterator<Item = Slot> {
         self.pages.iter().map(|page| page.1)
     }

@@ -4,6 +4,7 @@
 //! put:   reserve ──► the driver writes the slots ──► commit (or abort)
 //! get:   read_begin, get ──► the driver copies the slots out ──► read_end
 //! free:  drop_page, drop_all, replaced, or gone longer than the grace ──► poll_effect: Release ──► released
+//! limit: handle_limit ──► the oldest pages go, or are recalled (see `shrink`)
 //! ```
 //!
 //! The driver may run several threads over one `Lender` behind a lock that it does not hold while it copies:
@@ -14,20 +15,30 @@
 //! come back. `drop_all` ends it at once. Pages of a borrower that has gone are freed in small steps
 //! (`handle_timeout`), so that nobody waits for it.
 
+mod ages;
 mod extent;
 mod runs;
+mod shrink;
+#[cfg(test)]
+mod shrink_tests;
 mod slots;
 #[cfg(test)]
 mod tests;
+mod types;
 
 use crate::ids::{ContentHash, SpaceId, Version};
 use crate::units::{BasePages, Bytes, Duration, EXTENT_BASE_PAGES, Instant};
+pub use ages::{AGE_BUCKETS, AGE_UNIT, AgeHistogram};
+use ages::{Ages, Moment};
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
 use extent::Extent;
 pub use runs::{Slot, SlotRun};
+use shrink::Shrink;
+pub use shrink::{RECALL_PAGES_MAX, RECALL_TIME, Recall};
 pub use slots::ReadTicket;
 use slots::SlotTable;
+pub use types::{BorrowerStats, Effect, LenderStats, Terms, Unwelcome};
 
 /// Extents freed by one [`Lender::handle_timeout`] (at most 4096 pages): bounds how long the driver's lock is held.
 const REAP_EXTENTS: usize = 16;
@@ -36,9 +47,12 @@ const REAP_EXTENTS: usize = 16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Tenancy(u64);
 
+const TERMS: usize = 3;
+
 #[derive(Debug)]
 struct Borrower {
     tenancy: Tenancy,
+    terms: Terms,
     name: String,
     connections: u32,
     pages: u64,
@@ -46,47 +60,10 @@ struct Borrower {
     expires: Option<Instant>,
 }
 
-/// What the driver shall do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Effect {
-    /// Give the memory of these slots back to the system, then call [`Lender::released`].
-    Release(SlotRun),
-}
-
-/// The lender already has as many borrowers as it may have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TooManyBorrowers;
-
-/// Counts since the start, and the state now.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LenderStats {
-    /// Room in all.
-    pub capacity: Bytes,
-    /// Room that can be used at once.
-    pub free: Bytes,
-    /// Base pages stored.
-    pub pages: u64,
-    /// Base pages asked for.
-    pub gets: u64,
-    /// Base pages stored, ever.
-    pub puts: u64,
-    /// Base pages asked for that were not there.
-    pub misses: u64,
-    /// Borrowers with a connection or inside their grace.
-    pub borrowers: u64,
-}
-
-/// One borrower as `loam status` shows it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BorrowerStats<'a> {
-    /// Who.
-    pub space: SpaceId,
-    /// The name that it gave.
-    pub name: &'a str,
-    /// Base pages held for it.
-    pub pages: u64,
-    /// Its open connections; 0 inside the grace.
-    pub connections: u32,
+impl Borrower {
+    fn can_be_asked(&self) -> bool {
+        self.terms == Terms::Recallable && self.connections > 0 && self.pages > 0
+    }
 }
 
 /// See the module.
@@ -99,7 +76,12 @@ pub struct Lender {
     borrowers: BTreeMap<SpaceId, Borrower>,
     extents: BTreeMap<(Tenancy, u64), Extent>,
     /// Tenancies that ended and whose pages are not all freed yet.
-    leaving: VecDeque<Tenancy>,
+    leaving: VecDeque<(Tenancy, Terms)>,
+    /// Of the pages of each [`Terms`].
+    ages: [Ages; TERMS],
+    shrink: Shrink,
+    /// To be sent.
+    recalls: VecDeque<Recall>,
     tenancy_last: u64,
     gets: u64,
     puts: u64,
@@ -109,6 +91,9 @@ pub struct Lender {
 const fn split(index: u64) -> (u64, u8) {
     let per = EXTENT_BASE_PAGES as u64;
     (index / per, (index % per) as u8)
+}
+const fn join(extent: u64, offset: u8) -> u64 {
+    extent * EXTENT_BASE_PAGES as u64 + offset as u64
 }
 const _: () = assert!(EXTENT_BASE_PAGES == 256, "an offset inside an extent is a byte");
 
@@ -128,6 +113,9 @@ impl Lender {
             borrowers: BTreeMap::new(),
             extents: BTreeMap::new(),
             leaving: VecDeque::new(),
+            ages: Default::default(),
+            shrink: Shrink::default(),
+            recalls: VecDeque::new(),
             tenancy_last: 0,
             gets: 0,
             puts: 0,
@@ -143,19 +131,23 @@ impl Lender {
     /// A connection of `space` said hello. One that comes back inside its grace finds its pages.
     ///
     /// # Errors
-    /// [`TooManyBorrowers`]; nothing has changed then.
-    pub fn connection_opened(&mut self, space: SpaceId, name: &str) -> Result<(), TooManyBorrowers> {
+    /// [`Unwelcome`]; nothing has changed then.
+    pub fn connection_opened(&mut self, space: SpaceId, name: &str, terms: Terms) -> Result<(), Unwelcome> {
         if let Some(borrower) = self.borrowers.get_mut(&space) {
+            if borrower.terms != terms {
+                return Err(Unwelcome::OtherTerms);
+            }
             assert_eq!(borrower.expires.is_some(), borrower.connections == 0);
             borrower.connections += 1;
             borrower.expires = None;
             return Ok(());
         }
         if self.borrowers.len() >= self.borrowers_max {
-            return Err(TooManyBorrowers);
+            return Err(Unwelcome::TooManyBorrowers);
         }
         let tenancy = self.next_tenancy();
-        let borrower = Borrower { tenancy, name: name.into(), connections: 1, pages: 0, expires: None };
+        let borrower =
+            Borrower { tenancy, terms, name: name.into(), connections: 1, pages: 0, expires: None };
         self.borrowers.insert(space, borrower);
         Ok(())
     }
@@ -187,11 +179,21 @@ impl Lender {
     }
 
     /// The contents of a reserved slot are written and their hash was checked. From now on it is found.
-    pub fn commit(&mut self, space: SpaceId, index: u64, version: Version, hash: ContentHash, slot: Slot) {
+    pub fn commit(
+        &mut self,
+        now: Instant,
+        space: SpaceId,
+        index: u64,
+        version: Version,
+        hash: ContentHash,
+        slot: Slot,
+    ) {
         // Another connection of the same borrower may have put the same index meanwhile: the last one stays.
         self.remove(space, index);
-        self.slots.store(slot, version, hash);
+        let used = Moment::of(now);
+        self.slots.store(slot, version, hash, used);
         let borrower = self.borrowers.get_mut(&space).expect("its connection is open");
+        self.ages[borrower.terms as usize].add(used);
         borrower.pages += 1;
         let (extent, offset) = split(index);
         self.extents.entry((borrower.tenancy, extent)).or_default().insert(offset, slot);
@@ -214,14 +216,17 @@ impl Lender {
     }
 
     /// Looks pages up, in order: `found` gets the slot and hash of each, or `None` if that version is not here.
-    /// A run inside an extent costs one lookup of the extent.
+    /// A run inside an extent costs one lookup of the extent. What is found counts as used now.
     pub fn get(
         &mut self,
+        now: Instant,
         space: SpaceId,
         pages: impl Iterator<Item = (u64, Version)>,
         mut found: impl FnMut(u64, Version, Option<(Slot, ContentHash)>),
     ) {
-        let tenancy = self.borrowers.get(&space).expect("its connection is open").tenancy;
+        let borrower = self.borrowers.get(&space).expect("its connection is open");
+        let (tenancy, ages) = (borrower.tenancy, &mut self.ages[borrower.terms as usize]);
+        let now = Moment::of(now);
         let mut near: Option<(u64, Option<&Extent>)> = None;
         for (index, version) in pages {
             let (at, offset) = split(index);
@@ -234,6 +239,12 @@ impl Lender {
                 let (stored, hash) = self.slots.stored(slot);
                 (stored == version).then_some((slot, hash))
             });
+            if let Some((slot, _)) = hit
+                && let Some(before) = self.slots.touch(slot, now)
+            {
+                ages.remove(before);
+                ages.add(now);
+            }
             self.gets += 1;
             self.misses += u64::from(hit.is_none());
             found(index, version, hit);
@@ -257,7 +268,7 @@ impl Lender {
         let borrower = self.borrowers.get_mut(&space).expect("its connection is open");
         let old = core::mem::replace(&mut borrower.tenancy, tenancy);
         if core::mem::take(&mut borrower.pages) > 0 {
-            self.leaving.push_back(old);
+            self.leaving.push_back((old, borrower.terms));
         }
     }
 
@@ -272,8 +283,49 @@ impl Lender {
         }
         assert!(borrower.pages > 0, "a page that nobody counted");
         borrower.pages -= 1;
-        self.slots.free(slot);
+        let terms = borrower.terms;
+        self.free_slot(terms, slot);
         true
+    }
+
+    /// A page of a borrower with these terms has gone from its extent.
+    fn free_slot(&mut self, terms: Terms, slot: Slot) {
+        self.ages[terms as usize].remove(self.slots.used(slot));
+        self.shrink.page_gone(self.slots.asked(slot));
+        self.slots.free(slot);
+    }
+
+    /// Inside its grace a borrower without pages has nothing to come back for.
+    fn gone_if_done(&mut self, space: SpaceId) {
+        if self.borrowers.get(&space).is_some_and(|b| b.connections == 0 && b.pages == 0) {
+            self.borrowers.remove(&space);
+        }
+    }
+
+    /// At most `limit` may be stored from now on (the capacity, if it is less). What is above it goes, oldest first,
+    /// in steps of [`Self::handle_timeout`]; until then no put is accepted.
+    pub fn handle_limit(&mut self, limit: BasePages) {
+        if self.slots.excess_pages() == 0 {
+            self.shrink.rest();
+        }
+        self.slots.set_limit(limit.0.min(self.capacity.0));
+    }
+
+    /// The limit as it is.
+    pub fn limit(&self) -> BasePages {
+        BasePages(self.slots.limit_pages())
+    }
+
+    /// Ages to the unit, and how many pages have each: for a summary of another shape. An age may come more than once.
+    pub fn ages(&self, now: Instant) -> impl Iterator<Item = (Duration, u64)> {
+        self.ages.iter().flat_map(move |ages| ages.iter(now))
+    }
+
+    /// How old the pages are: time since they were last put or fetched. Costs no look at the pages.
+    pub fn age_histogram(&self, now: Instant) -> AgeHistogram {
+        let mut histogram = [0; AGE_BUCKETS];
+        self.ages.iter().for_each(|ages| ages.add_to(now, &mut histogram));
+        histogram
     }
 
     /// When [`Self::handle_timeout`] wants to be called; `Instant(0)` means at once.
@@ -281,22 +333,24 @@ impl Lender {
         if !self.leaving.is_empty() {
             return Some(Instant(0));
         }
-        self.borrowers.values().filter_map(|borrower| borrower.expires).min()
+        let expires = self.borrowers.values().filter_map(|borrower| borrower.expires).min();
+        [expires, self.shrink_due()].into_iter().flatten().min()
     }
 
-    /// Ends the borrowers whose grace ran out and frees a bounded number of pages of those who have gone.
+    /// Ends the borrowers whose grace ran out, frees a bounded number of pages of those who have gone, and goes a bounded
+    /// number of steps towards the limit.
     pub fn handle_timeout(&mut self, now: Instant) {
         let leaving = &mut self.leaving;
         self.borrowers.retain(|_, borrower| {
             let gone = borrower.expires.is_some_and(|expires| expires <= now);
             if gone {
                 assert!(borrower.connections == 0 && borrower.pages > 0);
-                leaving.push_back(borrower.tenancy);
+                leaving.push_back((borrower.tenancy, borrower.terms));
             }
             !gone
         });
         for _ in 0..REAP_EXTENTS {
-            let Some(&tenancy) = self.leaving.front() else { break };
+            let Some(&(tenancy, terms)) = self.leaving.front() else { break };
             let next = self.extents.range((tenancy, 0)..=(tenancy, u64::MAX)).next().map(|(key, _)| *key);
             let Some(key) = next else {
                 self.leaving.pop_front();
@@ -304,18 +358,33 @@ impl Lender {
             };
             let extent = self.extents.remove(&key).expect("it was just seen");
             for slot in extent.slots() {
-                self.slots.free(slot);
+                self.free_slot(terms, slot);
             }
+        }
+        // What leaves anyway may be enough.
+        if self.leaving.is_empty() {
+            self.shrink(now);
         }
     }
 
     /// Whether [`Self::poll_effect`] has something.
     pub fn has_effect(&self) -> bool {
-        self.slots.release_wanted()
+        !self.recalls.is_empty() || (!self.shrink.drops() && self.slots.release_wanted())
+    }
+
+    /// Whether there is something to do at once: effects, or steps of [`Self::handle_timeout`].
+    pub fn has_work(&self) -> bool {
+        self.has_effect() || !self.leaving.is_empty() || self.shrink_due() == Some(Instant(0))
     }
 
     /// What the driver shall do next, outside its lock.
     pub fn poll_effect(&mut self) -> Option<Effect> {
+        if let Some(recall) = self.recalls.pop_front() {
+            return Some(Effect::Recall(recall));
+        }
+        if self.shrink.drops() {
+            return None;
+        }
         self.slots.release().map(Effect::Release)
     }
 
@@ -333,11 +402,15 @@ impl Lender {
     pub fn stats(&self) -> LenderStats {
         LenderStats {
             capacity: self.capacity.bytes(),
+            limit: self.limit().bytes(),
             free: self.free(),
             pages: self.slots.stored_pages(),
             gets: self.gets,
             puts: self.puts,
             misses: self.misses,
+            dropped: self.shrink.dropped_pages,
+            recalled: self.shrink.recalled_pages,
+            kept: self.kept_pages(),
             borrowers: self.borrowers.len() as u64,
         }
     }
@@ -349,6 +422,7 @@ impl Lender {
             name: &borrower.name,
             pages: borrower.pages,
             connections: borrower.connections,
+            terms: borrower.terms,
         })
     }
 }

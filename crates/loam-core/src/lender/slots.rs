@@ -4,7 +4,11 @@
 //! limbo while a read that began before it was freed may still be copying it. A free slot is *warm* if it still has
 //! memory behind it, *cold* if not. Warm slots above a small stock are handed to the driver to give their memory back
 //! (`releasing`), then they are cold.
+//!
+//! The table has a limit on what may be stored, which may be below the count of its slots and below what is stored now. Free
+//! slots above it are not given out, and those of them that are warm are released.
 
+use super::ages::Moment;
 use super::runs::{RunSet, Slot, SlotRun};
 use crate::ids::{ContentHash, Version};
 use alloc::collections::{BTreeSet, VecDeque};
@@ -33,10 +37,16 @@ enum State {
 struct Meta {
     hash: ContentHash,
     version: Version,
+    used: Moment,
+    /// The round of recalls in which it was last asked to be taken home; 0: in none.
+    asked: u32,
     state: State,
 }
 
-const EMPTY: Meta = Meta { hash: ContentHash(0), version: Version(0), state: State::Free };
+const EMPTY: Meta =
+    Meta { hash: ContentHash(0), version: Version(0), used: Moment(0), asked: 0, state: State::Free };
+// The hash asks for 16 bytes at a time: what it does not use of the second 16 costs nothing.
+const _: () = assert!(size_of::<Meta>() == 32);
 
 /// Proof that a read of slots is under way: none that it may have seen is reused before it ends.
 #[derive(Debug, PartialEq, Eq)]
@@ -60,6 +70,7 @@ pub(super) struct SlotTable {
     /// Warm slots are being released until they are as few as are kept.
     shrinks: bool,
     capacity_pages: u64,
+    limit_pages: u64,
 }
 
 impl SlotTable {
@@ -80,11 +91,37 @@ impl SlotTable {
             releasing_pages: 0,
             shrinks: false,
             capacity_pages: u64::from(capacity_pages),
+            limit_pages: u64::from(capacity_pages),
         }
     }
 
-    pub(super) fn free_pages(&self) -> u64 {
+    fn free_slots(&self) -> u64 {
         self.warm.pages() + self.cold.pages()
+    }
+
+    /// What the limit leaves room for.
+    fn below_limit(&self) -> u64 {
+        self.limit_pages.saturating_sub(self.stored_pages + self.reserved_pages)
+    }
+
+    /// Slots that may be reserved now.
+    pub(super) fn free_pages(&self) -> u64 {
+        self.free_slots().min(self.below_limit())
+    }
+
+    /// At most so many pages may be stored from now on.
+    pub(super) fn set_limit(&mut self, pages: u64) {
+        assert!(pages <= self.capacity_pages, "a limit above the capacity");
+        self.limit_pages = pages;
+    }
+
+    pub(super) fn limit_pages(&self) -> u64 {
+        self.limit_pages
+    }
+
+    /// Pages stored above the limit.
+    pub(super) fn excess_pages(&self) -> u64 {
+        self.stored_pages.saturating_sub(self.limit_pages)
     }
 
     pub(super) fn stored_pages(&self) -> u64 {
@@ -98,8 +135,35 @@ impl SlotTable {
         (meta.version, meta.hash)
     }
 
+    /// When a stored slot was last used.
+    pub(super) fn used(&self, slot: Slot) -> Moment {
+        self.meta[slot.0 as usize].used
+    }
+
+    /// A stored slot is used now. Answers when it was used before, if that is another moment.
+    pub(super) fn touch(&mut self, slot: Slot, now: Moment) -> Option<Moment> {
+        let used = &mut self.meta[slot.0 as usize].used;
+        // Threads take the time before they take the lock: it may seem to run backwards by a little.
+        (*used < now).then(|| core::mem::replace(used, now))
+    }
+
+    /// The round of recalls in which a stored slot was last asked for.
+    pub(super) fn asked(&self, slot: Slot) -> u32 {
+        self.meta[slot.0 as usize].asked
+    }
+
+    pub(super) fn ask(&mut self, slot: Slot, round: u32) {
+        let meta = &mut self.meta[slot.0 as usize];
+        assert_eq!(meta.state, State::Stored, "slot {} is recalled", slot.0);
+        meta.asked = round;
+    }
+
     /// Takes at most `pages` neighbouring free slots, warm ones first.
     pub(super) fn reserve(&mut self, pages: u32) -> Option<SlotRun> {
+        let pages = self.below_limit().min(pages.into()) as u32;
+        if pages == 0 {
+            return None;
+        }
         let run = self.warm.take(pages).or_else(|| self.cold.take(pages))?;
         let end = (run.first.0 + run.pages) as usize;
         if self.meta.len() < end {
@@ -111,10 +175,10 @@ impl SlotTable {
     }
 
     /// The contents of a reserved slot are written.
-    pub(super) fn store(&mut self, slot: Slot, version: Version, hash: ContentHash) {
+    pub(super) fn store(&mut self, slot: Slot, version: Version, hash: ContentHash, used: Moment) {
         let meta = &mut self.meta[slot.0 as usize];
         assert_eq!(meta.state, State::Reserved, "slot {} is stored", slot.0);
-        *meta = Meta { hash, version, state: State::Stored };
+        *meta = Meta { hash, version, used, asked: 0, state: State::Stored };
         self.reserved_pages -= 1;
         self.stored_pages += 1;
     }
@@ -169,15 +233,17 @@ impl SlotTable {
 
     /// Warm slots that stay warm.
     fn keep(&self) -> u64 {
-        match self.stored_pages {
+        let kept = match self.stored_pages {
             0 => 0,
             stored => WARM_PAGES_MIN.max(stored / WARM_SHARE),
-        }
+        };
+        kept.min(self.below_limit())
     }
 
     pub(super) fn release_wanted(&self) -> bool {
         let slack = if self.shrinks { 1 } else { WARM_SLACK };
-        self.warm.pages() > self.keep() * slack
+        // Memory above the limit is wanted elsewhere now.
+        self.warm.pages() > (self.keep() * slack).min(self.below_limit())
     }
 
     /// The next run whose memory the driver shall give back; nobody uses it until `released`.
@@ -210,7 +276,7 @@ impl SlotTable {
 
     /// Every slot is in exactly one state.
     pub(super) fn check(&self) {
-        let counted = self.free_pages()
+        let counted = self.free_slots()
             + self.reserved_pages
             + self.stored_pages
             + self.limbo_pages
@@ -225,7 +291,7 @@ mod tests {
 
     fn store(table: &mut SlotTable) -> Slot {
         let slot = table.reserve(1).expect("there is room").first;
-        table.store(slot, Version(1), ContentHash(1));
+        table.store(slot, Version(1), ContentHash(1), Moment(0));
         slot
     }
 

@@ -8,6 +8,10 @@ use proptest::prelude::*;
 const CAPACITY: u64 = 48;
 const GRACE: Duration = Duration::from_millis(10);
 const SPACES: u64 = 3;
+/// Of each space.
+const TERMS_OF: [Terms; SPACES as usize] = [Terms::Spare, Terms::Recallable, Terms::Kept];
+const SPARE: u64 = 0;
+const RECALLABLE: u64 = 1;
 
 #[derive(Clone, Debug)]
 enum Op {
@@ -21,6 +25,8 @@ enum Op {
     Drop { space: u64, index: u64, version: u32 },
     DropAll(u64),
     Pass { ms: u64 },
+    Limit(u64),
+    TakeHome(usize),
     Release,
 }
 
@@ -42,6 +48,9 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
             .prop_map(|(space, index, version)| Op::Drop { space, index, version }),
         1 => space.prop_map(Op::DropAll),
         2 => (0..12_u64).prop_map(|ms| Op::Pass { ms }),
+        2 => (0..3000_u64).prop_map(|ms| Op::Pass { ms }),
+        2 => prop_oneof![0..CAPACITY + 9, Just(CAPACITY)].prop_map(Op::Limit),
+        2 => (0..6_usize).prop_map(Op::TakeHome),
         2 => Just(Op::Release),
     ];
     prop::collection::vec(op, 1..200)
@@ -54,6 +63,10 @@ struct Model {
     /// When a space without connections loses its pages.
     expires: Vec<Option<Instant>>,
     pages: BTreeMap<(u64, u64), (Version, u128)>,
+    used: BTreeMap<(u64, u64), Moment>,
+    limit: u64,
+    /// Pages of the recallable space that it was asked for and has not taken home.
+    asked: Vec<(u64, Version)>,
     /// What the driver's slab holds; 0 is a punched hole.
     slab: Vec<u128>,
     reads: VecDeque<(ReadTicket, Vec<(Slot, u128)>)>,
@@ -68,6 +81,9 @@ impl Model {
             open: vec![0; SPACES as usize],
             expires: vec![None; SPACES as usize],
             pages: BTreeMap::new(),
+            used: BTreeMap::new(),
+            limit: CAPACITY,
+            asked: Vec::new(),
             slab: vec![0; CAPACITY as usize],
             reads: VecDeque::new(),
             contents_last: 0,
@@ -101,6 +117,7 @@ impl Model {
                 self.contents_last += 1;
                 self.slab[slot.0 as usize] = self.contents_last;
                 self.lender.commit(
+                    self.now,
                     SpaceId(space),
                     index,
                     Version(version),
@@ -108,6 +125,7 @@ impl Model {
                     slot,
                 );
                 self.pages.insert((space, index), (Version(version), self.contents_last));
+                self.used.insert((space, index), Moment::of(self.now));
             }
             rest = &rest[run.pages as usize..];
         }
@@ -116,7 +134,10 @@ impl Model {
     fn apply(&mut self, op: Op) {
         match op {
             Op::Open(space) => {
-                self.lender.connection_opened(SpaceId(space), "model").expect("there is room for each");
+                let terms = TERMS_OF[space as usize];
+                self.lender
+                    .connection_opened(SpaceId(space), "model", terms)
+                    .expect("there is room for each");
                 self.open[space as usize] += 1;
                 self.expires[space as usize] = None;
             }
@@ -140,7 +161,8 @@ impl Model {
                 let want = self.pages.get(&(space, index)).filter(|page| page.0 == Version(version));
                 let slab = &self.slab;
                 let mut calls = 0;
-                self.lender.get(SpaceId(space), [(index, Version(version))].into_iter(), |_, _, hit| {
+                let asked = [(index, Version(version))].into_iter();
+                self.lender.get(self.now, SpaceId(space), asked, |_, _, hit| {
                     calls += 1;
                     assert_eq!(hit.map(|(_, hash)| hash.0), want.map(|page| page.1));
                     if let Some((slot, hash)) = hit {
@@ -148,6 +170,9 @@ impl Model {
                     }
                 });
                 assert_eq!(calls, 1);
+                if want.is_some() {
+                    self.used.insert((space, index), Moment::of(self.now));
+                }
             }
             Op::ReadBegin { space } if self.is_open(space) => {
                 let ticket = self.lender.read_begin();
@@ -158,7 +183,10 @@ impl Model {
                     .map(|(key, p)| (key.1, p.0))
                     .collect();
                 let mut seen = Vec::new();
-                self.lender.get(SpaceId(space), all.into_iter(), |_, _, hit| {
+                for (index, _) in &all {
+                    self.used.insert((space, *index), Moment::of(self.now));
+                }
+                self.lender.get(self.now, SpaceId(space), all.into_iter(), |_, _, hit| {
                     let (slot, hash) = hit.expect("the model has it");
                     seen.push((slot, hash.0));
                 });
@@ -191,22 +219,103 @@ impl Model {
                         self.forget(space);
                     }
                 }
-                while self.lender.poll_timeout().is_some_and(|at| at <= self.now) {
-                    self.lender.handle_timeout(self.now);
+                self.settle();
+            }
+            Op::Limit(limit) => {
+                self.limit = limit.min(CAPACITY);
+                self.lender.handle_limit(BasePages(limit));
+                assert!(self.lender.free() <= BasePages(self.limit).bytes());
+                self.settle();
+            }
+            Op::TakeHome(pages) if self.is_open(RECALLABLE) => {
+                for _ in 0..pages.min(self.asked.len()) {
+                    let (index, version) = self.asked.swap_remove(0);
+                    let key = (RECALLABLE, index);
+                    let there = self.pages.get(&key).is_some_and(|page| page.0 == version);
+                    assert_eq!(self.lender.drop_page(SpaceId(RECALLABLE), index, version), there);
+                    if there {
+                        self.pages.remove(&key);
+                    }
                 }
+                self.settle();
             }
             Op::Release => {
-                while let Some(Effect::Release(run)) = self.lender.poll_effect() {
+                while let Some(effect) = self.lender.poll_effect() {
+                    let Effect::Release(run) = effect else { panic!("`settle` has taken {effect:?}") };
                     run.slots().for_each(|slot| self.slab[slot.0 as usize] = 0);
                     self.lender.released(run);
+                }
+                let taken = self.slab.iter().filter(|contents| **contents != 0).count() as u64;
+                let slots = &self.lender.slots;
+                if self.reads.is_empty() {
+                    let most = self.limit.max(slots.stored_pages());
+                    assert!(taken <= most, "{taken} slots have memory, over a limit of {most}");
                 }
             }
             _ => {}
         }
     }
 
+    /// Lets the lender do all that is due, and takes note of what it dropped.
+    fn settle(&mut self) {
+        let mut steps = 0;
+        while self.lender.poll_timeout().is_some_and(|at| at <= self.now) {
+            self.lender.handle_timeout(self.now);
+            while !self.lender.recalls.is_empty() {
+                let Some(Effect::Recall(recall)) = self.lender.poll_effect() else { panic!("one waits") };
+                self.recalled(&recall);
+            }
+            steps += 1;
+            assert!(steps < 1000, "it is never done");
+        }
+        let stored = self.pages.len() as u64;
+        let excess = stored.saturating_sub(self.limit);
+        let there = |key: &(u64, u64)| self.slot_of(key.0, key.1).is_some();
+        let (mut gone, mut left) = (Vec::new(), Vec::new());
+        for key in self.pages.keys() {
+            if there(key) {
+                left.push(*key);
+            } else {
+                gone.push(*key);
+            }
+        }
+        let spare = self.pages.keys().filter(|key| key.0 == SPARE).count() as u64;
+        assert_eq!(gone.len() as u64, excess.min(spare), "as many go as must, and as can");
+        for key in gone {
+            assert_eq!(key.0, SPARE, "an only copy was dropped");
+            let younger =
+                left.iter().filter(|other| other.0 == SPARE).all(|other| self.used[other] >= self.used[&key]);
+            assert!(younger, "an older page was kept");
+            self.pages.remove(&key);
+        }
+    }
+
+    fn slot_of(&self, space: u64, index: u64) -> Option<Slot> {
+        let tenancy = self.lender.borrowers.get(&SpaceId(space))?.tenancy;
+        let (extent, offset) = split(index);
+        self.lender.extents.get(&(tenancy, extent))?.get(offset)
+    }
+
+    fn recalled(&mut self, recall: &Recall) {
+        assert_eq!(recall.space, SpaceId(RECALLABLE));
+        assert!(!recall.pages.is_empty() && recall.pages.len() <= RECALL_PAGES_MAX);
+        assert!(self.is_open(RECALLABLE), "somebody who is away was asked");
+        for &(index, version) in &recall.pages {
+            assert_eq!(self.pages[&(RECALLABLE, index)].0, version);
+            // The same page is asked for again when a round was in vain.
+            self.asked.retain(|page| page.0 != index);
+        }
+        for &(index, version) in &recall.pages {
+            self.asked.push((index, version));
+        }
+    }
+
     fn check(&self) {
         self.lender.slots.check();
+        let ages = self.lender.age_histogram(self.now);
+        assert_eq!(ages.iter().sum::<u64>(), self.lender.stats().pages, "each page has an age");
+        let old = self.lender.ages(self.now).filter(|(age, _)| *age >= AGE_UNIT).map(|(_, pages)| pages);
+        assert_eq!(old.sum::<u64>(), ages[1..].iter().sum::<u64>(), "the two ways to ask agree");
         for borrower in self.lender.borrowers() {
             let pages = self.pages.keys().filter(|key| key.0 == borrower.space.0).count();
             assert_eq!(borrower.pages, pages as u64);
@@ -236,6 +345,7 @@ proptest! {
             }
         }
         model.apply(Op::Pass { ms: 1000 });
+        model.apply(Op::Limit(CAPACITY));
         model.apply(Op::Release);
         model.check();
         prop_assert_eq!(model.lender.free(), BasePages(CAPACITY).bytes());
@@ -247,20 +357,26 @@ proptest! {
 #[test]
 fn one_borrower_too_many_is_refused() {
     let mut lender = Lender::new(BasePages(4), GRACE, 2);
-    assert_eq!(lender.connection_opened(SpaceId(1), "a"), Ok(()));
-    assert_eq!(lender.connection_opened(SpaceId(2), "b"), Ok(()));
-    assert_eq!(lender.connection_opened(SpaceId(3), "c"), Err(TooManyBorrowers));
-    assert_eq!(lender.connection_opened(SpaceId(1), "a"), Ok(()), "one that is known may open more");
+    assert_eq!(lender.connection_opened(SpaceId(1), "a", Terms::Kept), Ok(()));
+    assert_eq!(lender.connection_opened(SpaceId(2), "b", Terms::Kept), Ok(()));
+    assert_eq!(lender.connection_opened(SpaceId(3), "c", Terms::Kept), Err(Unwelcome::TooManyBorrowers));
+    assert_eq!(
+        lender.connection_opened(SpaceId(1), "a", Terms::Kept),
+        Ok(()),
+        "one that is known may open more"
+    );
+    let other = lender.connection_opened(SpaceId(1), "a", Terms::Spare);
+    assert_eq!(other, Err(Unwelcome::OtherTerms), "what was an only copy does not become a spare one");
 }
 
 #[test]
 fn a_full_store_still_replaces() {
     let mut lender = Lender::new(BasePages(1), GRACE, 1);
     let space = SpaceId(7);
-    lender.connection_opened(space, "a").unwrap();
+    lender.connection_opened(space, "a", Terms::Kept).unwrap();
     for version in 0..3 {
         let run = lender.reserve(space, &[5]).expect("the old version makes room");
-        lender.commit(space, 5, Version(version), ContentHash(1), run.first);
+        lender.commit(Instant(0), space, 5, Version(version), ContentHash(1), run.first);
     }
     assert_eq!(lender.reserve(space, &[6]), None);
 }

@@ -47,7 +47,7 @@ fn bad_frames_are_answered_and_end_the_connection() {
     refused(&lender, &vec![0xa5; 3 << 20]);
 
     let mut other_version = Vec::new();
-    encode::hello_of_version(&mut other_version, 999, 2, "future");
+    encode::hello_of_version(&mut other_version, 999, 0, 2, "future");
     let (code, text) = refused(&lender, &other_version);
     assert_eq!(code, error_code::VERSION);
     assert!(text.contains("999") && text.contains("same version"), "{text}");

@@ -5,7 +5,7 @@ use super::script::Lie;
 use super::sim::{Event, Sabotage, Sim, ToBorrower, ToLender};
 use loam_core::borrower::CopyIndex;
 use loam_core::ids::Version;
-use loam_core::lender::{Effect, Lender, ReadTicket, Slot};
+use loam_core::lender::{Effect, Lender, ReadTicket, Slot, Terms};
 use loam_core::units::{BasePages, Duration, Instant};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -87,7 +87,8 @@ impl Node {
 
     /// A borrower connects: answers the room, if it is taken in.
     pub(crate) fn open(&mut self, wire: usize, sim: &Sim) -> Option<BasePages> {
-        self.core.connection_opened(sim.wires[wire].space, "borrower").ok()?;
+        let terms = if sim.settings.disk { Terms::Spare } else { Terms::Recallable };
+        self.core.connection_opened(sim.wires[wire].space, "borrower", terms).ok()?;
         self.conns.insert(wire, Conn::default());
         Some(self.core.free().base_pages())
     }
@@ -150,7 +151,7 @@ impl Node {
             ToLender::Get { request, pages } => {
                 let (mut hits, mut misses) = (Vec::new(), Vec::new());
                 let wanted = pages.iter().map(|&(copy, version)| (u64::from(copy.0), version));
-                self.core.get(space, wanted, |index, version, hit| {
+                self.core.get(sim.now, space, wanted, |index, version, hit| {
                     let copy = CopyIndex(index as u32);
                     match hit {
                         Some((slot, _)) => hits.push((copy, version, slot)),
@@ -236,7 +237,14 @@ impl Node {
                             self.core.abort(slot);
                         } else {
                             self.slab.insert(slot, page.value);
-                            self.core.commit(space, u64::from(page.copy.0), page.version, page.hash, slot);
+                            self.core.commit(
+                                sim.now,
+                                space,
+                                u64::from(page.copy.0),
+                                page.version,
+                                page.hash,
+                                slot,
+                            );
                         }
                     }
                     acks.push((page.copy, page.version, stored.is_some()));

@@ -1,7 +1,7 @@
 //! The other machines' memory: `Lender`s of the live policy, with contents that are numbers.
 
 use loam_core::ids::{ContentHash, SpaceId, Version};
-use loam_core::lender::{Effect, Lender};
+use loam_core::lender::{Effect, Lender, Terms};
 use loam_core::units::{BasePages, Duration, Instant};
 
 const SPACE: SpaceId = SpaceId(1);
@@ -17,7 +17,7 @@ pub(super) struct Store {
 impl Store {
     pub(super) fn new(capacity: BasePages) -> Self {
         let mut lender = Lender::new(capacity, Duration::from_millis(1_000), 1);
-        lender.connection_opened(SPACE, "simulated").expect("there is room for one");
+        lender.connection_opened(SPACE, "simulated", Terms::Kept).expect("there is room for one");
         Self { lender, contents: Vec::new() }
     }
 
@@ -29,7 +29,8 @@ impl Store {
             self.contents.resize(slot.0 as usize + 1, ContentHash(0));
         }
         self.contents[slot.0 as usize] = hash;
-        self.lender.commit(SPACE, u64::from(index), version, hash, slot);
+        // Nobody asks for ages here.
+        self.lender.commit(Instant(0), SPACE, u64::from(index), version, hash, slot);
         true
     }
 
@@ -38,7 +39,7 @@ impl Store {
         let ticket = self.lender.read_begin();
         let mut answer = None;
         let contents = &self.contents;
-        self.lender.get(SPACE, std::iter::once((u64::from(index), version)), |_, _, found| {
+        self.lender.get(Instant(0), SPACE, std::iter::once((u64::from(index), version)), |_, _, found| {
             answer = found.map(|(slot, _)| contents[slot.0 as usize]);
         });
         self.lender.read_end(ticket);

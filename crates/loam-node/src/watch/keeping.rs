@@ -1,0 +1,116 @@
+//! The keeper's part of the watch: sets the lender's limit, tells borrowers, tells the log.
+
+use super::{Governor, Sources, default_reserve};
+use crate::config::LendConfig;
+use crate::shared::Shared;
+use loam_core::ids::SpaceId;
+use loam_core::lender::{RECALL_TIME, Recall, Terms};
+use loam_core::units::{BasePages, Bytes};
+use loam_wire::{PageRef, encode};
+use rustix::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    sources: Sources,
+    governor: Governor,
+    due: Instant,
+    /// The log knows that less is lent than was offered.
+    told_short: bool,
+    /// The log knows that pages stay above the limit.
+    told_kept: bool,
+}
+
+impl Watch {
+    pub(crate) fn new(config: &LendConfig, size: Bytes) -> Self {
+        let sources = Sources::new(&config.machine_root);
+        let reserve = config.keep.unwrap_or_else(|| default_reserve(sources.total().unwrap_or_default()));
+        let governor = Governor::new(size, reserve);
+        Self { sources, governor, due: Instant::now(), told_short: false, told_kept: false }
+    }
+
+    /// Ready (POLLPRI) when programs have begun to wait for memory.
+    pub(crate) fn trigger(&self) -> Option<&OwnedFd> {
+        self.sources.trigger()
+    }
+
+    /// Programs wait for memory: looks at once.
+    pub(crate) fn hurry(&mut self) {
+        self.due = Instant::now();
+    }
+
+    /// Looks if it is time to. Answers whether borrowers have been left something, and how long until the next look.
+    pub(crate) fn tick(&mut self, shared: &Shared) -> (bool, Duration) {
+        let now = Instant::now();
+        if now < self.due {
+            return (false, self.due - now);
+        }
+        // The slab first: what it gives back in between counts as neither.
+        let slab = shared.slab.memory().unwrap_or_default();
+        let limit = self.governor.look(now, slab, &self.sources.read()).base_pages();
+        let interval = self.governor.interval(slab);
+        self.due = now + interval;
+        let report = self.governor.report().clone();
+        let (before, room, kept) = {
+            let mut lender = shared.lender();
+            let before = lender.limit();
+            if before != limit {
+                lender.handle_limit(limit);
+            }
+            (before, lender.free(), lender.stats().kept)
+        };
+        self.tell_log(&report, kept);
+        *shared.memory() = report;
+        let grown = limit > before && room > Bytes(0);
+        if grown {
+            tell_room(shared, room);
+        }
+        (grown, interval)
+    }
+
+    fn tell_log(&mut self, report: &super::Report, kept: u64) {
+        let short = !report.reason.is_empty();
+        if short != self.told_short {
+            if short {
+                tracing::info!("lending {} at most now: {}", report.limit, report.reason);
+            } else {
+                tracing::info!("lending up to {} again", report.limit);
+            }
+        }
+        self.told_short = short;
+        if kept > 0 && !self.told_kept {
+            tracing::warn!(
+                "{} of the memory that this machine wants back stay lent: they are the only copies, and their borrowers \
+                 have not taken them home; {}; end those runs, or start another lender for them",
+                BasePages(kept).bytes(),
+                report.reason
+            );
+        }
+        self.told_kept = kept > 0;
+    }
+}
+
+/// Leaves a recall for the loops.
+pub(crate) fn post_recall(shared: &Shared, recall: &Recall) {
+    let pages: Vec<PageRef> =
+        recall.pages.iter().map(|(index, version)| PageRef::new(*index, *version)).collect();
+    let mut frame = Vec::new();
+    let within_ms = u32::try_from(RECALL_TIME.0 / 1_000_000).expect("a second or so");
+    let room = shared.lender().free();
+    encode::recall(&mut frame, room.0, within_ms, &pages);
+    shared.post(recall.space, frame);
+}
+
+/// There is room again: who was refused would not know.
+fn tell_room(shared: &Shared, room: Bytes) {
+    let spaces: Vec<SpaceId> = {
+        let lender = shared.lender();
+        lender.borrowers().filter(|b| b.terms != Terms::Kept && b.connections > 0).map(|b| b.space).collect()
+    };
+    for space in spaces {
+        let mut frame = Vec::new();
+        encode::recall(&mut frame, room.0, 0, &[]);
+        shared.post(space, frame);
+    }
+}

@@ -1,0 +1,132 @@
+//! A lender's machine wants its memory back in the middle of a run. What that machine has is said by a file of ours.
+
+use loam_tests::borrow::{Borrow, Borrowed};
+use loam_tests::lender::Lender;
+use loam_tests::place::{self, Scratch};
+use loam_tests::{procfs, shell, workloads};
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// A lender on a machine that has as much memory as a test says.
+struct Machine {
+    root: PathBuf,
+    lender: Lender,
+}
+
+impl Machine {
+    fn new(scratch: &Scratch, name: &str) -> Self {
+        let root = scratch.join(name);
+        std::fs::create_dir_all(root.join("proc")).expect("the scratch folder is writable");
+        has(&root, 4 << 20);
+        let at = root.to_str().expect("UTF-8").to_owned();
+        let lender = Lender::start_with("512M", &["--keep", "64M", "--machine-root", &at]);
+        Self { root, lender }
+    }
+
+    /// Its own programs take all that there is.
+    fn is_wanted(&self) {
+        has(&self.root, 0);
+    }
+
+    /// What it says of itself.
+    fn memory(&self) -> serde_json::Value {
+        let addr = self.lender.addr.to_string();
+        let output = Command::new(place::loam())
+            .args(["status", "--json", "--lender", &addr])
+            .output()
+            .expect("loam can be started");
+        let status: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        status["lenders"][0]["memory"].clone()
+    }
+
+    fn slab_bytes(&self) -> u64 {
+        self.memory()["slab_bytes"].as_u64().expect("a number")
+    }
+}
+
+fn has(root: &std::path::Path, available_kib: u64) {
+    let text = format!("MemTotal: {} kB\nMemAvailable: {available_kib} kB\n", 8 << 20);
+    let new = root.join("new");
+    std::fs::write(&new, text).expect("writable");
+    std::fs::rename(new, root.join("proc/meminfo")).expect("writable");
+}
+
+fn walk() -> Command {
+    workloads::memwalk(160, 6, "blocks")
+}
+
+fn expected(scratch: &Scratch) -> Vec<u8> {
+    let plain = shell::run(&mut walk(), scratch.path(), "plain", LIMIT);
+    assert_eq!(plain.code(), 0, "{}", plain.stderr);
+    plain.stdout
+}
+
+fn ended_well(borrowed: &Borrowed, expected: &[u8], what: &str) {
+    borrowed.assert_ended_well(what);
+    borrowed.assert_memory_left(what);
+    assert!(borrowed.ended.stdout == expected, "{what}: another output");
+    assert_eq!(borrowed.lost(), 0, "{what}: {}", borrowed.summary);
+}
+
+#[test]
+fn spare_copies_are_dropped_and_the_run_goes_on_from_its_disk() {
+    let _alone = place::alone();
+    let scratch = Scratch::new("giveback-disk");
+    let expected = expected(&scratch);
+    let machine = Machine::new(&scratch, "machine");
+    let borrow = Borrow::new(scratch.path()).local_mib(48).lender(machine.lender.addr);
+    let mut running = borrow.start(&walk(), None);
+    running.run.wait_for_line("pass 1", LIMIT);
+    assert!(machine.slab_bytes() > 64 << 20, "nothing was lent: {}", machine.memory());
+    machine.is_wanted();
+    procfs::wait_until(LIMIT, || machine.slab_bytes() == 0).expect("its memory is given back");
+    let memory = machine.memory();
+    assert!(memory["dropped_pages"].as_u64() > Some(0) && memory["kept_pages"] == 0, "{memory}");
+    ended_well(&running.finish(LIMIT), &expected, "disk");
+}
+
+#[test]
+fn only_copies_move_to_another_lender() {
+    let _alone = place::alone();
+    let scratch = Scratch::new("giveback-move");
+    let expected = expected(&scratch);
+    let (first, second) = (Machine::new(&scratch, "first"), Machine::new(&scratch, "second"));
+    let borrow = Borrow::new(scratch.path())
+        .local_mib(48)
+        .not_durable()
+        .lender(first.lender.addr)
+        .lender(second.lender.addr);
+    let mut running = borrow.start(&walk(), None);
+    running.run.wait_for_line("pass 1", LIMIT);
+    assert!(first.slab_bytes() > 32 << 20, "nothing was lent: {}", first.memory());
+    first.is_wanted();
+    procfs::wait_until(LIMIT, || first.slab_bytes() == 0).expect("its memory is given back");
+    let memory = first.memory();
+    assert!(memory["recalled_pages"].as_u64() > Some(0) && memory["dropped_pages"] == 0, "{memory}");
+    // It has nothing any more: its death is nobody's loss.
+    first.lender.kill();
+    let borrowed = running.finish(LIMIT);
+    borrowed.assert_ended_well("moved");
+    borrowed.assert_memory_left("moved");
+    assert!(borrowed.ended.stdout == expected, "another output");
+}
+
+#[test]
+fn only_copies_that_no_lender_takes_go_to_the_disk() {
+    let _alone = place::alone();
+    let scratch = Scratch::new("giveback-spill");
+    let expected = expected(&scratch);
+    let machine = Machine::new(&scratch, "machine");
+    let borrow = Borrow::new(scratch.path()).local_mib(48).not_durable().lender(machine.lender.addr);
+    let mut running = borrow.start(&walk(), None);
+    running.run.wait_for_line("pass 1", LIMIT);
+    machine.is_wanted();
+    procfs::wait_until(LIMIT, || machine.slab_bytes() == 0).expect("its memory is given back");
+    let borrowed = running.finish(LIMIT);
+    ended_well(&borrowed, &expected, "spilled");
+    let told = borrowed.warnings().join("\n");
+    assert!(told.contains("a lender wants its memory back"), "nobody was told: {told}");
+}
