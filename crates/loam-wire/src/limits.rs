@@ -14,6 +14,10 @@ pub const NAME_BYTES_MAX: usize = 64;
 pub const ERROR_TEXT_BYTES_MAX: usize = 512;
 /// Borrowers that one status lists.
 pub const STATUS_BORROWERS_MAX: usize = 64;
+/// Bytes of one message between nodes.
+pub const CLUSTER_BYTES_MAX: usize = u16::MAX as usize;
+/// Nodes that one view lists.
+pub const VIEW_NODES_MAX: usize = 1024;
 /// Bytes of the largest frame: a full putpage.
 pub const FRAME_BYTES_MAX: usize =
     crate::layout::HEADER_BYTES + REQUEST_PAGES_MAX * (crate::layout::PAGE_META_BYTES + BASE_PAGE_BYTES);
