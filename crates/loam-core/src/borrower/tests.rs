@@ -1,6 +1,8 @@
 //! The borrower against a simple model: a program whose memory must always read what it last wrote, whatever
 //! order answers come in and whichever lender dies.
 
+mod lenders;
+
 use super::*;
 use alloc::boxed::Box;
 use proptest::prelude::*;
@@ -18,6 +20,10 @@ enum Op {
     Exit { space: usize },
     Complete { pick: usize },
     LoseLender,
+    JoinLender { room: u64 },
+    Weights { weights: [u32; 4], min_age: u64 },
+    WeightsUnknown,
+    Room { room: bool },
     Tick,
     Limit { pages: u64 },
     Refuse { installs: u32 },
@@ -54,6 +60,10 @@ struct World {
     /// None of its pages can be taken.
     pinned: Option<SpaceKey>,
     lender_room: bool,
+    /// Pages that were sent to each lender, and how often the lender changed from one to the next.
+    puts: Vec<u64>,
+    changes: u64,
+    put_last: Option<LenderIndex>,
     /// So many installs are refused yet, as the kernel does while mappings change.
     refuses: u32,
     arrived: u64,
@@ -90,6 +100,9 @@ impl World {
             forked: BTreeSet::new(),
             pinned: None,
             lender_room: true,
+            puts: std::vec![0; lenders],
+            changes: 0,
+            put_last: None,
             refuses: 0,
             arrived: 0,
             steps: 0,
@@ -148,6 +161,8 @@ impl World {
                 Effect::Put { lender, copy, version, buffer, hash } => {
                     let value = self.buffers[buffer.0 as usize];
                     assert_eq!(u128::from(value), hash.0, "a buffer was reused before it was sent");
+                    self.puts[usize::from(lender.0)] += 1;
+                    self.changes += u64::from(self.put_last.replace(lender) != Some(lender));
                     self.pending.push(Pending::Put { lender, copy, version, value });
                 }
                 Effect::WriteDisk { copy, buffer } => {
@@ -389,6 +404,25 @@ impl World {
                     self.drain();
                 }
             }
+            Op::JoinLender { room } => {
+                if self.lenders.iter().flatten().count() < 6 {
+                    self.join_lender(room);
+                }
+            }
+            Op::Weights { weights, min_age } => {
+                let up = (0..self.lenders.len()).filter(|&i| self.lenders[i].is_some());
+                let some: Vec<(LenderIndex, u32)> =
+                    up.zip(weights).map(|(i, weight)| (LenderIndex(i as u8), weight)).collect();
+                let now = self.time();
+                self.b.handle_weights(now, &some, Duration(min_age));
+                self.drain();
+            }
+            Op::WeightsUnknown => {
+                let now = self.time();
+                self.b.handle_weights_unknown(now);
+                self.drain();
+            }
+            Op::Room { room } => self.lender_room = room,
             Op::Tick => {
                 self.now += 6_000_000;
                 self.b.handle_timeout(Instant(self.now));
@@ -406,6 +440,18 @@ impl World {
         if self.steps.is_multiple_of(16) {
             self.check();
         }
+    }
+
+    fn join_lender(&mut self, room: u64) -> LenderIndex {
+        let index = self.b.handle_lender_joined(BasePages(room));
+        let at = usize::from(index.0);
+        if at == self.lenders.len() {
+            self.lenders.push(None);
+            self.puts.push(0);
+        }
+        assert!(self.lenders[at].replace(BTreeMap::new()).is_none(), "two lenders have one index");
+        self.drain();
+        index
     }
 
     fn check(&self) {
@@ -434,6 +480,11 @@ fn ops(lose: bool) -> impl Strategy<Value = Vec<Op>> {
         1 => (0usize..4).prop_map(|space| Op::Exit { space }),
         12 => (0usize..1000).prop_map(|pick| Op::Complete { pick }),
         1 => Just(if lose { Op::LoseLender } else { Op::Tick }),
+        2 => proptest::sample::select(&[0, 20, 100_000][..]).prop_map(|room| Op::JoinLender { room }),
+        1 => (any::<[u8; 4]>(), 0u64..3)
+            .prop_map(|(w, min_age)| Op::Weights { weights: w.map(|w| u32::from(w / 64)), min_age }),
+        1 => Just(Op::WeightsUnknown),
+        1 => any::<bool>().prop_map(move |room| Op::Room { room: room || !lose }),
         1 => Just(Op::Tick),
         1 => (200u64..1200).prop_map(|pages| Op::Limit { pages }),
         2 => (1u32..8).prop_map(|installs| Op::Refuse { installs }),
@@ -448,8 +499,12 @@ proptest! {
     fn memory_reads_what_was_written_under_disk(
         ops in ops(true), page in 0u32..8, subpage in 0u32..=8, lenders in 0usize..3,
         plan in proptest::sample::select(&FETCH_PLANS[..]), rescue: bool,
+        place in proptest::sample::select(&PLACEMENTS[..]), guard: bool, share in 0u64..900,
     ) {
         let mut w = World::new(1 << page, true, 600, lenders);
+        w.b.place_pages(lender_choice(place, share).unwrap());
+        w.b.guard_from_scans(guard);
+        w.b.limit_lending(BasePages(share));
         w.b.plan_fetches(BasePages(1 << (page * subpage / 8)), fetch_planner(plan).unwrap());
         w.b.config.rescue = rescue;
         for op in &ops { w.step(op); }
@@ -460,8 +515,10 @@ proptest! {
     fn memory_reads_what_was_written_under_none(
         ops in ops(false), page in 0u32..8, subpage in 0u32..=8,
         plan in proptest::sample::select(&FETCH_PLANS[..]), rescue: bool,
+        place in proptest::sample::select(&PLACEMENTS[..4]),
     ) {
         let mut w = World::new(1 << page, false, 600, 2);
+        w.b.place_pages(lender_choice(place, 3).unwrap());
         w.b.plan_fetches(BasePages(1 << (page * subpage / 8)), fetch_planner(plan).unwrap());
         w.b.config.rescue = rescue;
         for op in &ops { w.step(op); }
@@ -469,14 +526,31 @@ proptest! {
     }
 
     #[test]
-    fn the_same_inputs_give_the_same_run(ops in ops(true)) {
+    fn the_same_inputs_give_the_same_run(ops in ops(true), place in proptest::sample::select(&PLACEMENTS[..])) {
         let run = || {
             let mut w = World::new(16, true, 600, 2);
+            w.b.place_pages(lender_choice(place, 3).unwrap());
             for op in &ops { w.step(op); }
             (std::format!("{:?}", w.pending), w.b.stats(), w.now)
         };
         prop_assert_eq!(run(), run());
     }
+}
+
+/// Pages that are rescued and written again, round after round: free buffers suffice, so nobody takes reusable ones from the front of
+/// their list.
+#[test]
+fn rescued_pages_that_are_written_again_leave_nothing_behind() {
+    let mut w = World::new(1, true, 600, 1);
+    for round in 0..12 {
+        for base in 0..700 {
+            w.step(&Op::Write { space: 0, base, value: round * 1000 + base + 1 });
+        }
+        while w.complete(0) {}
+        w.check();
+    }
+    assert!(w.b.stats().answered[FaultKind::Rescued as usize] > 3_000, "{:?}", w.b.stats());
+    w.read_all();
 }
 
 #[test]
@@ -669,6 +743,50 @@ fn the_hand_waits_for_no_frame_though_its_install_is_refused() {
         }
         assert!(w.present.contains_key(&(key, base)), "the hand waits for itself");
     }
+}
+
+/// Found by the fuzz simulation (seed 102829): the hand faults on a page that it makes the process's own, and before that has come
+/// another thread discards it. The hand then waits for zeros, and must not wait for a frame either.
+#[test]
+fn the_hand_waits_for_no_frame_though_its_page_is_discarded() {
+    let mut w = World::new(1, true, 600, 1);
+    w.b.config.rescue = false;
+    for base in 0..PAGES {
+        w.step(&Op::Write { space: 0, base, value: base + 1 });
+    }
+    while w.complete(0) {}
+    let key = SpaceKey(0);
+    let far = |w: &World, b: u64| {
+        w.b.state(key, b) == BaseState::Away && w.b.copy_of(key, b).is_some_and(|c| c.buffer.is_none())
+    };
+    let away: Vec<u64> = (0..PAGES).filter(|&b| far(&w, b)).collect();
+    // Fill the budget until batches wait for the hand.
+    for &base in &away[1..] {
+        if !w.b.batches.is_empty() && w.b.frames >= w.b.limit {
+            break;
+        }
+        let now = w.time();
+        w.b.handle_fault(now, key, base);
+        w.drain();
+    }
+    assert!(
+        w.b.frames_will_come() && w.b.frames >= w.b.limit,
+        "the budget is full, and batches are under way"
+    );
+    let now = w.time();
+    w.b.handle_fault(now, key, away[0]);
+    w.b.handle_wanted(now, key, away[0]);
+    w.drain();
+    assert_eq!(w.b.state(key, away[0]), BaseState::Fetching);
+    // Other faults took the frames that there were.
+    let now = w.time();
+    let limit = BasePages(w.b.frames - 20);
+    w.b.handle_limit(now, limit);
+    w.drain();
+    let now = w.time();
+    w.b.handle_removed(now, key, BaseRange::new(away[0], away[0] + 1));
+    w.drain();
+    assert_eq!(w.present.get(&(key, away[0])), Some(&0), "the hand waits for itself");
 }
 
 /// Found by the fuzz simulation (seed 3187): zeros that were brought between the event of a discard and the discard itself are gone;
