@@ -14,6 +14,15 @@ pub enum Durability {
     None,
 }
 
+/// Whom to borrow from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Lenders {
+    /// These, as long as they live; may be none under [`Durability::Disk`].
+    Fixed(Vec<SocketAddr>),
+    /// Whoever lends in the cluster of the node's daemon behind this socket: lenders come and go while the program runs.
+    Cluster(PathBuf),
+}
+
 /// Everything that [`crate::run`] needs to know.
 #[derive(Clone, Debug)]
 pub struct RunConfig {
@@ -23,8 +32,14 @@ pub struct RunConfig {
     pub args: Vec<OsString>,
     /// Memory that the process tree may keep here.
     pub local: Bytes,
-    /// Whom to borrow from; may be empty under [`Durability::Disk`].
-    pub lenders: Vec<SocketAddr>,
+    /// See [`Lenders`].
+    pub lenders: Lenders,
+    /// Where pages that leave go: one of [`loam_core::borrower::PLACEMENTS`].
+    pub placement: String,
+    /// Bytes that may be with lenders at a time, under [`Durability::Disk`]; what is above goes to the disk alone.
+    pub lend_max: Option<Bytes>,
+    /// What a long sequential stream passes over goes to the disk alone when it leaves for the first time.
+    pub guard_scans: bool,
     /// See [`Durability`].
     pub durability: Durability,
     /// Where the slot file goes.

@@ -63,6 +63,7 @@ impl Agent<'_> {
             }
             Effect::Put { lender, copy, version, hash, buffer } => {
                 self.report.bytes.sent += BASE_PAGE_BYTES as u64;
+                self.lenders[usize::from(lender.0)].sent_bytes += BASE_PAGE_BYTES as u64;
                 if let Some(conn) = self.conn(lender) {
                     conn.put(PageMeta::new(u64::from(copy.0), version, hash), buffer);
                 }
