@@ -1,6 +1,8 @@
 //! A `loam lend` of one test, to be stopped and killed.
 
 use crate::{place, procfs, shell};
+use loam_wire::StatusFigures;
+use loam_wire::client::Client;
 use rustix::process::Signal;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Stdio};
@@ -20,7 +22,7 @@ impl Lender {
     /// # Panics
     /// If it does not within ten seconds.
     pub fn start(size: &str) -> Self {
-        Self::start_with(size, &[])
+        Self::start_as(size, free_addr(), &[])
     }
 
     /// The same with more flags.
@@ -28,7 +30,18 @@ impl Lender {
     /// # Panics
     /// As [`Self::start`].
     pub fn start_with(size: &str, flags: &[&str]) -> Self {
-        let addr = free_addr();
+        Self::start_as(size, free_addr(), flags)
+    }
+
+    /// The same at this address.
+    ///
+    /// # Panics
+    /// As [`Self::start`].
+    pub fn start_at(size: &str, addr: SocketAddr) -> Self {
+        Self::start_as(size, addr, &[])
+    }
+
+    fn start_as(size: &str, addr: SocketAddr, flags: &[&str]) -> Self {
         let child = shell::that_dies_with_us(&place::loam())
             .args(["lend", size, "--listen", &addr.to_string()])
             .args(flags)
@@ -49,6 +62,20 @@ impl Lender {
     /// Ends it without a word.
     pub fn kill(&self) {
         procfs::send(self.child.id(), Signal::KILL);
+    }
+
+    /// What it says of itself.
+    ///
+    /// # Panics
+    /// If it does not answer.
+    pub fn figures(&self) -> StatusFigures {
+        let mut client = Client::connect(self.addr, 0, "tests", Duration::from_secs(10)).expect("it listens");
+        client.status().expect("it answers").figures
+    }
+
+    /// Lets one that hangs go on.
+    pub fn go_on(&self) {
+        procfs::send(self.child.id(), Signal::CONT);
     }
 
     /// Makes it hang: connections stay open, nothing is answered.

@@ -1,13 +1,15 @@
 //! Helpers of the end-to-end tests: they run the built `loam` on real programs, do harm to its parts, and look at the
 //! program's process tree from outside, as a user would.
 //!
-//! The tests know `loam` by its command line and its summary alone. Only [`fake`] speaks the wire protocol, to be a lender that lies.
+//! The tests know `loam` by its command line and its summary alone. Only [`fake`] and [`daemon`] speak the wire protocol,
+//! to be a lender that lies and a node whose cluster is made up; [`lender`] asks for a lender's figures.
 //! Where things are: `LOAM_BIN` names the executable to test (default: beside the tests, in the target folder),
 //! `LOAM_TEST_DIR` a folder on a real disk for scratch files (default `/var/tmp`), `LOAM_TEST_REPORT` a file to which each
 //! program test appends its figures.
 #![forbid(unsafe_code)]
 
 pub mod borrow;
+pub mod daemon;
 pub mod fake;
 pub mod lender;
 pub mod place;

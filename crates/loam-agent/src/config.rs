@@ -14,6 +14,26 @@ pub enum Durability {
     None,
 }
 
+impl Durability {
+    /// What a lender is told of the pages that it gets. With a slot file each is a spare copy, which it may drop when its own machine wants
+    /// the memory; without one it is the only copy, and stays.
+    pub(crate) fn features(self) -> u64 {
+        match self {
+            Self::Disk => loam_wire::feature::SPARE,
+            Self::None => 0,
+        }
+    }
+}
+
+/// Whom to borrow from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Lenders {
+    /// These, as long as they live; may be none under [`Durability::Disk`].
+    Fixed(Vec<SocketAddr>),
+    /// Whoever lends in the cluster of the node's daemon behind this socket: lenders come and go while the program runs.
+    Cluster(PathBuf),
+}
+
 /// Everything that [`crate::run`] needs to know.
 #[derive(Clone, Debug)]
 pub struct RunConfig {
@@ -23,11 +43,17 @@ pub struct RunConfig {
     pub args: Vec<OsString>,
     /// Memory that the process tree may keep here.
     pub local: Bytes,
-    /// Whom to borrow from; may be empty under [`Durability::Disk`].
-    pub lenders: Vec<SocketAddr>,
+    /// See [`Lenders`].
+    pub lenders: Lenders,
+    /// Where pages that leave go: one of [`loam_core::borrower::PLACEMENTS`].
+    pub placement: String,
+    /// Bytes that may be with lenders at a time, under [`Durability::Disk`]; what is above goes to the disk alone.
+    pub lend_max: Option<Bytes>,
+    /// What a long sequential stream passes over goes to the disk alone when it leaves for the first time.
+    pub guard_scans: bool,
     /// See [`Durability`].
     pub durability: Durability,
-    /// Where the slot file goes; without one to begin with, where it would go if a lender wanted pages back. Empty: nowhere.
+    /// Where the slot file goes.
     pub disk_dir: PathBuf,
     /// Page size: a power of two from 4 KiB to 1 MiB.
     pub page: Bytes,

@@ -1,6 +1,7 @@
 //! The borrower's side, live: serves the faults of a borrowing process tree and evicts its pages.
 
 mod agent;
+mod cluster;
 mod config;
 mod conn;
 pub mod ending;
@@ -16,7 +17,7 @@ mod slots;
 pub mod summary;
 mod uffd;
 
-pub use config::{Durability, RunConfig};
+pub use config::{Durability, Lenders, RunConfig};
 use std::path::PathBuf;
 
 /// Why a run could not be started or had to be ended. Each prints as one line: what, where, what to do.

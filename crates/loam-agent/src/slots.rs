@@ -10,6 +10,7 @@ mod file;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use engine::block_all_signals;
 use engine::{Attempt, Choice, Engine, Verb};
 use file::{ATTEMPTS, Backing, Kind};
 use loam_core::units::{BASE_PAGE_BYTES, Bytes};

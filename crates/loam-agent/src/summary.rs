@@ -81,6 +81,12 @@ pub struct LenderSummary {
     pub pages: u64,
     /// The same in bytes.
     pub bytes: u64,
+    /// Page contents that were sent to it.
+    #[serde(default)]
+    pub sent_bytes: u64,
+    /// Page contents that came from it.
+    #[serde(default)]
+    pub received_bytes: u64,
     /// It died, hung or sent wrong bytes, and is no longer used.
     pub lost: bool,
     /// Why it was lost; empty if it was not.
@@ -121,8 +127,17 @@ pub struct Summary {
     pub bytes: Traffic,
     /// See [`TimeSplit`].
     pub time_s: TimeSplit,
-    /// One for each `--lender`.
+    /// One for each `--lender`, or for each lender of the cluster that has joined; of those that are lost the first few hundred.
     pub lenders: Vec<LenderSummary>,
+    /// Lenders that have joined in all.
+    #[serde(default)]
+    pub lenders_joined: u64,
+    /// Lenders that were lost, or never reached, in all.
+    #[serde(default)]
+    pub lenders_lost: u64,
+    /// `--placement`.
+    #[serde(default)]
+    pub placement: String,
     /// `disk` or `none`.
     pub durability: String,
     /// Page size in bytes.

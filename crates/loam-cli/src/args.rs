@@ -132,6 +132,34 @@ pub(crate) enum DurabilityArg {
     None,
 }
 
+/// Which lender gets the pages that leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum PlacementArg {
+    /// In proportion to the weights of the cluster's epoch, to free room where there are none
+    Gms,
+    /// Any at random; one that refuses a page passes it on once
+    NChance,
+    /// Any that has room
+    Random,
+    /// One with room after the other
+    RoundRobin,
+    /// None: the disk alone
+    None,
+}
+
+impl PlacementArg {
+    /// The name that the policy has.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Gms => "gms",
+            Self::NChance => "n-chance",
+            Self::Random => "random",
+            Self::RoundRobin => "round-robin",
+            Self::None => "none",
+        }
+    }
+}
+
 /// Arguments of `loam run`.
 #[derive(Args, Debug)]
 #[command(after_help = RUN_EXAMPLES)]
@@ -139,9 +167,21 @@ pub(crate) struct RunArgs {
     /// Memory that the program and its children may keep on this machine [default: 75% of what is available now]
     #[arg(long, value_name = "SIZE")]
     pub(crate) local: Option<Size>,
-    /// Borrow from this lender; may be given several times
+    /// Borrow from this lender and no cluster; may be given several times
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) lender: Vec<SocketAddr>,
+    /// Borrow from the cluster of the `loam node` behind this socket [default: /run/loam/node.sock, $XDG_RUNTIME_DIR/loam/node.sock]
+    #[arg(long, value_name = "SOCKET", conflicts_with_all = ["lender", "embedded"])]
+    pub(crate) node: Option<PathBuf>,
+    /// Which lender gets what leaves [default: gms in a cluster, else round-robin]
+    #[arg(long, value_name = "KIND", value_enum)]
+    pub(crate) placement: Option<PlacementArg>,
+    /// Most that may be with lenders at a time: a share that leaves room for others; the rest is on the disk alone
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) lend_max: Option<Size>,
+    /// Keep what a long sequential stream passes over from lenders, until it is wanted again
+    #[arg(long, value_name = "on|off", value_enum, default_value = "off", hide_possible_values = true)]
+    pub(crate) guard_scans: Switch,
     /// Start N lenders on this machine for the time of the run, each with SIZE (to try Loam out)
     #[arg(long, value_name = "NxSIZE")]
     pub(crate) embedded: Option<Embedded>,
@@ -175,7 +215,7 @@ const RUN_EXAMPLES: &str = "\
 Examples:
   loam run --local 512M --lender 10.0.0.7:7070 --lender 10.0.0.8:7070 -- ./assembler reads.fq
   loam run --local 25% --embedded 3x1G -- sort --parallel=2 -S 4G big.txt -o sorted.txt
-  loam run --local 1G --summary run.json -- python3 job.py       no lender: the disk alone
+  loam run --local 1G --summary run.json -- python3 job.py       the cluster of this machine's `loam node`, if it runs
 
 Exit status: the program's own; 125 if Loam fails, 126 if PROGRAM cannot be executed, 127 if it is not found.
 Files: libloam_shim.so is taken from $LOAM_SHIM, else beside the loam executable, else ../lib/loam/.";
@@ -359,6 +399,16 @@ mod tests {
         assert_eq!(run.args, ["--parallel=2", "--quiet", "-x"]);
         assert!(!run.quiet && run.prefetch == Switch::On && run.durability == DurabilityArg::Disk);
         assert_eq!(run.page, None);
+    }
+
+    #[test]
+    fn every_placement_is_one_of_the_policys() {
+        let names: Vec<&str> = PlacementArg::value_variants().iter().map(|p| p.name()).collect();
+        assert_eq!(names, loam_core::borrower::PLACEMENTS);
+        for variant in PlacementArg::value_variants() {
+            let said = variant.to_possible_value().expect("none is hidden");
+            assert_eq!(said.get_name(), variant.name());
+        }
     }
 
     #[test]

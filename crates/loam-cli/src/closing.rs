@@ -8,6 +8,9 @@ use std::fmt::Write;
 /// Longest part of the command that is shown.
 const COMMAND_CHARS_MAX: usize = 60;
 
+/// Lenders that are listed one by one; the summary file has more.
+const LENDERS_SHOWN_MAX: usize = 20;
+
 /// Everything that a person should know about a run that has ended.
 pub(crate) fn lines(summary: &Summary) -> String {
     let mut out = String::new();
@@ -66,17 +69,27 @@ fn borrowed(summary: &Summary, say: &mut impl FnMut(String)) {
         ));
     }
     let traffic = &summary.bytes;
+    let lost = match summary.lenders_lost {
+        0 => String::new(),
+        lost => format!(", {} lost", count(lost)),
+    };
     say(format!(
-        "  lenders   {} sent to them, {} fetched back",
+        "  lenders   {} joined{lost}; {} sent to them, {} fetched back",
+        count(summary.lenders_joined),
         Bytes(traffic.sent),
         Bytes(traffic.received)
     ));
-    for lender in &summary.lenders {
+    if summary.lenders.len() > LENDERS_SHOWN_MAX {
+        say(format!("            the first {LENDERS_SHOWN_MAX} of them:"));
+    }
+    for lender in summary.lenders.iter().take(LENDERS_SHOWN_MAX) {
         let addr = printable(&lender.addr, 64);
         let lost = if lender.lost { format!("LOST: {}", printable(&lender.why, 200)) } else { String::new() };
-        say(format!("            {addr:<21} holds {:>10}  {lost}", Bytes(lender.bytes).to_string())
-            .trim_end()
-            .into());
+        let [holds, sent, received] =
+            [lender.bytes, lender.sent_bytes, lender.received_bytes].map(|bytes| Bytes(bytes).to_string());
+        let line =
+            format!("            {addr:<21} holds {holds:>10}, sent {sent:>10}, back {received:>10}  {lost}");
+        say(line.trim_end().into());
     }
     if traffic.disk_written + traffic.disk_read > 0 {
         say(format!(
@@ -157,13 +170,22 @@ mod tests {
             addr: "10.0.0.7:7070".into(),
             lost: true,
             why: "hung\nfor 2 s".into(),
+            sent_bytes: 3 << 20,
             ..LenderSummary::default()
         });
+        (summary.lenders_joined, summary.lenders_lost) = (2, 1);
         summary.warnings.push("disk full\x1b[2J".into());
         let text = lines(&summary);
-        for part in
-            ["signal 11", "25%", "60%  by a lender", "40%  by the disk", "LOST: hung for 2 s", "WARNING"]
-        {
+        for part in [
+            "signal 11",
+            "25%",
+            "60%  by a lender",
+            "40%  by the disk",
+            "LOST: hung for 2 s",
+            "WARNING",
+            "2 joined, 1 lost;",
+            "sent    3.0 MiB",
+        ] {
             assert!(text.contains(part), "{part:?} is missing in\n{text}");
         }
         assert!(!text.contains("fetched ahead"), "{text}");

@@ -10,6 +10,7 @@ mod failure;
 mod generate;
 mod lend;
 mod machine;
+mod node;
 mod run;
 mod sim;
 mod size;

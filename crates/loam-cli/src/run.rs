@@ -1,12 +1,13 @@
 //! `loam run`: from the command line to the agent, and from its outcome to the closing lines and the exit status.
 
-use crate::args::{DurabilityArg, RunArgs, Switch};
+use crate::args::{DurabilityArg, PlacementArg, RunArgs, Switch};
 use crate::closing;
-use crate::embedded::Lenders;
+use crate::embedded;
 use crate::failure::{self, Failure};
 use crate::machine::{self, Memory};
+use crate::node;
 use loam_agent::summary::Summary;
-use loam_agent::{Durability, RunConfig};
+use loam_agent::{Durability, Lenders, RunConfig};
 use loam_core::units::Bytes;
 use std::ffi::OsStr;
 use std::io::IsTerminal;
@@ -48,11 +49,12 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode, Failure> {
         DurabilityArg::Disk => Durability::Disk,
         DurabilityArg::None => Durability::None,
     };
-    if durability == Durability::None && args.lender.is_empty() && args.embedded.is_none() {
-        return Err(Failure::new(
-            "--durability none keeps pages on lenders only, and there is no lender: \
-             give --lender ADDR:PORT, or leave --durability out",
-        ));
+    // Without lenders there is nobody to ask for.
+    let sent = args.placement != Some(PlacementArg::None);
+    let asks_node = args.lender.is_empty() && args.embedded.is_none() && (sent || args.node.is_some());
+    let cluster = if asks_node { node::find(args.node.as_deref())? } else { None };
+    if durability == Durability::None {
+        check_not_durable(&args, cluster.is_some())?;
     }
     match (machine::private_dir(&disk_dir), durability) {
         (Ok(()), _) => {}
@@ -63,17 +65,31 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode, Failure> {
     // Written at the end of what may be a long run: find out now whether it can be.
     let summary_file = args.summary.as_deref().map(open_summary).transpose()?;
 
-    let embedded = args.embedded.map(|embedded| Lenders::start(&executable, embedded)).transpose()?;
-    let mut lenders = args.lender.clone();
-    lenders.extend(embedded.iter().flat_map(|started| &started.addrs));
-    if lenders.is_empty() && !args.quiet {
-        eprintln!("loam: no --lender: pages go to the disk alone, in {}", disk_dir.display());
+    let embedded =
+        args.embedded.map(|embedded| embedded::Lenders::start(&executable, embedded)).transpose()?;
+    let placement = args.placement.unwrap_or(match cluster {
+        Some(_) => PlacementArg::Gms,
+        None => PlacementArg::RoundRobin,
+    });
+    let lenders = match cluster {
+        Some(socket) => Lenders::Cluster(socket),
+        None => {
+            let started = embedded.iter().flat_map(|started| &started.addrs);
+            Lenders::Fixed(args.lender.iter().chain(started).copied().collect())
+        }
+    };
+    if lenders == Lenders::Fixed(Vec::new()) && !args.quiet {
+        let dir = disk_dir.display();
+        eprintln!("loam: no --lender and {}: pages go to the disk alone, in {dir}", node::absent());
     }
     let config = RunConfig {
         program: args.program,
         args: args.args,
         local,
         lenders,
+        placement: placement.name().into(),
+        lend_max: args.lend_max.map(|size| size.on(memory.total)),
+        guard_scans: args.guard_scans == Switch::On,
         durability,
         disk_dir,
         page,
@@ -102,6 +118,28 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode, Failure> {
         (Some(code), _) => Ok(ExitCode::from((code & 0xFF) as u8)),
         (None, Some(signal)) => Ok(end_by(signal)),
         (None, None) => Err(Failure::new("the program's end was not seen; its exit status is lost")),
+    }
+}
+
+/// Without a disk every page needs a lender.
+fn check_not_durable(args: &RunArgs, in_cluster: bool) -> Result<(), Failure> {
+    if args.lender.is_empty() && args.embedded.is_none() && !in_cluster {
+        return Err(Failure::new(format!(
+            "--durability none keeps pages on lenders only, and there is no lender and {}: \
+             give --lender ADDR:PORT, or leave --durability out",
+            node::absent()
+        )));
+    }
+    let needs_disk = [
+        ("--placement none", args.placement == Some(PlacementArg::None)),
+        ("--lend-max", args.lend_max.is_some()),
+        ("--guard-scans", args.guard_scans == Switch::On),
+    ];
+    match needs_disk.into_iter().find(|(_, given)| *given) {
+        Some((flag, _)) => Err(Failure::new(format!(
+            "{flag} leaves pages to the disk alone, and --durability none has no disk: leave one of them out"
+        ))),
+        None => Ok(()),
     }
 }
 

@@ -1,5 +1,6 @@
 //! From bytes to frames: without copies, without allocation, without trust.
 
+use crate::cluster::{ClusterBody, ViewEntry, ViewFigures};
 use crate::error::WireError;
 use crate::layout::*;
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
@@ -99,6 +100,29 @@ pub enum Frame<'a> {
         figures: &'a StatusFigures,
         /// Its borrowers, or the first few.
         borrowers: &'a [BorrowerEntry],
+    },
+    /// Node to node: a message of the membership, of the coordinators or the like. No answer: it may be lost.
+    Cluster {
+        /// Which life of which node says so.
+        sender: u64,
+        /// One of [`crate::cluster_class`]; others are to be ignored.
+        class: u8,
+        /// The message.
+        bytes: &'a [u8],
+    },
+    /// Borrower to node: tell me your view of the cluster, now and whenever it changes.
+    ViewRequest {
+        /// Comes back in every view.
+        request: u64,
+    },
+    /// The answer, and each change; at most a few a second.
+    View {
+        /// The request's.
+        request: u64,
+        /// What holds for all.
+        figures: &'a ViewFigures,
+        /// The living nodes, by ascending id.
+        nodes: &'a [ViewEntry],
     },
     /// Lender to borrower, unasked, where both have [`crate::feature::RECALL`]: my machine wants memory back; take these home, and
     /// drop each when it is safe elsewhere. Without pages: this is the room that I have again.
@@ -252,6 +276,12 @@ fn frame<'a>(
             }
             Frame::Status { request, figures: one(fixed), borrowers }
         }
+        kind::CLUSTER => {
+            let body: &ClusterBody = one(fixed);
+            Frame::Cluster { sender: body.sender.get(), class: body.class, bytes: entries }
+        }
+        kind::VIEW_REQUEST => Frame::ViewRequest { request },
+        kind::VIEW => Frame::View { request, figures: one(fixed), nodes: list(entries) },
         kind::RECALL => {
             let recall: &RecallBody = one(fixed);
             Frame::Recall {

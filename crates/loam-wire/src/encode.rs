@@ -2,6 +2,7 @@
 //! is left to the caller, who sends it behind the encoded head from where it lies.
 
 use crate::PROTOCOL_VERSION;
+use crate::cluster::{ClusterBody, ViewEntry, ViewFigures};
 use crate::layout::*;
 use crate::limits::*;
 use zerocopy::{FromBytes, IntoBytes};
@@ -163,4 +164,20 @@ pub fn memory(out: &mut Vec<u8>, request: u64, figures: &MemoryFigures, reason: 
 /// `Status` with at most [`STATUS_BORROWERS_MAX`] borrowers.
 pub fn status(out: &mut Vec<u8>, request: u64, figures: &StatusFigures, borrowers: &[BorrowerEntry]) {
     append(out, kind::STATUS, request, borrowers.len(), figures.as_bytes(), borrowers.as_bytes());
+}
+
+/// `Cluster`: 1 to [`CLUSTER_BYTES_MAX`] bytes of a message of `class` (see [`crate::cluster_class`]) from node `sender`.
+pub fn cluster(out: &mut Vec<u8>, sender: u64, class: u8, bytes: &[u8]) {
+    let body = ClusterBody { sender: sender.into(), class, reserved: [0; 7] };
+    append(out, kind::CLUSTER, 0, bytes.len(), body.as_bytes(), bytes);
+}
+
+/// `ViewRequest`.
+pub fn view_request(out: &mut Vec<u8>, request: u64) {
+    append(out, kind::VIEW_REQUEST, request, 0, &[], &[]);
+}
+
+/// `View` with at most [`VIEW_NODES_MAX`] nodes.
+pub fn view(out: &mut Vec<u8>, request: u64, figures: &ViewFigures, nodes: &[ViewEntry]) {
+    append(out, kind::VIEW, request, nodes.len(), figures.as_bytes(), nodes.as_bytes());
 }

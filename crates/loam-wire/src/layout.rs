@@ -1,5 +1,6 @@
 //! The bytes of frames as types without alignment, so that they can be borrowed from any place of a buffer.
 
+use crate::cluster::{ClusterBody, ViewEntry, ViewFigures};
 use crate::limits::*;
 use loam_core::ids::{ContentHash, Version};
 use loam_core::units::BASE_PAGE_BYTES;
@@ -42,6 +43,9 @@ pub(crate) mod kind {
     pub(crate) const PONG: u8 = 12;
     pub(crate) const STATUS_REQUEST: u8 = 13;
     pub(crate) const STATUS: u8 = 14;
+    pub(crate) const CLUSTER: u8 = 15;
+    pub(crate) const VIEW_REQUEST: u8 = 16;
+    pub(crate) const VIEW: u8 = 17;
     pub(crate) const RECALL: u8 = 20;
     pub(crate) const MEMORY_REQUEST: u8 = 21;
     pub(crate) const MEMORY: u8 = 22;
@@ -78,12 +82,13 @@ impl Shape {
             kind::ACK => Self::new(size_of::<AckBody>(), size_of::<PageAck>(), 1, REQUEST_PAGES_MAX),
             kind::DROP => Self::new(0, size_of::<PageRef>(), 1, DROP_PAGES_MAX),
             kind::ERROR => Self::new(size_of::<ErrorBody>(), 1, 0, ERROR_TEXT_BYTES_MAX),
-            kind::BYE | kind::PING | kind::PONG | kind::STATUS_REQUEST | kind::MEMORY_REQUEST => {
-                Self::new(0, 0, 0, 0)
-            }
+            kind::BYE | kind::PING | kind::PONG => Self::new(0, 0, 0, 0),
+            kind::STATUS_REQUEST | kind::VIEW_REQUEST | kind::MEMORY_REQUEST => Self::new(0, 0, 0, 0),
             kind::STATUS => {
                 Self::new(size_of::<StatusFigures>(), size_of::<BorrowerEntry>(), 0, STATUS_BORROWERS_MAX)
             }
+            kind::CLUSTER => Self::new(size_of::<ClusterBody>(), 1, 1, CLUSTER_BYTES_MAX),
+            kind::VIEW => Self::new(size_of::<ViewFigures>(), size_of::<ViewEntry>(), 0, VIEW_NODES_MAX),
             kind::RECALL => Self::new(size_of::<RecallBody>(), size_of::<PageRef>(), 0, RECALL_PAGES_MAX),
             kind::MEMORY => Self::new(size_of::<MemoryFigures>(), 1, 0, REASON_BYTES_MAX),
             _ => return None,

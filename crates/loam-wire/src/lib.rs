@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 pub mod client;
+mod cluster;
 mod decode;
 pub mod encode;
 mod error;
@@ -17,6 +18,7 @@ pub mod limits;
 #[cfg(test)]
 mod tests;
 
+pub use cluster::{ViewEntry, ViewFigures};
 pub use decode::{Decoded, Frame, decode};
 pub use error::WireError;
 pub use layout::{
@@ -43,6 +45,14 @@ pub mod feature {
 
 /// Where a lender listens if nobody says otherwise.
 pub const DEFAULT_PORT: u16 = 7070;
+
+/// What a message between nodes is about ([`Frame::Cluster`]). A node ignores what it does not know.
+pub mod cluster_class {
+    /// Membership.
+    pub const GOSSIP: u8 = 1;
+    /// Epochs and directories: the coordinator's.
+    pub const COORDINATOR: u8 = 2;
+}
 
 /// Why a peer ended the conversation ([`Frame::Error`]).
 pub mod error_code {

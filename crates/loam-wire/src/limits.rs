@@ -14,6 +14,10 @@ pub const NAME_BYTES_MAX: usize = 64;
 pub const ERROR_TEXT_BYTES_MAX: usize = 512;
 /// Borrowers that one status lists.
 pub const STATUS_BORROWERS_MAX: usize = 64;
+/// Bytes of one message between nodes.
+pub const CLUSTER_BYTES_MAX: usize = u16::MAX as usize;
+/// Nodes that one view lists.
+pub const VIEW_NODES_MAX: usize = 1024;
 /// Base pages that one recall may name.
 pub const RECALL_PAGES_MAX: usize = 1024;
 /// Bytes of the reason for a lender's limit.

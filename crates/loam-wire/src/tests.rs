@@ -5,6 +5,7 @@ use loam_core::ids::Version;
 use loam_core::units::BASE_PAGE_BYTES;
 use proptest::collection::vec;
 use proptest::prelude::*;
+use std::net::SocketAddr;
 
 /// A message that owns its parts, so that a strategy can make it.
 #[derive(Clone, Debug)]
@@ -23,6 +24,9 @@ enum Message {
     Pong(u64),
     StatusRequest(u64),
     Status { request: u64, figures: StatusFigures, borrowers: Vec<BorrowerEntry> },
+    Cluster { sender: u64, class: u8, bytes: Vec<u8> },
+    ViewRequest(u64),
+    View { request: u64, figures: ViewFigures, nodes: Vec<ViewEntry> },
     Recall { free: u64, within_ms: u32, pages: Vec<PageRef> },
     MemoryRequest(u64),
     Memory { request: u64, figures: MemoryFigures, reason: String },
@@ -42,6 +46,11 @@ fn messages() -> impl Strategy<Value = Message> {
     let name = "[a-zA-Z0-9 äλ/._-]{0,20}";
     let borrower = (any::<u64>(), any::<u64>(), any::<u32>(), name)
         .prop_map(|(space, pages, connections, name)| BorrowerEntry::new(space, pages, connections, &name));
+    let node = (any::<u64>(), any::<SocketAddr>(), any::<[u32; 2]>(), any::<[u64; 2]>()).prop_map(
+        |(id, addr, [weight, flags], [free, capacity])| {
+            ViewEntry::new(id, addr, weight, flags, free, capacity)
+        },
+    );
     let recalled = vec(page_ref.clone(), 0..1025);
     let refs = move |max| vec(page_ref.clone(), 1..max);
     prop_oneof![
@@ -100,6 +109,14 @@ fn messages() -> impl Strategy<Value = Message> {
                 Message::Status { request, figures, borrowers }
             }
         ),
+        (any::<u64>(), any::<u8>(), vec(any::<u8>(), 1..200))
+            .prop_map(|(sender, class, bytes)| Message::Cluster { sender, class, bytes }),
+        any::<u64>().prop_map(Message::ViewRequest),
+        (any::<u64>(), any::<[u64; 3]>(), vec(node, 0..40)).prop_map(
+            |(request, [epoch, min_age, version], nodes)| {
+                Message::View { request, figures: ViewFigures::new(epoch, min_age, version), nodes }
+            }
+        ),
     ]
 }
 
@@ -130,6 +147,9 @@ impl Message {
             Self::Pong(request) => encode::pong(out, *request),
             Self::StatusRequest(request) => encode::status_request(out, *request),
             Self::Status { request, figures, borrowers } => encode::status(out, *request, figures, borrowers),
+            Self::Cluster { sender, class, bytes } => encode::cluster(out, *sender, *class, bytes),
+            Self::ViewRequest(request) => encode::view_request(out, *request),
+            Self::View { request, figures, nodes } => encode::view(out, *request, figures, nodes),
             Self::Recall { free, within_ms, pages } => encode::recall(out, *free, *within_ms, pages),
             Self::MemoryRequest(request) => encode::memory_request(out, *request),
             Self::Memory { request, figures, reason } => encode::memory(out, *request, figures, reason),
@@ -188,6 +208,13 @@ impl Message {
                 Frame::Status { request: r, figures: f, borrowers: b },
             ) => {
                 assert_eq!((r, f, b), (*request, figures, &borrowers[..]));
+            }
+            (Self::Cluster { sender, class, bytes }, Frame::Cluster { sender: s, class: c, bytes: b }) => {
+                assert_eq!((s, c, b), (*sender, *class, &bytes[..]));
+            }
+            (Self::ViewRequest(a), Frame::ViewRequest { request }) => assert_eq!(*a, request),
+            (Self::View { request, figures, nodes }, Frame::View { request: r, figures: f, nodes: n }) => {
+                assert_eq!((r, f, n), (*request, figures, &nodes[..]));
             }
             (sent, got) => panic!("sent {sent:?}, got {got:?}"),
         }
@@ -353,4 +380,17 @@ fn the_layout_is_what_the_documentation_draws() {
     seal(&mut expected);
     assert_eq!(bytes, expected);
     assert_eq!(limits::FRAME_BYTES_MAX, 24 + 256 * (32 + 4096));
+}
+
+#[test]
+fn addresses_come_back_as_they_were() {
+    for addr in ["10.0.0.7:7070", "[fd00::1]:1", "[::]:65535", "0.0.0.0:0"] {
+        let addr: SocketAddr = addr.parse().unwrap();
+        let node = ViewEntry::new(1, addr, 2, ViewEntry::FLAG_SELF, 3, 4);
+        assert_eq!(node.addr(), addr);
+        assert_eq!((node.id(), node.weight(), node.flags()), (1, 2, 1));
+        assert_eq!((node.free_bytes(), node.capacity_bytes()), (3, 4));
+    }
+    let figures = ViewFigures::new(5, 6, 7);
+    assert_eq!((figures.epoch(), figures.min_age_ns(), figures.version()), (5, 6, 7));
 }

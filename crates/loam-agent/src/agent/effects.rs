@@ -63,6 +63,7 @@ impl Agent<'_> {
             }
             Effect::Put { lender, copy, version, hash, buffer } => {
                 self.report.bytes.sent += BASE_PAGE_BYTES as u64;
+                self.lenders[usize::from(lender.0)].sent_bytes += BASE_PAGE_BYTES as u64;
                 if let Some(conn) = self.conn(lender) {
                     conn.put(PageMeta::new(u64::from(copy.0), version, hash), buffer);
                 }
@@ -82,14 +83,7 @@ impl Agent<'_> {
                     std::ptr::copy_nonoverlapping(from, into.as_mut_ptr(), BASE_PAGE_BYTES);
                 }
             }
-            Effect::WriteDisk { copy, buffer } => {
-                if self.has_slot_file() {
-                    self.queue_write(copy, buffer);
-                } else {
-                    let now = self.now();
-                    self.borrower.handle_written(now, copy, false);
-                }
-            }
+            Effect::WriteDisk { copy, buffer } => self.queue_write(copy, buffer),
             Effect::ReadDisk { copy, version, buffer } => self.queue_read(copy, version, buffer),
             Effect::Lost { space, base } => self.lost(space, base),
         }

@@ -1,18 +1,18 @@
 //! Lenders: joining them, their answers, their loss.
 
 use super::{Agent, Token};
-use crate::config::{Durability, RunConfig};
+use crate::cluster::CONNECT_TIMEOUT;
+use crate::config::Durability;
 use crate::conn::{Came, Conn};
+use crate::summary::LenderSummary;
 use crate::{AgentError, agent::report::Report};
-use loam_core::borrower::{Arrival, Borrower, CopyIndex, LenderIndex, PutAnswer, Source};
+use loam_core::borrower::{Arrival, CopyIndex, LenderIndex, PutAnswer, Source};
 use loam_core::ids::SpaceId;
 use loam_core::units::{BASE_PAGE_BYTES, BasePages, Duration, Instant};
-use loam_wire::{Decoded, Frame, PutStatus, decode, feature, page_hash};
+use loam_wire::{Decoded, Frame, PutStatus, decode, page_hash};
 use rustix::fd::AsFd;
 use std::net::SocketAddr;
 
-/// How long a lender may take to answer hello.
-const CONNECT_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(3);
 /// A lender that owes an answer and is silent for this long is lost, where the disk has everything anyway.
 const SILENCE_UNDER_DISK: std::time::Duration = std::time::Duration::from_secs(2);
 /// The same where it alone has pages: patience costs time, its loss the run.
@@ -20,45 +20,79 @@ const SILENCE_UNDER_NONE: std::time::Duration = std::time::Duration::from_secs(2
 /// How often silence is looked for.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// One `--lender`.
+/// Lenders of the past that the summary lists; more are counted only.
+const PAST_MAX: usize = 256;
+
+/// A lender of this run.
+#[derive(Debug)]
 pub(super) struct Lender {
     pub addr: SocketAddr,
-    /// `None`: lost, or never reached.
+    /// `None`: lost.
     pub conn: Option<Conn>,
     pub why_lost: String,
+    pub sent_bytes: u64,
+    pub received_bytes: u64,
+}
+
+impl Lender {
+    pub(super) fn new(addr: SocketAddr, conn: Conn) -> Self {
+        Self { addr, conn: Some(conn), why_lost: String::new(), sent_bytes: 0, received_bytes: 0 }
+    }
+
+    /// As the summary has it.
+    pub(super) fn summary(&self, held: BasePages) -> LenderSummary {
+        LenderSummary {
+            addr: self.addr.to_string(),
+            pages: held.0,
+            bytes: held.bytes().0,
+            sent_bytes: self.sent_bytes,
+            received_bytes: self.received_bytes,
+            lost: self.conn.is_none(),
+            why: self.why_lost.clone(),
+        }
+    }
+}
+
+/// Lenders that have no place any more.
+#[derive(Debug, Default)]
+pub(super) struct Past {
+    pub lenders: Vec<LenderSummary>,
+    /// How many have joined and were lost, in all.
+    pub joined: u64,
+    pub lost: u64,
+}
+
+impl Past {
+    fn remember(&mut self, lender: LenderSummary) {
+        if self.lenders.len() < PAST_MAX {
+            self.lenders.push(lender);
+        }
+    }
 }
 
 /// Connects to every lender. Those that cannot be reached count as lost from the start.
 pub(super) fn connect_all(
-    config: &RunConfig,
+    addrs: &[SocketAddr],
+    durability: Durability,
     space: SpaceId,
     name: &str,
-    borrower: &mut Borrower,
+    past: &mut Past,
     report: &mut Report,
 ) -> Result<Vec<Lender>, AgentError> {
     let mut lenders = Vec::new();
-    // With a slot file every copy at a lender is a spare one. Without, they are the only ones, and come home when a lender says so.
-    let features = match config.durability {
-        Durability::Disk => feature::RECALL | feature::SPARE,
-        Durability::None => feature::RECALL,
-    };
-    for &addr in &config.lenders {
-        let (conn, why_lost) = match Conn::connect(addr, features, space, name, CONNECT_TIMEOUT) {
-            Ok(conn) => (Some(conn), String::new()),
+    for &addr in addrs {
+        match Conn::connect(addr, durability.features(), space, name, CONNECT_TIMEOUT) {
+            Ok(conn) => lenders.push(Lender::new(addr, conn)),
             Err(error) => {
                 report.warn(&format!("lender {addr} cannot be used: {error}"));
-                (None, error.to_string())
+                past.lost += 1;
+                let (addr, why) = (addr.to_string(), error.to_string());
+                past.remember(LenderSummary { addr, lost: true, why, ..LenderSummary::default() });
             }
-        };
-        let room = conn.as_ref().map_or(0, |c| c.free_bytes);
-        let index = borrower.handle_lender_joined(Agent::lender_room(room));
-        if conn.is_none() {
-            borrower.handle_lender_lost(Instant(0), index);
         }
-        lenders.push(Lender { addr, conn, why_lost });
     }
-    if lenders.iter().all(|l| l.conn.is_none()) {
-        match config.durability {
+    if lenders.is_empty() {
+        match durability {
             Durability::None => {
                 return Err(AgentError::Setup(
                     "no lender can be reached, and --durability none keeps pages nowhere else: start one with \
@@ -66,7 +100,7 @@ pub(super) fn connect_all(
                         .into(),
                 ));
             }
-            Durability::Disk if !lenders.is_empty() => {
+            Durability::Disk if !addrs.is_empty() => {
                 report.warn("no lender can be reached: pages go to the disk alone, which is slower");
             }
             Durability::Disk => {}
@@ -76,6 +110,25 @@ pub(super) fn connect_all(
 }
 
 impl Agent<'_> {
+    /// A lender joins: at the start, or while the program runs.
+    pub(super) fn add_lender(&mut self, lender: Lender) {
+        let conn = lender.conn.as_ref().expect("who joins is connected");
+        let index = self.borrower.handle_lender_joined(Self::lender_room(conn.free_bytes));
+        let at = usize::from(index.0);
+        if let Err(errno) = self.poll_on(conn.stream.as_fd(), Token::Lender(index.0), false) {
+            self.end(format!("epoll: {errno}"));
+        }
+        tracing::info!("lender {} joins", lender.addr);
+        self.past.joined += 1;
+        if at == self.lenders.len() {
+            self.lenders.push(lender);
+        } else {
+            let before = std::mem::replace(&mut self.lenders[at], lender);
+            assert!(before.conn.is_none(), "two lenders have one place");
+            self.past.remember(before.summary(BasePages(0)));
+        }
+    }
+
     /// A lender's socket is readable, or writable again.
     pub(super) fn take_lender(&mut self, lender: LenderIndex, writable: bool) {
         if writable {
@@ -166,6 +219,7 @@ impl Agent<'_> {
             Frame::Page { pages, payload, .. } => {
                 self.answered(lender, pages.len());
                 self.report.bytes.received += payload.len() as u64;
+                self.lenders[usize::from(lender.0)].received_bytes += payload.len() as u64;
                 self.payload = payload.as_ptr();
                 let mut result = Ok(());
                 for (n, meta) in pages.iter().enumerate() {
@@ -245,14 +299,6 @@ impl Agent<'_> {
                 self.drain();
                 Ok(())
             }
-            Frame::Recall { free_bytes, pages, .. } => {
-                let wanted: Result<Vec<_>, String> =
-                    pages.iter().map(|page| Ok((copy_of(page.index())?, page.version()))).collect();
-                let (now, room) = (self.now(), Self::lender_room(free_bytes));
-                self.borrower.handle_recall(now, lender, room, wanted?.into_iter());
-                self.drain();
-                Ok(())
-            }
             Frame::Pong { .. } => {
                 self.answered(lender, 0);
                 Ok(())
@@ -302,11 +348,16 @@ impl Agent<'_> {
         let Some(conn) = entry.conn.take() else { return };
         let addr = entry.addr;
         entry.why_lost = why.to_owned();
+        self.past.lost += 1;
         let _ = rustix::event::epoll::delete(&self.epoll, &conn.stream);
         drop(conn);
         self.report.warn(&format!("lender {addr} is lost: {why}"));
         let now = self.now();
+        if let Some(membership) = &mut self.membership {
+            membership.try_later(now, addr);
+        }
         let lost = self.borrower.handle_lender_lost(now, lender);
+        self.tell_weights(now);
         if lost > BasePages(0) {
             self.end(format!(
                 "lender {addr} is lost ({why}), and it alone held {} of the program: the program is ended, no wrong data was \

@@ -7,6 +7,7 @@
 mod alarm;
 mod background;
 mod changes;
+mod cluster;
 mod copied;
 mod disk;
 mod effects;
@@ -19,7 +20,7 @@ mod program;
 mod report;
 mod watch;
 
-use crate::config::{Durability, RunConfig};
+use crate::config::{Durability, Lenders, RunConfig};
 use crate::conn::Conn;
 use crate::launch;
 use crate::pool::Pool;
@@ -33,10 +34,10 @@ use effects::Held;
 use join::Peer;
 use loam_core::borrower::{
     BUFFERS_MIN, Borrower, BorrowerConfig, LenderIndex, NoPrefetch, Prefetcher, SecondChanceFifo, SpaceKey,
-    StridePrefetcher,
+    StridePrefetcher, lender_choice,
 };
 use loam_core::ids::SpaceId;
-use loam_core::units::{BasePages, Duration, EXTENT_BASE_PAGES, Instant};
+use loam_core::units::{BasePages, Bytes, Duration, EXTENT_BASE_PAGES, Instant};
 use process::Process;
 use program::Program;
 use report::Report;
@@ -58,6 +59,7 @@ enum Token {
     Hand(SpaceKey),
     Peer(u32),
     Alarm,
+    Cluster,
 }
 
 impl Token {
@@ -72,6 +74,7 @@ impl Token {
             Self::Hand(key) => (6, key.0),
             Self::Peer(n) => (7, n),
             Self::Alarm => (8, 0),
+            Self::Cluster => (9, 0),
         };
         kind << 56 | n as u64
     }
@@ -87,7 +90,8 @@ impl Token {
             5 => Self::Faults(SpaceKey(n)),
             6 => Self::Hand(SpaceKey(n)),
             7 => Self::Peer(n),
-            _ => Self::Alarm,
+            8 => Self::Alarm,
+            _ => Self::Cluster,
         }
     }
 }
@@ -132,10 +136,15 @@ struct Agent<'a> {
     pool: Pool,
     /// An extent of zeros, to install from.
     zeros: Pool,
+    /// By their index; one that is lost leaves its place to the next that joins.
     lenders: Vec<lenders::Lender>,
+    /// Those whose place was taken, and those that were never reached.
+    past: lenders::Past,
+    /// Where lenders come from, unless they are fixed.
+    membership: Option<cluster::Membership>,
+    space: SpaceId,
+    name: String,
     disk: Option<Disk>,
-    /// One could not be opened when it was needed.
-    slot_file_refused: bool,
     processes: BTreeMap<SpaceKey, Process>,
     next_key: u32,
     peers: BTreeMap<u32, Peer>,
@@ -165,6 +174,16 @@ struct Agent<'a> {
     /// Times in a row that the gate was taken when we came to read events.
     gate_misses: u32,
     latency_guard: Option<OwnedFd>,
+}
+
+/// A space that nobody else has.
+fn random_space() -> SpaceId {
+    let mut bytes = [0_u8; 8];
+    // Eight bytes are never refused once the machine has started.
+    let got = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
+    assert_eq!(got, Ok(bytes.len()), "the kernel has no random bytes");
+    // 0 is for tools, which store nothing.
+    SpaceId(u64::from_ne_bytes(bytes).max(1))
 }
 
 /// Runs the program to its end.
@@ -201,6 +220,13 @@ pub(crate) fn run(config: &RunConfig) -> Result<RunOutcome, AgentError> {
         rescue: true,
     };
     let mut borrower = Borrower::new(core, Box::new(SecondChanceFifo::default()), prefetcher);
+    let seed = random_space().0;
+    let Some(choice) = lender_choice(&config.placement, seed) else {
+        return Err(AgentError::Setup(format!("there is no placement '{}'", config.placement)));
+    };
+    borrower.place_pages(choice);
+    borrower.limit_lending(config.lend_max.map_or(BasePages(u64::MAX), Bytes::base_pages));
+    borrower.guard_from_scans(config.guard_scans);
     borrower.handle_limit(Instant(0), config.local.base_pages());
     let setup = |what: &str| {
         let what = what.to_owned();
@@ -211,16 +237,25 @@ pub(crate) fn run(config: &RunConfig) -> Result<RunOutcome, AgentError> {
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(setup("epoll_create"))?;
     let device = uffd::open_device().ok();
     let fork_events = join::check_userfaultfd(device.as_ref().map(AsFd::as_fd))?;
-    let mut space = [0_u8; 8];
-    rustix::rand::getrandom(&mut space, rustix::rand::GetRandomFlags::empty()).map_err(setup("getrandom"))?;
-    // 0 is for tools, which store nothing.
-    let space = SpaceId(u64::from_ne_bytes(space).max(1));
+    let space = random_space();
     let name = config.program.to_string_lossy().into_owned();
     let mut report = Report::new(config);
     for note in disk.iter().flat_map(|disk| disk.file.notes()) {
         report.warn(&note);
     }
-    let lenders = lenders::connect_all(config, space, &name, &mut borrower, &mut report)?;
+    let (mut past, mut membership) = (lenders::Past::default(), None);
+    let lenders = match &config.lenders {
+        Lenders::Fixed(addrs) => {
+            lenders::connect_all(addrs, config.durability, space, &name, &mut past, &mut report)?
+        }
+        Lenders::Cluster(socket) => {
+            let (joined, lenders, warnings) =
+                cluster::Membership::start(socket, config.durability, space, &name)?;
+            warnings.iter().for_each(|line| report.warn(line));
+            membership = Some(joined);
+            lenders
+        }
+    };
     let (listener, socket_path) = join::listen()?;
     report.listen();
     let program =
@@ -239,9 +274,12 @@ pub(crate) fn run(config: &RunConfig) -> Result<RunOutcome, AgentError> {
         borrower,
         pool: Pool::new(buffers as usize).map_err(pool_error)?,
         zeros: Pool::new(EXTENT_BASE_PAGES).map_err(pool_error)?,
-        lenders,
+        lenders: Vec::new(),
+        past,
+        membership,
+        space,
+        name,
         disk,
-        slot_file_refused: false,
         processes: BTreeMap::new(),
         next_key: 1,
         peers: BTreeMap::new(),
@@ -273,10 +311,12 @@ pub(crate) fn run(config: &RunConfig) -> Result<RunOutcome, AgentError> {
     if let Some(disk) = &agent.disk {
         agent.poll_on(disk.file.event_fd(), Token::Disk, false).map_err(setup("epoll"))?;
     }
-    for (n, lender) in agent.lenders.iter().enumerate() {
-        if let Some(conn) = &lender.conn {
-            agent.poll_on(conn.stream.as_fd(), Token::Lender(n as u8), false).map_err(setup("epoll"))?;
-        }
+    for lender in lenders {
+        agent.add_lender(lender);
+    }
+    if let Some(membership) = &agent.membership {
+        agent.poll_on(membership.fd(), Token::Cluster, false).map_err(setup("epoll"))?;
+        agent.tell_weights(Instant(0));
     }
     // Not before the program has been started: it keeps the slices that it would have.
     slices::ask_for_short_slices();
@@ -353,6 +393,7 @@ impl Agent<'_> {
             Token::Hand(key) => self.take_hand(key),
             Token::Peer(n) => self.take_peer(n),
             Token::Alarm => self.alarm.rang(),
+            Token::Cluster => self.take_news(),
         }
     }
 

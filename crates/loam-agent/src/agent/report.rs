@@ -2,7 +2,7 @@
 
 use super::Agent;
 use crate::config::{Durability, RunConfig};
-use crate::summary::{Evictions, FaultLatency, Faults, LenderSummary, Summary, TimeSplit, Traffic};
+use crate::summary::{Evictions, FaultLatency, Faults, Summary, TimeSplit, Traffic};
 use hdrhistogram::Histogram;
 use loam_core::borrower::{FaultKind, LenderIndex};
 use loam_core::units::{BASE_PAGE_BYTES, Bytes, Duration, Instant};
@@ -159,21 +159,9 @@ impl Agent<'_> {
         let latency_us = |q: f64| self.report.latency_ns.value_at_quantile(q) as f64 / 1e3;
         let known = !self.report.latency_ns.is_empty();
         let pages = |n: u64| n * BASE_PAGE_BYTES as u64;
-        let lenders = self
-            .lenders
-            .iter()
-            .enumerate()
-            .map(|(n, l)| {
-                let held = self.borrower.held_by(LenderIndex(n as u8));
-                LenderSummary {
-                    addr: l.addr.to_string(),
-                    pages: held.0,
-                    bytes: held.bytes().0,
-                    lost: l.conn.is_none(),
-                    why: l.why_lost.clone(),
-                }
-            })
-            .collect();
+        let present = self.lenders.iter().enumerate();
+        let present = present.map(|(n, l)| l.summary(self.borrower.held_by(LenderIndex(n as u8))));
+        let lenders = present.chain(self.past.lenders.iter().cloned()).collect();
         Summary {
             pid: std::process::id(),
             command: self.report.command.clone(),
@@ -208,6 +196,9 @@ impl Agent<'_> {
             bytes: self.report.bytes.clone(),
             time_s: TimeSplit { exec: (wall_s - sp_latency - page_wait).max(0.0), sp_latency, page_wait },
             lenders,
+            lenders_joined: self.past.joined,
+            lenders_lost: self.past.lost,
+            placement: self.config.placement.clone(),
             durability: match self.config.durability {
                 Durability::Disk => "disk".into(),
                 Durability::None => "none".into(),

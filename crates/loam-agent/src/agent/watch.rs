@@ -145,6 +145,7 @@ impl Agent<'_> {
             self.look_at_tree();
             self.look_for_ended();
             self.look_for_silence();
+            self.join_more(now);
         }
         let mut resident = 0;
         let mut managed = 0;

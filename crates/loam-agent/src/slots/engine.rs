@@ -251,7 +251,7 @@ impl Threads {
 }
 
 /// Signals are the event loop's: it reads them from a descriptor.
-fn block_all_signals() {
+pub(crate) fn block_all_signals() {
     // SAFETY: a signal set is plain data, filled before its use, and the call changes this thread's mask only.
     unsafe {
         let mut all = std::mem::zeroed();

@@ -77,7 +77,7 @@ impl Borrower {
     }
 
     fn audit_copies(&self, refs: &BTreeMap<CopyIndex, u32>) {
-        let mut held = vec![0_u64; self.lenders.len()];
+        let (mut held, mut lent) = (vec![0_u64; self.lenders.len()], 0);
         let (mut live, mut sending, mut reusable) = (0, 0, 0);
         for (i, c) in self.copies.iter_live() {
             live += 1;
@@ -85,26 +85,26 @@ impl Borrower {
             assert!(c.refs > 0 || c.busy(), "copy {} is used by nobody", i.0);
             assert_eq!(c.fetching, self.fetches.contains_key(&i), "the fetch of copy {}", i.0);
             sending += u64::from(c.disk == Stored::Sending) + u64::from(c.at_lender == Stored::Sending);
+            lent += u64::from(c.at_lender != Stored::No);
+            let up = self.lenders.get(usize::from(c.lender.0)).is_some_and(|lender| lender.up);
+            assert!(up || c.at_lender == Stored::No, "copy {} is with a lender that is lost", i.0);
+            let asked = self.fetches.get(&i).is_some_and(|fetch| fetch.at_lender);
+            assert!(!asked || c.at_lender == Stored::Yes, "copy {} is asked of who does not have it", i.0);
             if c.at_lender == Stored::Yes {
                 held[usize::from(c.lender.0)] += 1;
-            }
-            if let Some(old) = c.old {
-                assert!(
-                    c.at_lender == Stored::Sending && c.buffer().is_some(),
-                    "copy {} moves from nowhere",
-                    i.0
-                );
-                held[usize::from(old.0)] += 1;
             }
             reusable += u64::from(c.reusable);
             assert!(!c.reusable || (c.buffer().is_some() && self.is_safe(i)), "copy {} is not reusable", i.0);
         }
         assert_eq!(live, self.copies.in_use(), "copies are miscounted");
+        assert_eq!(lent, self.lent, "what is lent is miscounted");
         assert_eq!(sending, self.stores_in_flight, "stores under way are miscounted");
+        assert!(
+            self.reusable.len() <= 2 * self.config.buffers as usize,
+            "the list of reusable buffers grows"
+        );
         assert_eq!(reusable, self.reusable_count, "reusable copies are miscounted");
-        let homing = self.fetches.values().filter(|fetch| fetch.recall).count();
-        assert_eq!(homing as u64, self.homing, "copies on their way home are miscounted");
-        let counted = self.lenders.iter().map(super::LenderState::held);
+        let counted = self.lenders.iter().map(|lender| lender.held);
         assert!(held.iter().copied().eq(counted), "what lenders hold is miscounted: {held:?}");
     }
 

@@ -64,10 +64,16 @@ impl Borrower {
     /// reads zeros. The event comes *before* the kernel has dropped the pages, so nothing of the range may be called local
     /// until a fault asks for it again.
     pub fn handle_removed(&mut self, now: Instant, key: SpaceKey, range: BaseRange) {
+        let span = (key, range.start)..(key, range.end);
+        let urgent: Vec<u64> =
+            self.waits.range(span).filter(|(_, wait)| wait.urgent).map(|(&(_, base), _)| base).collect();
         let waiting = self.clear(now, key, range);
         self.note_discard(now, key, range);
         for base in waiting {
             self.wait_from(now, key, base);
+            if urgent.contains(&base) {
+                self.hurry(key, base); // it waits on, and everybody for it
+            }
             self.serve(key, base);
         }
         self.advance(now);

@@ -18,7 +18,7 @@ pub struct CopyIndex(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BufferIndex(pub u32);
 
-/// A lender of this run, in the order in which the driver named them.
+/// A lender of this run. The index of one that is lost may be given to the next that joins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LenderIndex(pub u8);
 
@@ -47,10 +47,8 @@ pub(super) struct Copy {
     pub disk: Stored,
     pub at_lender: Stored,
     pub lender: LenderIndex,
-    /// Its lender wants it back.
-    pub recalled: bool,
-    /// That lender, while the copy is on its way to another: it has it until the other has.
-    pub old: Option<LenderIndex>,
+    /// Lenders that it may still be offered to.
+    pub offers: u8,
     /// A getpage or a disk read is under way: the index may not be used for other contents.
     pub fetching: bool,
     /// Its buffer holds what the prefetcher brought, and no fault has asked for it yet.
@@ -70,8 +68,7 @@ impl Copy {
         disk: Stored::No,
         at_lender: Stored::No,
         lender: LenderIndex(0),
-        recalled: false,
-        old: None,
+        offers: 0,
         fetching: false,
         prefetched: false,
         reusable: false,

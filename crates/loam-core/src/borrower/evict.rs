@@ -1,6 +1,6 @@
 //! Pages on their way out.
 
-use super::copies::BufferIndex;
+use super::copies::{BufferIndex, LenderIndex, Stored};
 use super::table::{BaseState, Entry, SpaceKey};
 use super::{BatchId, Borrower, Effect};
 use crate::ids::ContentHash;
@@ -34,6 +34,8 @@ pub(super) struct Batch {
     busy: Vec<u64>,
     /// At least one base page has left.
     freed: bool,
+    /// Where its pages go; `None`: the disk alone.
+    target: Option<LenderIndex>,
 }
 
 impl Batch {
@@ -196,9 +198,9 @@ impl Borrower {
         }
         let id = BatchId(self.batch_next);
         self.batch_next += 1;
-        self.batches
-            .insert(id, Batch { space: key, pages, buffers, reported: 0, busy: Vec::new(), freed: false });
-        self.next_lender();
+        let target = self.next_lender(None);
+        let batch = Batch { space: key, pages, buffers, reported: 0, busy: Vec::new(), freed: false, target };
+        self.batches.insert(id, batch);
         self.effects.push_back(Effect::Evict(id));
         true
     }
@@ -236,6 +238,7 @@ impl Borrower {
         assert_eq!(b.reported, index, "fates come in order");
         b.reported += 1;
         let (key, base) = (b.space, b.pages[index]);
+        self.target = b.target;
         b.freed |= matches!(fate, PageFate::Moved(_) | PageFate::Hole);
         if !self.spaces.contains_key(&key) {
             return None;
@@ -294,15 +297,24 @@ impl Borrower {
             }
         };
         self.set_entry(key, base, Entry { state: BaseState::Away, copy: Some(copy), shared: false });
-        if self.copies.get(copy).buffer().is_some() {
-            return None; // still in the buffer of the last time
+        let mut taken = None; // nothing, if the buffer of the last time still has it
+        if self.copies.get(copy).buffer().is_none() {
+            let b = self.batches.get_mut(&batch).expect("still under way");
+            taken = Some(b.buffers.pop().expect("a buffer for each page"));
+            self.copies.get_mut(copy).set_buffer(taken);
+        } else if self.copies.get(copy).busy() || self.copies.get(copy).at_lender != Stored::No {
+            return None;
         }
-        let b = self.batches.get_mut(&batch).expect("still under way");
-        let buffer = b.buffers.pop().expect("a buffer for each page");
-        self.copies.get_mut(copy).set_buffer(Some(buffer));
-        self.store(copy);
+        let once = self.guards_from_scans && self.config.disk && entry.copy.is_none();
+        let passed = once && self.prefetcher.passed(key, (base / self.config.page.0) as i64);
+        self.store_at(copy, !passed);
+        if self.copies.get(copy).busy() {
+            self.unmark_reusable(copy);
+        }
+        // The rest of the batch goes where this page could go.
+        self.batches.get_mut(&batch).expect("still under way").target = self.target;
         self.settle(copy);
-        Some(buffer)
+        taken
     }
 
     /// All fates of the batch are reported.

@@ -25,8 +25,9 @@ mod copies;
 mod evict;
 mod faults;
 mod fetch_plan;
+mod lenders;
+mod placement;
 mod prefetch;
-mod recall;
 mod seed;
 mod store;
 mod table;
@@ -41,8 +42,10 @@ pub use faults::{Arrival, InstallOutcome};
 pub use fetch_plan::{
     Eager, FETCH_PLANS, FetchPlanner, Full, Lazy, Learned, PageFault, Pipelined, Step, fetch_planner,
 };
+pub use lenders::PutAnswer;
+pub use placement::{LenderChoice, LenderState, PLACEMENTS, lender_choice};
 pub use prefetch::{Ahead, NoPrefetch, Prefetcher, StridePrefetcher, Touch};
-pub use store::{PutAnswer, Source};
+pub use store::Source;
 pub use table::{BaseRange, BaseState, SpaceKey};
 
 use crate::ids::{ContentHash, Version};
@@ -54,7 +57,6 @@ use copies::Copies;
 use evict::Batch;
 use faults::{Fetch, Wait};
 
-use store::LenderState;
 use table::{Entry, Table};
 
 /// What the driver decides once.
@@ -270,7 +272,14 @@ pub struct Borrower {
     incomplete: BTreeMap<(SpaceKey, u64), u32>,
     effects: VecDeque<Effect>,
     lenders: Vec<LenderState>,
-    lender_turn: usize,
+    choice: Box<dyn LenderChoice>,
+    /// Where pages that leave go now.
+    target: Option<LenderIndex>,
+    /// Base pages with lenders, and on their way there; and at most, where there is a disk.
+    lent: u64,
+    lent_max: u64,
+    /// What a long stream passes over goes to the disk alone, the first time.
+    guards_from_scans: bool,
 
     /// Base pages that may be local.
     limit: u64,
@@ -290,10 +299,6 @@ pub struct Borrower {
     unsafe_stuck: Vec<(CopyIndex, Version)>,
     stuck_retry_at: Option<Instant>,
     stores_in_flight: u64,
-    /// Copies that their lenders want back, oldest wish first; some entries are out of date.
-    recalls: VecDeque<(CopyIndex, Version)>,
-    /// Fetches that bring such copies home.
-    homing: u64,
 
     batches: BTreeMap<BatchId, Batch>,
     batch_next: u64,
@@ -353,7 +358,11 @@ impl Borrower {
             incomplete: BTreeMap::new(),
             effects: VecDeque::new(),
             lenders: Vec::new(),
-            lender_turn: 0,
+            choice: Box::new(placement::RoundRobin::default()),
+            target: None,
+            lent: 0,
+            lent_max: u64::MAX,
+            guards_from_scans: false,
             limit: 0,
             frames: 0,
             leaving: 0,
@@ -365,8 +374,6 @@ impl Borrower {
             unsafe_stuck: Vec::new(),
             stuck_retry_at: None,
             stores_in_flight: 0,
-            recalls: VecDeque::new(),
-            homing: 0,
             batches: BTreeMap::new(),
             batch_next: 0,
             evict_pause_until: None,
@@ -397,6 +404,25 @@ impl Borrower {
         assert!(subpage.0.is_power_of_two() && subpage.0 <= self.config.page.0, "subpage size out of range");
         self.subpage = subpage.0;
         self.fetch_planner = planner;
+    }
+
+    /// Pages that leave go to lenders as `choice` says (at first: to one after the other).
+    pub fn place_pages(&mut self, choice: Box<dyn LenderChoice>) {
+        self.choice = choice;
+        self.target = None;
+    }
+
+    /// At most so many base pages are with lenders at a time, so that one program leaves room for others; what is above has the disk alone.
+    /// Without a disk it holds nobody back: pages would have nowhere to go.
+    pub fn limit_lending(&mut self, most: BasePages) {
+        self.lent_max = most.0;
+    }
+
+    /// Pages that a long stream passes over go to the disk alone when they leave for the first time; one that comes back was not
+    /// read once, and goes to a lender the next time. A scan then takes no room in global memory from what is used
+    /// again and again (gms-1995, section 6), at the price that the second pass of a repeated scan still reads the disk.
+    pub fn guard_from_scans(&mut self, guard: bool) {
+        self.guards_from_scans = guard;
     }
 
     /// A local page was used, where the driver can see that (a simulator; live there are no access bits to read).
@@ -478,6 +504,11 @@ impl Borrower {
     /// Base pages adopted, over all spaces.
     pub fn adopted(&self) -> BasePages {
         BasePages(self.spaces.values().map(|s| s.table.adopted()).sum())
+    }
+
+    /// Base pages with lenders, and on their way there.
+    pub fn lent(&self) -> BasePages {
+        BasePages(self.lent)
     }
 
     /// Copies in use.
@@ -597,6 +628,5 @@ impl Borrower {
         }
         self.evict(now);
         self.serve_queue(now);
-        self.take_home();
     }
 }

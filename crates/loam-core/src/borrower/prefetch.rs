@@ -36,6 +36,10 @@ pub trait Prefetcher: core::fmt::Debug + Send {
     fn faulted(&mut self, space: SpaceKey, page: i64, touch: Touch, most: u32) -> Option<Ahead>;
     /// Of the last answer only the first `taken` pages were fetched: frames ran short.
     fn cut(&mut self, space: SpaceKey, ahead: &Ahead, taken: u32);
+    /// A long stream has passed over this page.
+    fn passed(&self, _space: SpaceKey, _page: i64) -> bool {
+        false
+    }
 }
 
 /// Never fetches ahead.
@@ -52,6 +56,8 @@ impl Prefetcher for NoPrefetch {
 #[derive(Clone, Copy, Debug)]
 struct Stream {
     space: SpaceKey,
+    /// Where it began to be followed without a gap.
+    first: i64,
     last: i64,
     /// 0 until a second fault has given it.
     stride: i64,
@@ -69,6 +75,8 @@ struct Stream {
 }
 
 const STREAMS: usize = 32;
+/// Strides from which on a stream is a long one: more than a program that jumps about makes in passing.
+const LONG_STRIDES: u64 = 128;
 const STRIDE_MAX: i64 = 64;
 /// Faults in order before the first page is fetched ahead: of neighbours, of pages farther apart, and where most first pages
 /// were for nothing.
@@ -167,7 +175,7 @@ impl Prefetcher for StridePrefetcher {
             }
             if !in_order {
                 // What was asked for is gone, or was passed over.
-                *s = Stream { edge: page + s.stride, marker: None, run: 1, window: 0, ..*s };
+                *s = Stream { first: page, edge: page + s.stride, marker: None, run: 1, window: 0, ..*s };
             }
             if bet {
                 self.settle_bet(in_order);
@@ -192,8 +200,18 @@ impl Prefetcher for StridePrefetcher {
             self.settle_bet(false);
         }
         let (stride, edge, marker, run, window, bet) = (0, page, None, 0, 0, false);
-        self.streams[slot] =
-            Some(Stream { space, last: page, stride, edge, marker, run, window, bet, used_at: clock });
+        self.streams[slot] = Some(Stream {
+            space,
+            first: page,
+            last: page,
+            stride,
+            edge,
+            marker,
+            run,
+            window,
+            bet,
+            used_at: clock,
+        });
         None
     }
 
@@ -207,6 +225,14 @@ impl Prefetcher for StridePrefetcher {
                 s.bet = false;
             }
         }
+    }
+
+    fn passed(&self, space: SpaceKey, page: i64) -> bool {
+        self.streams.iter().flatten().any(|s| {
+            let (low, high) = (s.first.min(s.last), s.first.max(s.last));
+            let long = low.abs_diff(high) >= LONG_STRIDES * s.stride.unsigned_abs();
+            s.space == space && s.stride != 0 && long && low <= page && page <= high
+        })
     }
 }
 

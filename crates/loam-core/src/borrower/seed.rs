@@ -32,6 +32,7 @@ impl Borrower {
             let state = &mut self.lenders[usize::from(lender.0)];
             state.held += 1;
             state.room = state.room.saturating_sub(1);
+            self.lent += 1;
             self.set_entry(key, base, Entry { state: BaseState::Away, copy: Some(i), shared: false });
         }
     }

@@ -6,7 +6,7 @@ use super::faults::{Answer, Fetch};
 use super::table::{BaseState, Entry, SpaceKey};
 use super::{BUFFERS_FOR_READS_MAX, Borrower, Effect};
 use crate::ids::Version;
-use crate::units::{BasePages, Duration, Instant};
+use crate::units::{Duration, Instant};
 use alloc::vec::Vec;
 
 /// Where a copy can be had.
@@ -18,108 +18,10 @@ pub enum Source {
     Disk,
 }
 
-/// A lender's answer to a putpage.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PutAnswer {
-    /// It has the copy.
-    Stored,
-    /// It has no room, or did not accept the contents.
-    Refused,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(super) struct LenderState {
-    up: bool,
-    /// It has asked for pages to be taken home, and has not told of room since.
-    pub wants_back: bool,
-    /// Base pages that it can still take, as far as is known.
-    pub room: u64,
-    pub held: u64,
-}
-
-impl LenderState {
-    /// Base pages that it holds.
-    pub(super) fn held(&self) -> u64 {
-        self.held
-    }
-}
-
 /// Pause before copies that nobody could take are offered again.
 const STUCK_RETRY: Duration = Duration::from_millis(1_000);
 
 impl Borrower {
-    /// A lender with room for `room` base pages joins.
-    ///
-    /// # Panics
-    /// With more than 255 lenders.
-    pub fn handle_lender_joined(&mut self, room: BasePages) -> LenderIndex {
-        let index = u8::try_from(self.lenders.len()).expect("at most 255 lenders");
-        self.lenders.push(LenderState { up: true, wants_back: false, room: room.0, held: 0 });
-        LenderIndex(index)
-    }
-
-    /// A lender says how much room it has left.
-    pub fn handle_lender_room(&mut self, lender: LenderIndex, room: BasePages) {
-        let state = &mut self.lenders[usize::from(lender.0)];
-        state.room = room.0;
-        state.wants_back &= room == BasePages(0);
-    }
-
-    /// Base pages that a lender holds for this borrower.
-    pub fn held_by(&self, lender: LenderIndex) -> BasePages {
-        BasePages(self.lenders[usize::from(lender.0)].held)
-    }
-
-    /// A lender is gone for good, with all that it held. Returns how many base pages are lost by it: away, and
-    /// without another copy.
-    pub fn handle_lender_lost(&mut self, now: Instant, lender: LenderIndex) -> BasePages {
-        self.waits_clock(now);
-        let state = &mut self.lenders[usize::from(lender.0)];
-        state.up = false;
-        state.room = 0;
-        self.forget_old(lender);
-        let theirs: Vec<CopyIndex> = self
-            .copies
-            .iter_live()
-            .filter(|(_, c)| c.lender == lender && c.at_lender != Stored::No)
-            .map(|(i, _)| i)
-            .collect();
-        for &i in &theirs {
-            let copy = self.copies.get_mut(i);
-            if copy.at_lender == Stored::Sending {
-                self.stores_in_flight -= 1;
-                if self.stays(i) {
-                    let version = self.copies.get(i).version;
-                    self.recalls.push_back((i, version));
-                    continue;
-                }
-            } else {
-                self.lenders[usize::from(lender.0)].held -= 1;
-            }
-            let copy = self.copies.get_mut(i);
-            (copy.at_lender, copy.recalled) = (Stored::No, false);
-        }
-        for &i in &theirs {
-            let asked = self.fetches.get(&i).filter(|f| f.at_lender).map(|f| f.version);
-            if let Some(answer) = asked.and_then(|v| self.take_answer(i, v, Source::Lender(lender))) {
-                self.refetch(now, i, answer);
-            }
-        }
-        for &i in &theirs {
-            if self.copies.find_mut(i).is_none() {
-                continue;
-            }
-            self.unmark_reusable(i);
-            if self.copies.get(i).buffer().is_some() && !self.is_safe(i) {
-                self.store(i);
-            }
-            self.settle(i);
-        }
-        let lost = self.mark_lost(now);
-        self.advance(now);
-        BasePages(lost)
-    }
-
     /// A buffer has been written to its copy's slot, or could not be.
     pub fn handle_written(&mut self, now: Instant, copy: CopyIndex, written: bool) {
         self.waits_clock(now);
@@ -127,55 +29,8 @@ impl Borrower {
         let c = self.copies.get_mut(copy);
         assert_eq!(c.disk, Stored::Sending, "a write that was not asked for");
         c.disk = if written { Stored::Yes } else { Stored::No };
-        let recalled = c.recalled && c.at_lender == Stored::Yes;
-        if recalled && written {
-            self.give_back(copy);
-        } else if recalled {
-            // The lender that wants it back has to keep it; it may ask again.
-            self.copies.get_mut(copy).recalled = false;
-        }
-        if !written && !self.is_safe(copy) {
+        if !written {
             self.remember_stuck(copy);
-        }
-        self.settle(copy);
-        self.advance(now);
-    }
-
-    /// A lender has answered a putpage.
-    pub fn handle_put_answer(
-        &mut self,
-        now: Instant,
-        lender: LenderIndex,
-        copy: CopyIndex,
-        version: Version,
-        answer: PutAnswer,
-    ) {
-        self.waits_clock(now);
-        let Some(c) = self.copies.find_mut(copy) else { return };
-        if c.version != version || c.lender != lender || c.at_lender != Stored::Sending {
-            return;
-        }
-        self.stores_in_flight -= 1;
-        match answer {
-            PutAnswer::Stored => {
-                c.at_lender = Stored::Yes;
-                self.lenders[usize::from(lender.0)].held += 1;
-                self.moved(copy);
-            }
-            PutAnswer::Refused if c.old.is_some() => {
-                self.lenders[usize::from(lender.0)].room = 0;
-                assert!(self.stays(copy));
-                if self.copies.get(copy).refs > 0 {
-                    self.move_out(copy);
-                }
-            }
-            PutAnswer::Refused => {
-                c.at_lender = Stored::No;
-                self.lenders[usize::from(lender.0)].room = 0;
-                if !self.config.disk && self.copies.get(copy).refs > 0 {
-                    self.store(copy);
-                }
-            }
         }
         self.settle(copy);
         self.advance(now);
@@ -186,43 +41,30 @@ impl Borrower {
         self.unsafe_stuck.len()
     }
 
-    /// Chooses the lender of the next pages: those of one batch go together, batches go round.
-    pub(super) fn next_lender(&mut self) {
-        let n = self.lenders.len();
-        if let Some(step) = (1..=n).find(|s| self.has_room((self.lender_turn + s) % n)) {
-            self.lender_turn = (self.lender_turn + step) % n;
-        }
-    }
-
-    pub(super) fn has_room(&self, lender: usize) -> bool {
-        self.lenders.get(lender).is_some_and(|l| l.up && l.room > 0)
-    }
-
     /// Sends a copy, which is in a buffer, wherever it is not yet and should be.
     pub(super) fn store(&mut self, i: CopyIndex) {
+        self.store_at(i, true);
+    }
+
+    /// The same; without `lenders` to the disk alone.
+    pub(super) fn store_at(&mut self, i: CopyIndex, lenders: bool) {
         let c = self.copies.get(i);
         let buffer = c.buffer().expect("only what is in a buffer can be stored");
-        let (version, hash) = (c.version, c.hash);
         if self.config.disk && c.disk == Stored::No {
             self.copies.get_mut(i).disk = Stored::Sending;
             self.stores_in_flight += 1;
             self.effects.push_back(Effect::WriteDisk { copy: i, buffer });
         }
-        if self.copies.get(i).at_lender == Stored::No {
-            if !self.has_room(self.lender_turn) {
-                self.next_lender();
-            }
-            if self.has_room(self.lender_turn) {
-                let lender = LenderIndex(self.lender_turn as u8);
-                self.lenders[self.lender_turn].room -= 1;
-                let c = self.copies.get_mut(i);
-                c.at_lender = Stored::Sending;
-                c.lender = lender;
-                self.stores_in_flight += 1;
-                self.effects.push_back(Effect::Put { lender, copy: i, version, hash, buffer });
-            }
+        if lenders && self.copies.get(i).at_lender == Stored::No {
+            self.copies.get_mut(i).offers = self.choice.offers(!self.config.disk);
+            self.offer(i, None);
         }
-        if !self.copies.get(i).busy() && !self.is_safe(i) {
+        self.notice_stuck(i);
+    }
+
+    pub(super) fn notice_stuck(&mut self, i: CopyIndex) {
+        let c = self.copies.get(i);
+        if c.refs > 0 && !c.busy() && !self.is_safe(i) {
             self.remember_stuck(i);
         }
     }
@@ -230,8 +72,7 @@ impl Borrower {
     /// A copy may leave its buffer.
     pub(super) fn is_safe(&self, i: CopyIndex) -> bool {
         let c = self.copies.get(i);
-        // Without a slot file to begin with, one has what lenders wanted back and no other took.
-        c.disk == Stored::Yes || (!self.config.disk && (c.at_lender == Stored::Yes || c.old.is_some()))
+        if self.config.disk { c.disk == Stored::Yes } else { c.at_lender == Stored::Yes }
     }
 
     /// A copy can be had somewhere, now or when what is under way is done.
@@ -257,6 +98,9 @@ impl Borrower {
                 c.set_buffer(None);
                 self.free_buffers.extend(buffer);
             } else if !self.copies.get(i).reusable {
+                if self.reusable.len() >= 2 * self.config.buffers as usize {
+                    self.tidy_reusable();
+                }
                 let c = self.copies.get_mut(i);
                 c.reusable = true;
                 let version = c.version;
@@ -274,7 +118,9 @@ impl Borrower {
             c.at_lender = Stored::No;
             let state = &mut self.lenders[usize::from(lender.0)];
             state.held -= 1;
-            state.room += u64::from(state.up && !state.wants_back);
+            state.room += 1;
+            state.refused = false;
+            self.lent -= 1;
             self.effects.push_back(Effect::Drop { lender, copy: i, version });
         }
         self.free_buffers.extend(buffer);
@@ -296,6 +142,20 @@ impl Borrower {
         if c.reusable {
             c.reusable = false;
             self.reusable_count -= 1;
+        }
+    }
+
+    /// Drops what is out of date or listed twice. (Pages that are rescued, written and taken again leave such entries behind, and where
+    /// free buffers suffice nobody takes them from the front.)
+    fn tidy_reusable(&mut self) {
+        let copies = &mut self.copies;
+        self.reusable.retain(|&(i, version)| {
+            let listed = copies.find_mut(i).filter(|c| c.version == version && c.reusable);
+            // Taken for listed once, until all have been looked at.
+            listed.is_some_and(|c| core::mem::take(&mut c.reusable))
+        });
+        for &(i, _) in &self.reusable {
+            copies.get_mut(i).reusable = true;
         }
     }
 
@@ -343,7 +203,6 @@ impl Borrower {
             at_lender: false,
             at_disk: None,
             marker,
-            recall: false,
         };
         match self.ask(i, &mut fetch) {
             Asked::Yes => {}
@@ -434,10 +293,7 @@ impl Borrower {
             }
             Source::Disk => read_into = Some(fetch.at_disk.take()?),
         }
-        let recall = core::mem::take(&mut fetch.recall);
-        self.homing -= u64::from(recall);
-        let targets = core::mem::take(&mut fetch.targets);
-        let answer = Answer { targets, marker: fetch.marker, recall, read_into };
+        let answer = Answer { targets: core::mem::take(&mut fetch.targets), marker: fetch.marker, read_into };
         if !fetch.at_lender && fetch.at_disk.is_none() {
             self.fetches.remove(&i);
             self.copies.get_mut(i).fetching = false;
@@ -453,8 +309,9 @@ impl Borrower {
         match source {
             Source::Disk => c.disk = Stored::No,
             Source::Lender(lender) if c.at_lender == Stored::Yes && c.lender == lender => {
-                (c.at_lender, c.recalled) = (Stored::No, false);
+                c.at_lender = Stored::No;
                 self.lenders[usize::from(lender.0)].held -= 1;
+                self.lent -= 1;
             }
             Source::Lender(_) => {}
         }
@@ -481,14 +338,8 @@ impl Borrower {
             return;
         }
         let version = self.copies.get(i).version;
-        let mut fetch = Fetch {
-            version,
-            targets: Vec::new(),
-            at_lender: false,
-            at_disk: None,
-            marker: answer.marker,
-            recall: false,
-        };
+        let mut fetch =
+            Fetch { version, targets: Vec::new(), at_lender: false, at_disk: None, marker: answer.marker };
         match self.ask(i, &mut fetch) {
             Asked::Yes => {
                 fetch.targets = answer.targets;
@@ -543,7 +394,7 @@ impl Borrower {
     }
 
     /// Finds pages that are lost, and local pages whose old copy is.
-    fn mark_lost(&mut self, now: Instant) -> u64 {
+    pub(super) fn mark_lost(&mut self, now: Instant) -> u64 {
         self.waits_clock(now);
         let mut lost = 0;
         let keys: Vec<SpaceKey> = self.spaces.keys().copied().collect();
@@ -580,7 +431,9 @@ impl Borrower {
     pub(super) fn retry_stuck(&mut self) {
         for lender in &mut self.lenders {
             // A refusal may be old by now; ask again.
-            lender.room = lender.room.max(u64::from(lender.up && !self.config.disk));
+            if lender.up && !self.config.disk {
+                (lender.room, lender.refused) = (lender.room.max(1), false);
+            }
         }
         for (i, version) in core::mem::take(&mut self.unsafe_stuck) {
             let again = self

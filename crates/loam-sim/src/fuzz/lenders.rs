@@ -51,9 +51,12 @@ impl Seat {
     pub(crate) fn join(&mut self, wire: usize, room: BasePages, sim: &mut Sim) {
         let lender = sim.wires[wire].lender;
         sim.log(|| format!("borrower {}: joins lender {lender} as wire {wire}, room {}", self.index, room.0));
-        let index = self.borrower.handle_lender_joined(room);
-        assert_eq!(usize::from(index.0), self.conns.len(), "lenders are named in order");
-        self.conns.push(Conn {
+        let index = usize::from(self.borrower.handle_lender_joined(room).0);
+        let before = self.conns.get(index);
+        assert!(before.is_none_or(|conn| !conn.up) && index <= self.conns.len(), "two lenders have one name");
+        // What comes late is told from what is new.
+        let request = before.map_or(0, |conn| conn.request);
+        let conn = Conn {
             wire,
             lender,
             up: true,
@@ -61,12 +64,31 @@ impl Seat {
             puts: Vec::new(),
             drops: Vec::new(),
             flushes: false,
-            request: 0,
+            request,
             open: BTreeMap::new(),
             quiet_since: sim.now,
             stored: BTreeMap::new(),
             sent: BTreeMap::new(),
-        });
+        };
+        if index == self.conns.len() {
+            self.conns.push(conn);
+        } else {
+            self.conns[index] = conn;
+        }
+    }
+
+    /// An epoch has begun: weights by machine, as the view of a node's daemon has them. `None`: the daemon is gone.
+    pub(crate) fn weigh(&mut self, epoch: Option<([u8; 4], Duration)>, sim: &mut Sim) {
+        match epoch {
+            Some((weights, min_age)) => {
+                let up = self.conns.iter().enumerate().filter(|(_, conn)| conn.up);
+                let weights: Vec<(LenderIndex, u32)> =
+                    up.map(|(n, c)| (LenderIndex(n as u8), u32::from(weights[c.lender]))).collect();
+                self.borrower.handle_weights(sim.now, &weights, min_age);
+            }
+            None => self.borrower.handle_weights_unknown(sim.now),
+        }
+        self.drain(sim);
     }
 
     /// Has what was collected sent, a moment later.

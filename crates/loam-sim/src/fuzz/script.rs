@@ -4,7 +4,7 @@
 //! action may be taken out and the rest still means something: that is what makes a failure small.
 
 use super::dice::Dice;
-use loam_core::borrower::FETCH_PLANS;
+use loam_core::borrower::{FETCH_PLANS, PLACEMENTS};
 use loam_core::units::Instant;
 
 /// What holds for a whole run.
@@ -14,6 +14,14 @@ pub struct Settings {
     pub seats: u64,
     /// Lenders.
     pub lenders: u64,
+    /// Those that a borrower knows when it begins: the first few. The others join later, or never.
+    pub known: u64,
+    /// Where pages go: a name of [`PLACEMENTS`].
+    pub place: &'static str,
+    /// Base pages that may be with lenders, under `disk`.
+    pub share: u64,
+    /// What a long stream passes over goes to the disk alone, the first time.
+    pub guard: bool,
     /// Durability `disk`; else `none`.
     pub disk: bool,
     /// Messages are datagrams: lost, doubled and reordered one by one. Else connections.
@@ -140,6 +148,10 @@ pub enum Act {
     Cut(u64, u64),
     /// A new connection to a lender.
     Join(u64),
+    /// An epoch begins: weights by lender, and MinAge in nanoseconds.
+    Weights([u8; 4], u64),
+    /// Nobody tells weights any more.
+    WeightsUnknown,
     /// A lender crashes with all that it holds, and is back after so many microseconds.
     CrashLender(u64, u64),
     /// A lender misbehaves for so many microseconds.
@@ -217,9 +229,16 @@ fn settings(dice: &mut Dice) -> Settings {
     let all = arenas * arena_pages;
     let disk = !dice.once_in(3);
     let lenders = dice.between(1, 4);
+    // Without a disk pages need somebody.
+    let known = if dice.once_in(2) { lenders } else { dice.between(u64::from(!disk), lenders) };
+    let places = if disk { &PLACEMENTS[..] } else { &PLACEMENTS[..4] };
     Settings {
         seats: dice.pick(&[1, 1, 2, 3]),
         lenders,
+        known,
+        place: dice.pick(places),
+        share: dice.pick(&[u64::MAX, u64::MAX, all, all / 4, 0]),
+        guard: dice.once_in(2),
         disk,
         datagram: dice.once_in(3),
         page,
@@ -246,7 +265,7 @@ fn act(dice: &mut Dice, s: &Settings, pace: u64) -> Act {
     let count = dice.pick(&[1, 2, 7, 30, s.arena_pages]);
     let us = dice.pick(&[pace, pace * 10, pace * 100, 30_000_000.min(pace * 2_000)]);
     let work = |work| Act::Work { process, thread: page, work };
-    let most = if s.faults { 170 } else { 120 };
+    let most = if s.faults { 180 } else { 130 };
     let lender = dice.below(s.lenders);
     match dice.below(most) {
         0..=79 => {
@@ -268,13 +287,21 @@ fn act(dice: &mut Dice, s: &Settings, pace: u64) -> Act {
         113..=114 => Act::RefuseInstalls(dice.between(1, 20)),
         115..=116 => Act::StallAgent(us.min(100_000)),
         117 => Act::StallHand(process, us.min(100_000)),
-        118..=119 => Act::Join(lender),
-        120..=121 => Act::CrashBorrower,
-        122..=126 => Act::Reset(lender),
-        127..=134 => Act::Cut(lender, us),
-        135..=141 => Act::Join(lender),
-        142..=146 => Act::CrashLender(lender, us),
-        147..=154 => {
+        118..=121 => Act::Join(lender),
+        122..=128 => {
+            // Bits of one draw: a weight is 0, 1, 5 or 25.
+            let draw = dice.below(1 << 10);
+            let weight = |n: u64| [0, 1, 5, 25][(draw >> (2 * n)) as usize % 4];
+            let min_age = if draw >> 8 == 0 { 0 } else { 1_000_000_000 };
+            Act::Weights([0, 1, 2, 3].map(weight), min_age)
+        }
+        129 => Act::WeightsUnknown,
+        130..=131 => Act::CrashBorrower,
+        132..=136 => Act::Reset(lender),
+        137..=144 => Act::Cut(lender, us),
+        145..=151 => Act::Join(lender),
+        152..=156 => Act::CrashLender(lender, us),
+        157..=164 => {
             let lie = dice.pick(&[Lie::Contents, Lie::Version, Lie::Forget, Lie::Refuse, Lie::Refuse]);
             Act::Lie(lender, lie, us)
         }

@@ -9,7 +9,7 @@ use super::script::{Settings, Work};
 use super::sim::{Event, FailureKind, SeatEvent, Sim};
 use loam_core::borrower::{
     BaseRange, Borrower, BorrowerConfig, NoPrefetch, Prefetcher, SecondChanceFifo, SpaceKey,
-    StridePrefetcher, fetch_planner,
+    StridePrefetcher, fetch_planner, lender_choice,
 };
 use loam_core::units::{BasePages, Duration, Instant};
 use std::collections::BTreeMap;
@@ -63,6 +63,11 @@ impl Seat {
         let mut borrower = Borrower::new(config, Box::new(SecondChanceFifo::default()), prefetcher);
         let planner = fetch_planner(s.fetch_plan).expect("it has that name");
         borrower.plan_fetches(BasePages(s.subpage), planner);
+        // Each life draws anew.
+        let choice = lender_choice(s.place, (index as u64) << 32 | u64::from(life));
+        borrower.place_pages(choice.expect("it has that name"));
+        borrower.limit_lending(BasePages(s.share));
+        borrower.guard_from_scans(s.guard);
         borrower.handle_limit(Instant(0), BasePages(s.limit));
         let mut processes = BTreeMap::new();
         processes.insert(1, Process::new(SpaceKey(1), s));

@@ -111,9 +111,9 @@ impl<'a> World<'a> {
         }
     }
 
-    /// A borrower's run begins: it connects to every lender that is up.
+    /// A borrower's run begins: it connects to the lenders that it knows and that are up.
     fn start(&mut self, seat: usize) {
-        for lender in 0..self.nodes.len() {
+        for lender in 0..self.script.settings.known as usize {
             self.join(seat, lender);
         }
         self.seats[seat].drain(&mut self.sim);
@@ -123,9 +123,6 @@ impl<'a> World<'a> {
         let node = &mut self.nodes[lender];
         if !node.up || self.sim.is_cut(seat, lender) || self.seats[seat].is_connected(lender) {
             return;
-        }
-        if self.seats[seat].conns.len() > 200 {
-            return; // a run has at most 255 lenders
         }
         let wire = self.sim.connect(seat, self.seats[seat].life, lender, node.life);
         let room = node.open(wire, &self.sim).expect("a simulated lender has few borrowers");
@@ -255,6 +252,8 @@ impl<'a> World<'a> {
                 sim.queue.push(end, Event::Uncut { seat: index, lender: lender as usize });
             }
             Act::Join(lender) => self.join(index, lender as usize),
+            Act::Weights(weights, min_age) => seat.weigh(Some((weights, Duration(min_age))), sim),
+            Act::WeightsUnknown => seat.weigh(None, sim),
             Act::CrashLender(lender, us) => {
                 let node = &mut self.nodes[lender as usize];
                 if node.up {

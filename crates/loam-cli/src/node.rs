@@ -1,0 +1,55 @@
+//! The daemon of this machine's node, as `loam run` finds it.
+
+use crate::failure::Failure;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+/// Where a daemon that runs as root listens.
+const SYSTEM_SOCKET: &str = "/run/loam/node.sock";
+/// And a user's own, below `$XDG_RUNTIME_DIR`.
+const USER_SOCKET: &str = "loam/node.sock";
+
+/// Where a daemon may listen, in the order in which it is looked for.
+fn places() -> Vec<PathBuf> {
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_absolute());
+    [PathBuf::from(SYSTEM_SOCKET)].into_iter().chain(runtime.map(|dir| dir.join(USER_SOCKET))).collect()
+}
+
+/// The socket of a daemon that runs: `asked`, or one of the usual places. `None`: none runs there.
+pub(crate) fn find(asked: Option<&Path>) -> Result<Option<PathBuf>, Failure> {
+    let Some(path) = asked else {
+        return Ok(places().into_iter().find(|path| UnixStream::connect(path).is_ok()));
+    };
+    match UnixStream::connect(path) {
+        Ok(_) => Ok(Some(path.to_owned())),
+        Err(error) => Err(Failure::new(format!(
+            "no node can be reached at {} ({error}): start `loam node` there, or leave --node out",
+            path.display()
+        ))),
+    }
+}
+
+/// That there is none, in words, and what to do about it.
+pub(crate) fn absent() -> String {
+    let places: Vec<String> = places().iter().map(|path| path.display().to_string()).collect();
+    format!("no `loam node` at {} (start one to use its cluster)", places.join(" or "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixListener;
+
+    #[test]
+    fn a_socket_that_is_asked_for_must_answer() {
+        let path = std::env::temp_dir().join(format!("loam-cli-node-{}.sock", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        let line = find(Some(&path)).expect_err("nobody listens").line().to_owned();
+        assert!(line.contains("loam node") && line.contains("--node"), "{line}");
+        let listener = UnixListener::bind(&path).expect("a socket can be made");
+        assert_eq!(find(Some(&path)).expect("it listens"), Some(path.clone()));
+        drop(listener);
+        assert!(find(Some(&path)).is_err(), "a socket without a daemon behind it");
+        let _ = std::fs::remove_file(&path);
+    }
+}

@@ -1,0 +1,199 @@
+//! Lenders: they come and go while the program runs, have room or refuse, and pages are sent to them as the placement says.
+
+use super::copies::{CopyIndex, LenderIndex, Stored};
+use super::placement::LenderState;
+use super::store::Source;
+use super::{Borrower, Effect};
+use crate::ids::Version;
+use crate::units::{BasePages, Duration, Instant};
+use alloc::vec::Vec;
+
+/// A lender's answer to a putpage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PutAnswer {
+    /// It has the copy.
+    Stored,
+    /// It has no room, or did not accept the contents.
+    Refused,
+}
+
+impl Borrower {
+    /// A lender with room for `room` base pages joins, now or at any time later. It has the least index that no lender has: one that was
+    /// lost left nothing that refers to its own. Its weight is 0 until the next [`Self::handle_weights`].
+    ///
+    /// # Panics
+    /// With more than 255 lenders at a time.
+    pub fn handle_lender_joined(&mut self, room: BasePages) -> LenderIndex {
+        let state = LenderState { up: true, room: room.0, ..LenderState::default() };
+        let free = self.lenders.iter().position(|lender| !lender.up);
+        let index = free.unwrap_or(self.lenders.len());
+        let name =
+            LenderIndex(u8::try_from(index).ok().filter(|&n| n < u8::MAX).expect("at most 255 lenders"));
+        match free {
+            Some(index) => {
+                assert_eq!(self.lenders[index].held, 0, "a lender that is lost holds nothing");
+                self.lenders[index] = state;
+            }
+            None => self.lenders.push(state),
+        }
+        name
+    }
+
+    /// A lender says how much room it has left.
+    pub fn handle_lender_room(&mut self, lender: LenderIndex, room: BasePages) {
+        let state = &mut self.lenders[usize::from(lender.0)];
+        state.room = room.0;
+        state.refused &= room.0 == 0;
+    }
+
+    /// An epoch has begun (gms-1995, section 3.2): the weights of those lenders that have one, and MinAge. With MinAge 0, or without any
+    /// weight, nothing is sent to lenders where there is a disk.
+    ///
+    /// Another MinAge is not compared with the age of what leaves: there are no access bits to read, so the time since a page came
+    /// home is all that is known, and it is no age (the oldest in the queue may be the one that is used most).
+    pub fn handle_weights(&mut self, now: Instant, weights: &[(LenderIndex, u32)], min_age: Duration) {
+        for lender in &mut self.lenders {
+            (lender.weight, lender.refused) = (0, false);
+        }
+        for &(LenderIndex(index), weight) in weights {
+            let lender = &mut self.lenders[usize::from(index)];
+            lender.weight = if lender.up { weight } else { 0 };
+        }
+        self.epoch_began(now, Some(min_age));
+    }
+
+    /// Nobody tells weights any more: placement goes by free room again.
+    pub fn handle_weights_unknown(&mut self, now: Instant) {
+        self.lenders.iter_mut().for_each(|lender| lender.weight = 0);
+        self.epoch_began(now, None);
+    }
+
+    fn epoch_began(&mut self, now: Instant, min_age: Option<Duration>) {
+        self.waits_clock(now);
+        self.choice.epoch_began(min_age);
+        self.target = None;
+        self.retry_stuck();
+        self.advance(now);
+    }
+
+    /// A lender as it is known.
+    pub fn lender(&self, lender: LenderIndex) -> LenderState {
+        self.lenders[usize::from(lender.0)]
+    }
+
+    /// Base pages that a lender holds for this borrower.
+    pub fn held_by(&self, lender: LenderIndex) -> BasePages {
+        BasePages(self.lenders[usize::from(lender.0)].held)
+    }
+
+    /// A lender is gone for good, with all that it held. The driver has no more answers of it: its index may be another's soon. Returns how many base pages are lost by it: away, and
+    /// without another copy.
+    pub fn handle_lender_lost(&mut self, now: Instant, lender: LenderIndex) -> BasePages {
+        self.waits_clock(now);
+        let held = self.lenders[usize::from(lender.0)].held;
+        self.lenders[usize::from(lender.0)] = LenderState { held, ..LenderState::default() };
+        let theirs: Vec<CopyIndex> = self
+            .copies
+            .iter_live()
+            .filter(|(_, c)| c.lender == lender && c.at_lender != Stored::No)
+            .map(|(i, _)| i)
+            .collect();
+        for &i in &theirs {
+            let copy = self.copies.get_mut(i);
+            if copy.at_lender == Stored::Sending {
+                self.stores_in_flight -= 1;
+            } else {
+                self.lenders[usize::from(lender.0)].held -= 1;
+            }
+            copy.at_lender = Stored::No;
+            self.lent -= 1;
+        }
+        assert_eq!(self.lenders[usize::from(lender.0)].held, 0, "a lender that is lost holds nothing");
+        for &i in &theirs {
+            let asked = self.fetches.get(&i).filter(|f| f.at_lender).map(|f| f.version);
+            if let Some(answer) = asked.and_then(|v| self.take_answer(i, v, Source::Lender(lender))) {
+                self.refetch(now, i, answer);
+            }
+        }
+        for &i in &theirs {
+            if self.copies.find_mut(i).is_none() {
+                continue;
+            }
+            self.unmark_reusable(i);
+            if self.copies.get(i).buffer().is_some() && !self.is_safe(i) {
+                self.store(i);
+            }
+            self.settle(i);
+        }
+        let lost = self.mark_lost(now);
+        self.advance(now);
+        BasePages(lost)
+    }
+
+    /// A lender has answered a putpage.
+    pub fn handle_put_answer(
+        &mut self,
+        now: Instant,
+        lender: LenderIndex,
+        copy: CopyIndex,
+        version: Version,
+        answer: PutAnswer,
+    ) {
+        self.waits_clock(now);
+        let Some(c) = self.copies.find_mut(copy) else { return };
+        if c.version != version || c.lender != lender || c.at_lender != Stored::Sending {
+            return;
+        }
+        self.stores_in_flight -= 1;
+        match answer {
+            PutAnswer::Stored => {
+                c.at_lender = Stored::Yes;
+                self.lenders[usize::from(lender.0)].held += 1;
+            }
+            PutAnswer::Refused => {
+                c.at_lender = Stored::No;
+                c.offers = c.offers.saturating_sub(1);
+                let again = c.refs > 0 && c.offers > 0;
+                self.lent -= 1;
+                let state = &mut self.lenders[usize::from(lender.0)];
+                (state.room, state.refused) = (0, true);
+                if again {
+                    self.offer(copy, Some(lender));
+                }
+                self.notice_stuck(copy);
+            }
+        }
+        self.settle(copy);
+        self.advance(now);
+    }
+
+    /// Chooses the lender of the next pages: those of one batch go together.
+    pub(super) fn next_lender(&mut self, except: Option<LenderIndex>) -> Option<LenderIndex> {
+        let except = except.map(|lender| usize::from(lender.0));
+        let chosen = self.choice.choose(&self.lenders, except, !self.config.disk)?;
+        assert!(self.lenders[chosen].up, "a lender that is lost was chosen");
+        Some(LenderIndex(chosen as u8))
+    }
+
+    /// Sends a copy to the lender whose turn it is, or to another if that one cannot have it.
+    pub(super) fn offer(&mut self, i: CopyIndex, except: Option<LenderIndex>) {
+        if self.config.disk && self.lent >= self.lent_max {
+            return;
+        }
+        let goes_on = |lender: LenderIndex| self.choice.goes_on(&self.lenders[usize::from(lender.0)]);
+        if !self.target.is_some_and(|lender| Some(lender) != except && goes_on(lender)) {
+            self.target = self.next_lender(except);
+        }
+        let Some(lender) = self.target else { return };
+        let state = &mut self.lenders[usize::from(lender.0)];
+        state.room = state.room.saturating_sub(1);
+        let c = self.copies.get_mut(i);
+        c.at_lender = Stored::Sending;
+        c.lender = lender;
+        let (version, hash) = (c.version, c.hash);
+        let buffer = c.buffer().expect("only what is in a buffer can be sent");
+        self.lent += 1;
+        self.stores_in_flight += 1;
+        self.effects.push_back(Effect::Put { lender, copy: i, version, hash, buffer });
+    }
+}
