@@ -14,6 +14,10 @@ pub const NAME_BYTES_MAX: usize = 64;
 pub const ERROR_TEXT_BYTES_MAX: usize = 512;
 /// Borrowers that one status lists.
 pub const STATUS_BORROWERS_MAX: usize = 64;
+/// Extents that one locate may ask for.
+pub const LOCATE_EXTENTS_MAX: usize = 64;
+/// Extents that one register, unregister or last copy may name.
+pub const REGISTER_EXTENTS_MAX: usize = 256;
 /// Bytes of the largest frame: a full putpage.
 pub const FRAME_BYTES_MAX: usize =
     crate::layout::HEADER_BYTES + REQUEST_PAGES_MAX * (crate::layout::PAGE_META_BYTES + BASE_PAGE_BYTES);
