@@ -10,6 +10,7 @@
 pub mod borrow;
 pub mod fake;
 pub mod lender;
+pub mod mounted;
 pub mod place;
 pub mod plain;
 pub mod procfs;
