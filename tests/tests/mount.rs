@@ -360,6 +360,8 @@ fn the_source_may_go_away_and_come_back() {
     fs::rename(scratch.join("elsewhere"), &source).expect("the same folder");
     procfs::wait_until(LIMIT, || code("dir/unread").is_ok()).expect("it comes back by itself");
     assert!(code("dir/unread") == Ok(bytes(2, 3_000_000)) && code("dir/cached") == Ok(bytes(1, 3_000_000)));
+    // Attributes may be a second old.
+    thread::sleep(Duration::from_millis(1200));
     assert_eq!(assert_same_tree(&source, &mount.at), 4);
     // Another directory takes its place.
     fs::rename(&source, scratch.join("old")).expect("the same folder");
@@ -425,8 +427,6 @@ fn what_one_mount_has_read_another_gets_from_its_memory() {
     }
     let scratch = Scratch::new("mount-shared");
     let source = source_in(&scratch);
-    let contents = bytes(1, 30_000_001);
-    write_settled(&source.join("file"), &contents);
     let a = Mount::new(scratch.path(), "a", &source, &["--listen", "127.0.0.1:0"]);
     let peer = a.addr().to_string();
     let b = Mount::new(scratch.path(), "b", &source, &["--peer", &peer]);
@@ -434,18 +434,38 @@ fn what_one_mount_has_read_another_gets_from_its_memory() {
     for mount in [&a, &b, &c] {
         procfs::wait_until(LIMIT, || mount.figure("peers") == 2).expect("they know each other");
     }
-    assert!(fs::read(a.at.join("file")).expect("there") == contents);
-    assert_eq!((a.figure("source_bytes"), a.figure("runs_from_peers")), (30_000_001, 0));
-    thread::sleep(Duration::from_millis(200));
-    assert!(fs::read(b.at.join("file")).expect("there") == contents);
-    assert_eq!(b.figure("source_bytes"), 0, "all of it came from a");
-    // And now with the source gone: c knows the file, and has nothing of it.
-    assert_eq!(fs::metadata(c.at.join("file")).expect("there").len(), 30_000_001);
-    fs::rename(&source, scratch.join("gone")).expect("the same folder");
-    thread::sleep(Duration::from_millis(1600));
-    assert!(fs::read(c.at.join("file")).expect("others have it") == contents);
-    assert_eq!((c.figure("source_bytes"), c.figure("runs_from_peers")), (0, 229));
-    fs::rename(scratch.join("gone"), &source).expect("the same folder");
+    // On a machine that is busy, the news may be late, or an answer later than a reader waits: then the source is read, or, while
+    // it is away, an error comes. So there are several rounds; what is read is right in each, and one must be without the source.
+    let mut without_source = [false; 2];
+    for round in 0..10_u64 {
+        let file = round.to_string();
+        let contents = bytes(round, 30_000_001);
+        write_settled(&source.join(&file), &contents);
+        let figures = |mount: &Mount| (mount.figure("source_bytes"), mount.figure("runs_from_peers"));
+        let (before_b, before_c) = (figures(&b), figures(&c));
+        assert!(fs::read(a.at.join(&file)).expect("there") == contents);
+        thread::sleep(Duration::from_millis(500));
+        assert!(fs::read(b.at.join(&file)).expect("there") == contents);
+        without_source[0] |= figures(&b) == (before_b.0, before_b.1 + 229);
+        // And now with the source gone: c knows the file, and has nothing of it.
+        assert_eq!(fs::metadata(c.at.join(&file)).expect("there").len(), 30_000_001);
+        fs::rename(&source, scratch.join("gone")).expect("the same folder");
+        thread::sleep(Duration::from_millis(1600));
+        match fs::read(c.at.join(&file)) {
+            Ok(read) => {
+                assert!(read == contents);
+                without_source[1] |= figures(&c) == (before_c.0, before_c.1 + 229);
+            }
+            Err(error) => assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::IO.raw_os_error())),
+        }
+        fs::rename(scratch.join("gone"), &source).expect("the same folder");
+        procfs::wait_until(LIMIT, || fs::read_dir(&c.at).is_ok() && fs::read_dir(&b.at).is_ok())
+            .expect("it is back");
+        if without_source == [true; 2] {
+            break;
+        }
+    }
+    assert_eq!(without_source, [true; 2], "b and c read without the source");
     for mount in [a, b, c] {
         mount.end();
     }

@@ -124,8 +124,8 @@ impl Reader {
         }
         self.figures.runs_hit.add(found.len() as u64);
         if !claimed.keys().is_empty() {
-            self.from_peers(version, &mut claimed, &mut found);
-            self.from_source(file, version, &mut claimed, &mut found)?;
+            self.ask_peers(version, &mut claimed, &mut found);
+            self.ask_source(file, version, &mut claimed, &mut found)?;
         }
         // All of this thread's own claims are fulfilled: whoever waits for them waits no longer.
         drop(claimed);
@@ -139,7 +139,7 @@ impl Reader {
         Ok(found.into_values().collect())
     }
 
-    fn from_peers(
+    fn ask_peers(
         &self,
         version: &Version,
         claimed: &mut Claimed<'_>,
@@ -182,7 +182,7 @@ impl Reader {
     }
 
     /// Gets what is still claimed from the source: neighbours by one call.
-    fn from_source(
+    fn ask_source(
         &self,
         file: &OpenFile,
         version: &Version,
