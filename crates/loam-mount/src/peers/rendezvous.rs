@@ -29,7 +29,8 @@ mod tests {
 
     #[test]
     fn shares_are_even_and_only_those_of_who_leaves_change_hands() {
-        let members: Vec<_> = (1..=5).map(|node| NodeId(node * 0x9E37_79B9_7F4A_7C15)).collect();
+        let members: Vec<_> =
+            (1..=5_u64).map(|node| NodeId(node.wrapping_mul(0x9E37_79B9_7F4A_7C15))).collect();
         let fewer = &members[..4];
         let mut counts = [0; 5];
         for extent in extents() {
