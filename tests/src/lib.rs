@@ -12,6 +12,7 @@ pub mod borrow;
 pub mod daemon;
 pub mod fake;
 pub mod lender;
+pub mod mounted;
 pub mod place;
 pub mod plain;
 pub mod procfs;

@@ -48,6 +48,17 @@ pub(crate) enum Command {
     /// stdin, stdout, signals and the exit status pass through. The program keeps its own allocator and runs untouched until its memory
     /// nears `--local`. It must be dynamically linked and not set-user-id.
     Run(RunArgs),
+    /// Show a directory read-only, its contents cached by all machines that do so
+    ///
+    /// Shows the directory SOURCE at MOUNTPOINT, read-only. What is read is kept in memory here and offered to the other mounts of the
+    /// same source.
+    ///
+    /// Returns when programs can use it; the mount stays until `loam unmount`. Files that change at the source are seen changed at the
+    /// next open. There are no certificates yet, so anything but a loopback address needs `--insecure`: whoever reaches the port
+    /// can then read what is mounted.
+    Mount(MountArgs),
+    /// End a `loam mount`
+    Unmount(UnmountArgs),
     /// Show this user's runs and, if asked, lenders
     ///
     /// Shows the runs of this user while they run, and lenders if their addresses are given.
@@ -219,6 +230,54 @@ Examples:
 
 Exit status: the program's own; 125 if Loam fails, 126 if PROGRAM cannot be executed, 127 if it is not found.
 Files: libloam_shim.so is taken from $LOAM_SHIM, else beside the loam executable, else ../lib/loam/.";
+
+/// Arguments of `loam mount`.
+#[derive(Args, Debug)]
+#[command(after_help = MOUNT_EXAMPLES)]
+pub(crate) struct MountArgs {
+    /// The directory to show, on a local disk or a file server
+    pub(crate) source: PathBuf,
+    /// An empty directory
+    pub(crate) mountpoint: PathBuf,
+    /// Memory for contents: 512M, 4G, 25% (of this machine's memory)
+    #[arg(long, value_name = "SIZE", default_value = "10%")]
+    pub(crate) cache: Size,
+    /// Listen for other mounts of the same source; port 0 lets the system choose [default: 127.0.0.1:0 if --peer is given]
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub(crate) listen: Option<SocketAddr>,
+    /// Another mount of the same source; may be given several times. Of two mounts one must be told of the other
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub(crate) peer: Vec<SocketAddr>,
+    /// What the source is called, the same at all its mounts [default: SERVER:EXPORT/PATH for NFS, else SOURCE's path]
+    #[arg(long)]
+    pub(crate) name: Option<String>,
+    /// Stay in the foreground until Ctrl-C
+    #[arg(long)]
+    pub(crate) foreground: bool,
+    /// Allow an address that other machines can reach, unencrypted and unauthenticated
+    #[arg(long)]
+    pub(crate) insecure: bool,
+    /// Print a line on stdout once mounted, then nothing any more (set by `loam mount` without `--foreground`)
+    #[arg(long, hide = true)]
+    pub(crate) background_child: bool,
+}
+
+const MOUNT_EXAMPLES: &str = "\
+Examples:
+  loam mount /srv/data /mnt/data                              alone: a cache in this machine's memory
+  loam mount /nfs/data /mnt/data --cache 8G --listen 127.0.0.1:7080
+  loam mount /nfs/data /mnt/data2 --peer 127.0.0.1:7080       the second reader takes it from the first one's memory
+  getfattr -n user.loam.figures --only-values /mnt/data       counters, as JSON (docs/mount.md)";
+
+/// Arguments of `loam unmount`.
+#[derive(Args, Debug)]
+pub(crate) struct UnmountArgs {
+    /// Where it is mounted
+    pub(crate) mountpoint: PathBuf,
+    /// Take it out of sight now although programs use it; it ends with the last of them
+    #[arg(long)]
+    pub(crate) lazy: bool,
+}
 
 pub(crate) fn page_size(text: &str) -> Result<Size, String> {
     match text.parse::<Size>() {

@@ -10,6 +10,7 @@ mod failure;
 mod generate;
 mod lend;
 mod machine;
+mod mount;
 mod node;
 mod run;
 mod sim;
@@ -37,6 +38,8 @@ fn dispatch(cli: args::Cli) -> Result<ExitCode, Failure> {
     match cli.command {
         args::Command::Lend(lend) => lend::lend(&lend),
         args::Command::Run(run) => run::run(run),
+        args::Command::Mount(mount) => mount::mount(&mount),
+        args::Command::Unmount(unmount) => mount::unmount(&unmount),
         args::Command::Status(status) => status::status(&status),
         args::Command::Bench(bench) => bench::bench(&bench),
         args::Command::Sim(sim) => sim::sim(&sim),

@@ -37,10 +37,18 @@ pub enum ClientError {
     /// A frame that is no answer to what was asked.
     #[error("the lender answered something else than was asked: use the same version of Loam on both")]
     Unexpected,
+    /// Contents that are not what their hash says.
+    #[error(
+        "a page that came is not what its hash says: damaged on its way, or in the memory of who sent it"
+    )]
+    BadPage,
 }
 
 /// Reads exactly one frame into `buffer` (and nothing behind it), and decodes it.
-fn read_frame<'a>(mut from: impl Read, buffer: &'a mut Vec<u8>) -> Result<Frame<'a>, ClientError> {
+///
+/// # Errors
+/// [`ClientError`], among them an error frame as [`ClientError::Refused`].
+pub fn read_frame<'a>(mut from: impl Read, buffer: &'a mut Vec<u8>) -> Result<Frame<'a>, ClientError> {
     buffer.clear();
     while let Decoded::NeedMore { bytes_total } = decode(buffer)? {
         let had = buffer.len();

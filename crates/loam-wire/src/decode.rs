@@ -3,6 +3,7 @@
 use crate::cluster::{ClusterBody, ViewEntry, ViewFigures};
 use crate::error::WireError;
 use crate::layout::*;
+use crate::mount::{ExtentRef, ExtentRuns, FileVersion, Holders, MountHelloBody, MountWelcomeBody};
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
 /// One message. Lists and payloads borrow from the buffer that was decoded.
@@ -148,6 +149,53 @@ pub enum Frame<'a> {
         /// Why it lends less than it was told to, for people; empty if it does not.
         reason: &'a str,
     },
+    /// Mount to mount, first: who I am and which source I show.
+    MountHello {
+        /// Node, group, version.
+        body: &'a MountHelloBody,
+        /// The source's name, for people.
+        name: &'a str,
+    },
+    /// The answer.
+    MountWelcome(&'a MountWelcomeBody),
+    /// Mount to mount: send me these pages of a file. Answered as a getpage is; versions of pages are 0.
+    SharedGetPage {
+        /// Comes back in the answers.
+        request: u64,
+        /// Of which version of which file.
+        file: &'a FileVersion,
+        /// Which.
+        pages: &'a [PageRef],
+    },
+    /// Mount to the one that keeps this part of the directory: who has these?
+    Locate {
+        /// Comes back in the answer.
+        request: u64,
+        /// Which.
+        extents: &'a [ExtentRef],
+    },
+    /// The answer, in the order of the question. Hints.
+    Located {
+        /// The question's.
+        request: u64,
+        /// Extent by extent.
+        holders: &'a [Holders],
+    },
+    /// I have these. No answer.
+    Register {
+        /// Which runs of which extents.
+        extents: &'a [ExtentRuns],
+    },
+    /// I have them no longer. No answer.
+    Unregister {
+        /// Which runs of which extents.
+        extents: &'a [ExtentRuns],
+    },
+    /// Directory to holder: as far as I know you alone have these. No answer.
+    LastCopy {
+        /// Which runs of which extents.
+        extents: &'a [ExtentRuns],
+    },
 }
 
 /// What the front of a buffer holds.
@@ -208,6 +256,37 @@ pub fn decode(buffer: &[u8]) -> Result<Decoded<'_>, WireError> {
     };
     let frame = frame(header, shape, proved, payload)?;
     Ok(Decoded::Whole { frame, consumed: HEADER_BYTES + expected })
+}
+
+/// The front of a page frame whose payload has not come yet.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PageHead<'a> {
+    /// The getpage's.
+    pub request: u64,
+    /// Which, with their hashes. Their contents follow in this order, one base page each.
+    pub pages: &'a [PageMeta],
+}
+
+/// Bytes of the head of a page frame, by its header; `None` if that is not the header of a page frame.
+pub fn page_head_bytes(header: &[u8]) -> Option<usize> {
+    let (header, _) = Header::ref_from_prefix(header).ok()?;
+    let (shape, count) = (Shape::of(kind::PAGE)?, usize::from(header.count.get()));
+    let of_pages = header.magic == MAGIC && header.kind == kind::PAGE && count <= shape.count_max;
+    of_pages.then(|| HEADER_BYTES + shape.proved_bytes(count))
+}
+
+/// The head of a page frame, if `buffer` is one to its last byte: for who wants to receive the payload where it shall lie.
+/// `None`: another frame, or more or fewer bytes; ask [`decode`].
+pub fn page_head(buffer: &[u8]) -> Option<PageHead<'_>> {
+    let (header, proved) = Header::ref_from_prefix(buffer).ok()?;
+    let count = usize::from(header.count.get());
+    let of_pages = header.magic == MAGIC && header.kind == kind::PAGE && header.flags == 0;
+    let shape = Shape::of(kind::PAGE)?;
+    let whole = (shape.count_min..=shape.count_max).contains(&count)
+        && proved.len() == shape.proved_bytes(count)
+        && header.body_bytes.get() as usize == shape.body_bytes(count)
+        && checksum(header, proved) == header.crc.get();
+    (of_pages && whole).then(|| PageHead { request: header.request.get(), pages: list(proved) })
 }
 
 /// The crc of a header (its crc field counted as zero) and what lies behind it.
@@ -296,6 +375,16 @@ fn frame<'a>(
             figures: one(fixed),
             reason: printable(entries).ok_or(WireError::Text { kind })?,
         },
+        kind::MOUNT_HELLO => {
+            Frame::MountHello { body: one(fixed), name: printable(entries).ok_or(WireError::Text { kind })? }
+        }
+        kind::MOUNT_WELCOME => Frame::MountWelcome(one(fixed)),
+        kind::SHARED_GETPAGE => Frame::SharedGetPage { request, file: one(fixed), pages: list(entries) },
+        kind::LOCATE => Frame::Locate { request, extents: list(entries) },
+        kind::LOCATED => Frame::Located { request, holders: list(entries) },
+        kind::REGISTER => Frame::Register { extents: list(entries) },
+        kind::UNREGISTER => Frame::Unregister { extents: list(entries) },
+        kind::LAST_COPY => Frame::LastCopy { extents: list(entries) },
         _ => return Err(WireError::Kind { kind }),
     })
 }

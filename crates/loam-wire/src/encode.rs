@@ -17,12 +17,12 @@ pub(crate) fn cut(text: &str, bytes_max: usize) -> &str {
 }
 
 /// As [`cut`], with control characters replaced: the other end refuses them.
-fn tidy(text: &str, bytes_max: usize) -> String {
+pub(crate) fn tidy(text: &str, bytes_max: usize) -> String {
     let text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     cut(&text, bytes_max).to_owned()
 }
 
-fn append(out: &mut Vec<u8>, kind: u8, request: u64, count: usize, fixed: &[u8], entries: &[u8]) {
+pub(crate) fn append(out: &mut Vec<u8>, kind: u8, request: u64, count: usize, fixed: &[u8], entries: &[u8]) {
     let shape = Shape::of(kind).expect("a kind of ours");
     assert!(
         count >= shape.count_min && count <= shape.count_max,

@@ -2,6 +2,7 @@
 
 use crate::cluster::{ClusterBody, ViewEntry, ViewFigures};
 use crate::limits::*;
+use crate::mount::{ExtentRef, ExtentRuns, FileVersion, Holders, MountHelloBody, MountWelcomeBody};
 use loam_core::ids::{ContentHash, Version};
 use loam_core::units::BASE_PAGE_BYTES;
 use zerocopy::little_endian::{U16, U32, U64, U128};
@@ -9,7 +10,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// `LOAM` as its bytes lie on the wire.
 pub(crate) const MAGIC: [u8; 4] = *b"LOAM";
-pub(crate) const HEADER_BYTES: usize = size_of::<Header>();
+/// Bytes of a frame's header.
+pub const HEADER_BYTES: usize = size_of::<Header>();
 pub(crate) const PAGE_META_BYTES: usize = size_of::<PageMeta>();
 
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -49,6 +51,15 @@ pub(crate) mod kind {
     pub(crate) const RECALL: u8 = 20;
     pub(crate) const MEMORY_REQUEST: u8 = 21;
     pub(crate) const MEMORY: u8 = 22;
+    // Between mounts of one source: from 32 on.
+    pub(crate) const MOUNT_HELLO: u8 = 32;
+    pub(crate) const MOUNT_WELCOME: u8 = 33;
+    pub(crate) const SHARED_GETPAGE: u8 = 34;
+    pub(crate) const LOCATE: u8 = 35;
+    pub(crate) const LOCATED: u8 = 36;
+    pub(crate) const REGISTER: u8 = 37;
+    pub(crate) const UNREGISTER: u8 = 38;
+    pub(crate) const LAST_COPY: u8 = 39;
 }
 
 /// What a body of one kind is made of: a fixed part, entries, and a payload for each entry.
@@ -91,6 +102,16 @@ impl Shape {
             kind::VIEW => Self::new(size_of::<ViewFigures>(), size_of::<ViewEntry>(), 0, VIEW_NODES_MAX),
             kind::RECALL => Self::new(size_of::<RecallBody>(), size_of::<PageRef>(), 0, RECALL_PAGES_MAX),
             kind::MEMORY => Self::new(size_of::<MemoryFigures>(), 1, 0, REASON_BYTES_MAX),
+            kind::MOUNT_HELLO => Self::new(size_of::<MountHelloBody>(), 1, 0, NAME_BYTES_MAX),
+            kind::MOUNT_WELCOME => Self::new(size_of::<MountWelcomeBody>(), 0, 0, 0),
+            kind::SHARED_GETPAGE => {
+                Self::new(size_of::<FileVersion>(), size_of::<PageRef>(), 1, REQUEST_PAGES_MAX)
+            }
+            kind::LOCATE => Self::new(0, size_of::<ExtentRef>(), 1, LOCATE_EXTENTS_MAX),
+            kind::LOCATED => Self::new(0, size_of::<Holders>(), 1, LOCATE_EXTENTS_MAX),
+            kind::REGISTER | kind::UNREGISTER | kind::LAST_COPY => {
+                Self::new(0, size_of::<ExtentRuns>(), 1, REGISTER_EXTENTS_MAX)
+            }
             _ => return None,
         })
     }

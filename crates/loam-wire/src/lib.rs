@@ -15,12 +15,14 @@ pub mod encode;
 mod error;
 mod layout;
 pub mod limits;
+pub mod mount;
 #[cfg(test)]
 mod tests;
 
 pub use cluster::{ViewEntry, ViewFigures};
-pub use decode::{Decoded, Frame, decode};
+pub use decode::{Decoded, Frame, PageHead, decode, page_head, page_head_bytes};
 pub use error::WireError;
+pub use layout::HEADER_BYTES;
 pub use layout::{
     BorrowerEntry, MemoryFigures, PageAck, PageMeta, PageRef, PutStatus, StatusFigures, WelcomeBody,
 };
@@ -64,6 +66,8 @@ pub mod error_code {
     pub const BUSY: u16 = 3;
     /// The lender is ending.
     pub const ENDING: u16 = 4;
+    /// A mount of another source, or not a mount at all.
+    pub const OTHER_SOURCE: u16 = 5;
 }
 
 /// The hash that proves a base page's contents.

@@ -22,6 +22,10 @@ pub const VIEW_NODES_MAX: usize = 1024;
 pub const RECALL_PAGES_MAX: usize = 1024;
 /// Bytes of the reason for a lender's limit.
 pub const REASON_BYTES_MAX: usize = 256;
+/// Extents that one locate may ask for.
+pub const LOCATE_EXTENTS_MAX: usize = 64;
+/// Extents that one register, unregister or last copy may name.
+pub const REGISTER_EXTENTS_MAX: usize = 256;
 /// Bytes of the largest frame: a full putpage.
 pub const FRAME_BYTES_MAX: usize =
     crate::layout::HEADER_BYTES + REQUEST_PAGES_MAX * (crate::layout::PAGE_META_BYTES + BASE_PAGE_BYTES);

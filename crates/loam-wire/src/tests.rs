@@ -1,5 +1,6 @@
 //! The codec against itself and against damage.
 
+use crate::mount::{ExtentRef, ExtentRuns, FileVersion, Holders};
 use crate::*;
 use loam_core::ids::Version;
 use loam_core::units::BASE_PAGE_BYTES;
@@ -30,6 +31,12 @@ enum Message {
     Recall { free: u64, within_ms: u32, pages: Vec<PageRef> },
     MemoryRequest(u64),
     Memory { request: u64, figures: MemoryFigures, reason: String },
+    MountHello { group: u64, node: u64, port: u16, name: String },
+    MountWelcome { group: u64, node: u64 },
+    SharedGetPage { request: u64, file: FileVersion, pages: Vec<PageRef> },
+    Locate { request: u64, extents: Vec<ExtentRef> },
+    Located { request: u64, holders: Vec<Holders> },
+    Runs { what: u8, extents: Vec<ExtentRuns> },
 }
 
 fn payload(pages: usize, seed: u8) -> Vec<u8> {
@@ -53,6 +60,10 @@ fn messages() -> impl Strategy<Value = Message> {
     );
     let recalled = vec(page_ref.clone(), 0..1025);
     let refs = move |max| vec(page_ref.clone(), 1..max);
+    let file = any::<u128>().prop_map(FileVersion::new);
+    let extent = (file.clone(), any::<u64>()).prop_map(|(file, extent)| ExtentRef::new(file, extent));
+    let runs = (extent.clone(), any::<u8>()).prop_map(|(extent, runs)| ExtentRuns::new(extent, runs));
+    let holders = vec((1..u64::MAX, 1..u8::MAX), 0..6).prop_map(|holders| Holders::new(&holders));
     prop_oneof![
         (any::<u16>(), any::<[u64; 2]>(), name).prop_map(|(version, [features, space], name)| {
             Message::Hello { version, features, space, name }
@@ -80,6 +91,23 @@ fn messages() -> impl Strategy<Value = Message> {
         refs(1025).prop_map(|pages| Message::Drop { pages }),
         Just(Message::Bye),
         (any::<u16>(), "[a-z :,äλ]{0,60}").prop_map(|(code, text)| Message::Error { code, text }),
+        (any::<[u64; 2]>(), any::<u16>(), name).prop_map(|([group, node], port, name)| Message::MountHello {
+            group,
+            node,
+            port,
+            name
+        }),
+        any::<[u64; 2]>().prop_map(|[group, node]| Message::MountWelcome { group, node }),
+        (any::<u64>(), file, refs(257)).prop_map(|(request, file, pages)| Message::SharedGetPage {
+            request,
+            file,
+            pages
+        }),
+        (any::<u64>(), vec(extent, 1..65))
+            .prop_map(|(request, extents)| Message::Locate { request, extents }),
+        (any::<u64>(), vec(holders, 1..65))
+            .prop_map(|(request, holders)| Message::Located { request, holders }),
+        (0..3_u8, vec(runs, 1..257)).prop_map(|(what, extents)| Message::Runs { what, extents }),
         any::<u64>().prop_map(Message::Ping),
         any::<u64>().prop_map(Message::MemoryRequest),
         (any::<u64>(), any::<u32>(), recalled).prop_map(|(free, within_ms, pages)| Message::Recall {
@@ -153,6 +181,14 @@ impl Message {
             Self::Recall { free, within_ms, pages } => encode::recall(out, *free, *within_ms, pages),
             Self::MemoryRequest(request) => encode::memory_request(out, *request),
             Self::Memory { request, figures, reason } => encode::memory(out, *request, figures, reason),
+            Self::MountHello { group, node, port, name } => mount::hello(out, *group, *node, *port, name),
+            Self::MountWelcome { group, node } => mount::welcome(out, *group, *node),
+            Self::SharedGetPage { request, file, pages } => mount::getpage(out, *request, file, pages),
+            Self::Locate { request, extents } => mount::locate(out, *request, extents),
+            Self::Located { request, holders } => mount::located(out, *request, holders),
+            Self::Runs { what: 0, extents } => mount::register(out, extents),
+            Self::Runs { what: 1, extents } => mount::unregister(out, extents),
+            Self::Runs { extents, .. } => mount::last_copy(out, extents),
         }
     }
 
@@ -215,6 +251,28 @@ impl Message {
             (Self::ViewRequest(a), Frame::ViewRequest { request }) => assert_eq!(*a, request),
             (Self::View { request, figures, nodes }, Frame::View { request: r, figures: f, nodes: n }) => {
                 assert_eq!((r, f, n), (*request, figures, &nodes[..]));
+            }
+            (Self::MountHello { group, node, port, name }, Frame::MountHello { body, name: n }) => {
+                assert_eq!((body.version(), body.group(), body.node()), (PROTOCOL_VERSION, *group, *node));
+                assert_eq!((body.port(), n), (*port, name.as_str()));
+            }
+            (Self::MountWelcome { group, node }, Frame::MountWelcome(body)) => {
+                assert_eq!((body.version(), body.group(), body.node()), (PROTOCOL_VERSION, *group, *node));
+            }
+            (
+                Self::SharedGetPage { request, file, pages },
+                Frame::SharedGetPage { request: r, file: f, pages: p },
+            ) => assert_eq!((r, f, p), (*request, file, &pages[..])),
+            (Self::Locate { request, extents }, Frame::Locate { request: r, extents: e }) => {
+                assert_eq!((r, e), (*request, &extents[..]));
+            }
+            (Self::Located { request, holders }, Frame::Located { request: r, holders: h }) => {
+                assert_eq!((r, h), (*request, &holders[..]));
+            }
+            (Self::Runs { what: 0, extents }, Frame::Register { extents: e })
+            | (Self::Runs { what: 1, extents }, Frame::Unregister { extents: e })
+            | (Self::Runs { what: 2, extents }, Frame::LastCopy { extents: e }) => {
+                assert_eq!(e, &extents[..])
             }
             (sent, got) => panic!("sent {sent:?}, got {got:?}"),
         }
@@ -319,6 +377,27 @@ fn a_flipped_bit_in_a_payload_fails_its_hash() {
         }
         bytes[head + bit / 8] ^= 1 << (bit % 8);
     }
+}
+
+#[test]
+fn the_head_of_a_page_frame_is_taken_only_whole_and_only_right() {
+    let pages: Vec<_> = (0..3).map(|at| PageMeta::new(at, Version(0), ContentHash(u128::from(at)))).collect();
+    let mut bytes = Vec::new();
+    encode::page(&mut bytes, 9, &pages);
+    assert_eq!(page_head(&bytes), Some(PageHead { request: 9, pages: &pages }));
+    assert_eq!(page_head(&bytes[..bytes.len() - 1]), None);
+    assert_eq!(page_head_bytes(&bytes[..HEADER_BYTES]), Some(bytes.len()));
+    assert_eq!(page_head_bytes(&bytes[..HEADER_BYTES - 1]), None);
+    for bit in 0..bytes.len() * 8 {
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        assert_eq!(page_head(&bytes), None, "bit {bit}");
+        bytes[bit / 8] ^= 1 << (bit % 8);
+    }
+    bytes.push(0);
+    assert_eq!(page_head(&bytes), None);
+    let mut other = Vec::new();
+    encode::putpage(&mut other, 9, &pages);
+    assert_eq!(page_head(&other), None);
 }
 
 /// The limits are part of the protocol: a count above them is refused however right the rest is.

@@ -1,0 +1,316 @@
+//! Which files the kernel knows, under which numbers.
+//!
+//! A file's number is its inode number at the source, so that `ls -i`, hard links and `find -samefile` show what they show there. Numbers
+//! that would mean two things (files of other devices below the source, the numbers 0 and 1) are replaced by ones from the upper half.
+//! The kernel counts how often it was given a number and says when it forgets; a file with no count left is dropped
+//! here too, so the table is as large as the kernel's own.
+//!
+//! When an inode number at the source is given to another file, the number here gets another generation: the kernel then keeps
+//! nothing of the first file for the second.
+
+use crate::source::Place;
+use crate::stat::{Stat, Version};
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+/// The number of the source itself.
+pub(crate) const ROOT_ID: u64 = 1;
+/// From here on numbers are ours; no file system is known that goes so far.
+const OWN_IDS: u64 = 1 << 63;
+
+/// What is known of a file.
+#[derive(Debug)]
+pub(crate) struct NodeState {
+    /// Where it was found last.
+    pub(crate) place: Arc<Place>,
+    /// As it was seen last.
+    pub(crate) stat: Stat,
+    pub(crate) generation: u64,
+    /// What its pages are cached under.
+    pub(crate) version: Arc<Version>,
+    /// The kernel is known to hold no pages of another version: see [`Node::proven`].
+    proven: bool,
+    /// Open at the source, by whoever opened it last.
+    pub(crate) open: Weak<OwnedFd>,
+}
+
+/// One file.
+#[derive(Debug)]
+pub(crate) struct Node {
+    /// The kernel's number for it.
+    pub(crate) id: u64,
+    state: Mutex<NodeState>,
+}
+
+impl Node {
+    pub(crate) fn state(&self) -> MutexGuard<'_, NodeState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where it was found last.
+    pub(crate) fn place(&self) -> Arc<Place> {
+        Arc::clone(&self.state().place)
+    }
+
+    /// The version of it that is shown.
+    pub(crate) fn version(&self) -> Arc<Version> {
+        Arc::clone(&self.state().version)
+    }
+
+    /// A handle that was opened without the kernel's keeping its pages has been used or closed: the kernel had dropped what it had
+    /// before it gave the handle out. Only then may the next open of the same version keep them. (Until then another thread's reply,
+    /// made while the first opening is on its way, could keep pages of the version before.)
+    pub(crate) fn proven(&self, version: &Version) {
+        let mut state = self.state();
+        if *state.version == *version {
+            state.proven = true;
+        }
+    }
+
+    /// May the kernel keep the pages that it has?
+    pub(crate) fn is_proven(&self, version: &Version) -> bool {
+        let state = self.state();
+        state.proven && *state.version == *version
+    }
+}
+
+#[derive(Debug)]
+struct Entry {
+    node: Arc<Node>,
+    /// How often the kernel was given the number and has not given it back.
+    lookups: u64,
+}
+
+#[derive(Debug)]
+struct Table {
+    entries: HashMap<u64, Entry>,
+    /// Numbers of ours, by device and inode.
+    own: HashMap<(u64, u64), u64>,
+    own_last: u64,
+}
+
+/// The files that the kernel knows.
+#[derive(Debug)]
+pub(crate) struct Inodes {
+    /// The source's name: part of every version.
+    source_name: String,
+    table: Mutex<Table>,
+}
+
+/// What became of a file's version when it was looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Seen {
+    /// The same.
+    Unchanged,
+    /// Another: what the kernel and open handles have is of the one before.
+    Changed,
+}
+
+impl Inodes {
+    /// Knows the source itself, which the kernel never forgets.
+    pub(crate) fn new(source_name: &str, root: &Stat) -> Self {
+        let new = Self {
+            source_name: source_name.to_owned(),
+            table: Mutex::new(Table { entries: HashMap::new(), own: HashMap::new(), own_last: OWN_IDS }),
+        };
+        let place = Place::root();
+        let node = new.node(ROOT_ID, place, root, true);
+        new.table().entries.insert(ROOT_ID, Entry { node, lookups: 1 });
+        new
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn node(&self, id: u64, place: Arc<Place>, stat: &Stat, home: bool) -> Arc<Node> {
+        let version = Arc::new(self.version(&place, stat, home));
+        let state =
+            NodeState { place, stat: stat.clone(), generation: 0, version, proven: false, open: Weak::new() };
+        Arc::new(Node { id, state: Mutex::new(state) })
+    }
+
+    fn version(&self, place: &Place, stat: &Stat, home: bool) -> Version {
+        let path = (!home).then(|| place.path().into_os_string());
+        Version::of(&self.source_name, path.as_ref().map(|path| path.as_encoded_bytes()), stat)
+    }
+
+    /// How many files the kernel knows.
+    pub(crate) fn len(&self) -> usize {
+        self.table().entries.len()
+    }
+
+    /// The file with this number.
+    pub(crate) fn get(&self, id: u64) -> Option<Arc<Node>> {
+        self.table().entries.get(&id).map(|entry| Arc::clone(&entry.node))
+    }
+
+    /// A file was found as `name` in `parent`: its number, which the kernel gets once more. `device` is the source's own.
+    pub(crate) fn found(&self, parent: &Arc<Place>, name: &OsStr, stat: &Stat, device: u64) -> Arc<Node> {
+        let home = stat.dev == device;
+        let mut table = self.table();
+        let id = if home && (ROOT_ID + 1..OWN_IDS).contains(&stat.ino) {
+            stat.ino
+        } else {
+            // The device by which it was found first: after the source was mounted again, files get new numbers here.
+            let Table { own, own_last, .. } = &mut *table;
+            *own.entry((stat.dev, stat.ino)).or_insert_with(|| {
+                *own_last += 1;
+                *own_last
+            })
+        };
+        let node = match table.entries.get_mut(&id) {
+            Some(entry) => {
+                entry.lookups += 1;
+                Arc::clone(&entry.node)
+            }
+            None => {
+                let node = self.node(id, parent.child(name), stat, home);
+                table.entries.insert(id, Entry { node: Arc::clone(&node), lookups: 1 });
+                return node;
+            }
+        };
+        drop(table);
+        let mut state = node.state();
+        if !state.place.is(parent, name) {
+            state.place = parent.child(name);
+        }
+        if !stat.is_inode_of(&state.stat) {
+            // Within 32 bits, as the kernel compares them.
+            state.generation = (state.generation + 1) & 0xffff_ffff;
+            state.proven = false;
+        }
+        drop(state);
+        self.observe(&node, stat, device);
+        node
+    }
+
+    /// A file was looked at: takes over what it is like now.
+    pub(crate) fn observe(&self, node: &Node, stat: &Stat, device: u64) -> Seen {
+        let mut state = node.state();
+        let version = self.version(&state.place, stat, stat.dev == device);
+        state.stat = stat.clone();
+        if *state.version == version {
+            return Seen::Unchanged;
+        }
+        state.version = Arc::new(version);
+        state.proven = false;
+        Seen::Changed
+    }
+
+    /// The kernel gives a number back so many times.
+    pub(crate) fn forget(&self, id: u64, lookups: u64) {
+        if id == ROOT_ID {
+            return;
+        }
+        let mut table = self.table();
+        let Some(entry) = table.entries.get_mut(&id) else { return };
+        entry.lookups = entry.lookups.saturating_sub(lookups);
+        if entry.lookups == 0 {
+            table.entries.remove(&id);
+            if id >= OWN_IDS {
+                table.own.retain(|_, own| *own != id);
+            }
+        }
+    }
+
+    /// The file that was last seen as `name` in `parent`, with its number given to the kernel once more: for when the source cannot be
+    /// asked. Looks at all of them.
+    pub(crate) fn remembered(&self, parent: &Arc<Place>, name: &OsStr) -> Option<Arc<Node>> {
+        let mut table = self.table();
+        let entry = table.entries.values_mut().find(|entry| entry.node.state().place.is(parent, name))?;
+        entry.lookups += 1;
+        Some(Arc::clone(&entry.node))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DEVICE: u64 = 9;
+
+    fn stat(ino: u64) -> Stat {
+        let own = crate::source::stat_of(std::fs::File::open("/proc/self/exe").expect("proc")).expect("open");
+        Stat { dev: DEVICE, ino, ..own }
+    }
+
+    fn inodes() -> (Inodes, Arc<Place>) {
+        let inodes = Inodes::new("name", &stat(2));
+        let root = inodes.get(ROOT_ID).expect("always there").place();
+        (inodes, root)
+    }
+
+    #[test]
+    fn what_the_kernel_forgets_is_forgotten_once_it_was_given_back_as_often() {
+        let (inodes, root) = inodes();
+        for _ in 0..3 {
+            assert_eq!(inodes.found(&root, OsStr::new("a"), &stat(77), DEVICE).id, 77);
+        }
+        inodes.forget(77, 2);
+        assert!(inodes.get(77).is_some());
+        inodes.forget(77, 1);
+        assert!(inodes.get(77).is_none());
+        inodes.forget(ROOT_ID, 1000);
+        assert_eq!(inodes.len(), 1, "the source itself stays");
+    }
+
+    #[test]
+    fn hard_links_are_one_file_and_other_devices_do_not_meet() {
+        let (inodes, root) = inodes();
+        let a = inodes.found(&root, OsStr::new("a"), &stat(77), DEVICE);
+        let b = inodes.found(&root, OsStr::new("b"), &stat(77), DEVICE);
+        assert!(Arc::ptr_eq(&a, &b));
+        assert_eq!(a.place().path().as_os_str(), "b", "where it was found last");
+        let other = inodes.found(&root, OsStr::new("c"), &Stat { dev: 10, ..stat(77) }, DEVICE);
+        let third = inodes.found(&root, OsStr::new("d"), &Stat { dev: 11, ..stat(77) }, DEVICE);
+        let one = inodes.found(&root, OsStr::new("e"), &stat(1), DEVICE);
+        let ids = [a.id, other.id, third.id, one.id, ROOT_ID];
+        assert!((1..5).all(|at| !ids[..at].contains(&ids[at])), "{ids:?}");
+        assert_ne!(a.version().file, other.version().file);
+        inodes.forget(other.id, 1);
+        assert_eq!(inodes.table().own.len(), 2);
+    }
+
+    #[test]
+    fn a_number_that_was_given_to_another_file_has_another_generation() {
+        let (inodes, root) = inodes();
+        let node = inodes.found(&root, OsStr::new("a"), &stat(77), DEVICE);
+        let first = node.state().generation;
+        let version = node.version();
+        node.proven(&version);
+        assert!(node.is_proven(&version));
+        inodes.found(&root, OsStr::new("a"), &Stat { btime: (1, 1), ..stat(77) }, DEVICE);
+        assert_ne!(node.state().generation, first);
+        assert!(!node.is_proven(&node.version()), "the kernel's pages are the other file's");
+    }
+
+    #[test]
+    fn a_changed_file_is_another_version_and_proofs_of_the_old_one_count_no_more() {
+        let (inodes, root) = inodes();
+        let node = inodes.found(&root, OsStr::new("a"), &stat(77), DEVICE);
+        let old = node.version();
+        assert_eq!(inodes.observe(&node, &stat(77), DEVICE), Seen::Unchanged);
+        node.proven(&old);
+        assert_eq!(inodes.observe(&node, &Stat { size: 1, ..stat(77) }, DEVICE), Seen::Changed);
+        node.proven(&old);
+        assert!(!node.is_proven(&node.version()) && !node.is_proven(&old));
+        assert_eq!(node.version().size, 1);
+    }
+
+    #[test]
+    fn a_name_is_remembered_for_when_the_source_is_away() {
+        let (inodes, root) = inodes();
+        let dir = inodes.found(&root, OsStr::new("dir"), &stat(50), DEVICE);
+        let file = inodes.found(&dir.place(), OsStr::new("f"), &stat(51), DEVICE);
+        // Found again under the same name: the place stays the same, so that what lies below is still found.
+        inodes.found(&root, OsStr::new("dir"), &stat(50), DEVICE);
+        let again = inodes.remembered(&dir.place(), OsStr::new("f")).expect("it was seen");
+        assert!(Arc::ptr_eq(&again, &file));
+        assert!(inodes.remembered(&root, OsStr::new("f")).is_none());
+        inodes.forget(51, 1);
+        assert!(inodes.get(51).is_some(), "remembering counts as one more");
+    }
+}

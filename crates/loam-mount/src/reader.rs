@@ -1,0 +1,319 @@
+//! Reading a file: from this mount's memory, else from another mount's, else from the source.
+//!
+//! What is kept and offered to others is only what the source's file had while its version was the one that it is kept under: the file is
+//! looked at again after it was read, and if it has changed meanwhile, what was read is dropped and all is read again under the new
+//! version. After a few rounds of that, or when the last change is so recent that a further one might leave no trace, the reader gets
+//! what the file has, as from any file that is being written, and nothing is kept.
+
+use crate::cache::{Cache, Claim, Claimed};
+use crate::figures::Figures;
+use crate::inodes::{Inodes, Seen};
+use crate::open::OpenFile;
+use crate::peers::Peers;
+use crate::run::{RUN_BYTES, Run, RunKey};
+use crate::source::{Source, is_away};
+use crate::stat::Version;
+use loam_wire::mount::ExtentRef;
+use rustix::io::Errno;
+use std::collections::BTreeMap;
+use std::io::IoSliceMut;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+/// Rounds with a file that changes while it is read.
+const ROUNDS_MAX: usize = 4;
+/// How long a run that another thread is getting is waited for, before it is read once more.
+const WAIT_LIMIT: Duration = Duration::from_secs(30);
+/// Mounts that are asked for the same runs before the source is.
+const HOLDERS_ASKED_MAX: usize = 2;
+
+/// All that reading needs.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    pub(crate) source: Arc<Source>,
+    pub(crate) inodes: Arc<Inodes>,
+    pub(crate) cache: Arc<Cache>,
+    pub(crate) peers: Arc<dyn Peers>,
+    pub(crate) figures: Arc<Figures>,
+}
+
+/// Why runs could not be had.
+enum Missed {
+    /// The file has changed; its node knows the new version.
+    Changed,
+    Failed(Errno),
+}
+
+impl From<Errno> for Missed {
+    fn from(error: Errno) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl Reader {
+    /// Reads up to `bytes` from `offset` on and gives them to `answer`; fewer only at the file's end. `scratch` is any buffer.
+    pub(crate) fn read(
+        &self,
+        file: &OpenFile,
+        offset: u64,
+        bytes: usize,
+        scratch: &mut Vec<u8>,
+        answer: impl FnOnce(&[u8]),
+    ) -> Result<(), Errno> {
+        self.figures.reads.add(1);
+        for _ in 0..ROUNDS_MAX {
+            let mut version = file.node.version();
+            let end = offset.saturating_add(bytes as u64);
+            if end > version.size {
+                // At the end: is it still there? While the source is away it is where it was.
+                let at_source = file.file(&self.source).ok();
+                if at_source.is_some_and(|at| self.look(file, &at) == Ok(Seen::Changed)) {
+                    version = file.node.version();
+                }
+            }
+            let end = end.min(version.size);
+            if offset >= end {
+                answer(&[]);
+                return Ok(());
+            }
+            if !version.is_settled(SystemTime::now()) {
+                break;
+            }
+            match self.runs(file, &version, offset, end) {
+                Ok(runs) => {
+                    assemble(&runs, offset, end, scratch, answer);
+                    return Ok(());
+                }
+                Err(Missed::Changed) => {}
+                Err(Missed::Failed(error)) => return Err(error),
+            }
+        }
+        self.read_uncached(file, offset, bytes, scratch)?;
+        answer(scratch);
+        Ok(())
+    }
+
+    fn look(&self, file: &OpenFile, at_source: &OwnedFd) -> Result<Seen, Errno> {
+        let seen = file.look(&self.source, &self.inodes, at_source)?;
+        if seen == Seen::Changed {
+            self.figures.versions_changed.add(1);
+        }
+        Ok(seen)
+    }
+
+    /// The runs of a version from `offset` to `end`, in order.
+    fn runs(
+        &self,
+        file: &OpenFile,
+        version: &Version,
+        offset: u64,
+        end: u64,
+    ) -> Result<Vec<Arc<Run>>, Missed> {
+        let numbers = offset / RUN_BYTES as u64..=(end - 1) / RUN_BYTES as u64;
+        let keys: Vec<RunKey> = numbers.map(|run| RunKey { file: version.file, run }).collect();
+        let (claims, mut claimed) = self.cache.claim(keys.iter().copied());
+        let mut found: BTreeMap<RunKey, Arc<Run>> = BTreeMap::new();
+        let mut others = Vec::new();
+        for (&key, claim) in keys.iter().zip(claims) {
+            match claim {
+                Claim::Hit(run) => drop(found.insert(key, run)),
+                Claim::Mine => {}
+                Claim::Others => others.push(key),
+            }
+        }
+        self.figures.runs_hit.add(found.len() as u64);
+        if !claimed.keys().is_empty() {
+            self.ask_peers(version, &mut claimed, &mut found);
+            self.ask_source(file, version, &mut claimed, &mut found)?;
+        }
+        // All of this thread's own claims are fulfilled: whoever waits for them waits no longer.
+        drop(claimed);
+        for key in others {
+            let run = match self.cache.wait(key, WAIT_LIMIT) {
+                Some(run) => run,
+                None => self.read_alone(file, version, key)?,
+            };
+            found.insert(key, run);
+        }
+        Ok(found.into_values().collect())
+    }
+
+    fn ask_peers(
+        &self,
+        version: &Version,
+        claimed: &mut Claimed<'_>,
+        found: &mut BTreeMap<RunKey, Arc<Run>>,
+    ) {
+        if self.peers.count() == 0 {
+            return;
+        }
+        let mut extents: Vec<ExtentRef> = claimed.keys().iter().map(|key| key.extent()).collect();
+        extents.dedup();
+        let holders = self.peers.who_has(&extents);
+        for (extent, holders) in extents.iter().zip(holders) {
+            for (node, runs) in holders.into_iter().take(HOLDERS_ASKED_MAX) {
+                let of_node = |key: &&RunKey| key.extent() == *extent && runs & key.bit() != 0;
+                let wanted: Vec<RunKey> = claimed.keys().iter().filter(of_node).copied().collect();
+                if wanted.is_empty() {
+                    continue;
+                }
+                let got = self.peers.fetch(node, &wanted, version.size);
+                self.figures.runs_from_peers.add(got.len() as u64);
+                for (key, run) in got {
+                    self.keep(key, run, true, claimed, found);
+                }
+            }
+        }
+    }
+
+    fn keep(
+        &self,
+        key: RunKey,
+        run: Arc<Run>,
+        duplicate: bool,
+        claimed: &mut Claimed<'_>,
+        found: &mut BTreeMap<RunKey, Arc<Run>>,
+    ) {
+        let evicted = claimed.bring(key, Arc::clone(&run), duplicate);
+        found.insert(key, run);
+        self.peers.now_have(&[key]);
+        self.peers.no_longer(&evicted);
+    }
+
+    /// Gets what is still claimed from the source: neighbours by one call.
+    fn ask_source(
+        &self,
+        file: &OpenFile,
+        version: &Version,
+        claimed: &mut Claimed<'_>,
+        found: &mut BTreeMap<RunKey, Arc<Run>>,
+    ) -> Result<(), Missed> {
+        let left = claimed.keys().to_vec();
+        for keys in left.chunk_by(|one, next| one.run + 1 == next.run) {
+            for (key, run) in keys.iter().zip(self.read_source(file, version, keys)?) {
+                self.keep(*key, run, false, claimed, found);
+            }
+        }
+        Ok(())
+    }
+
+    /// Another thread did not bring it in time, or failed: reads it for this reader alone.
+    fn read_alone(&self, file: &OpenFile, version: &Version, key: RunKey) -> Result<Arc<Run>, Missed> {
+        let mut runs = self.read_source(file, version, &[key])?;
+        Ok(runs.pop().expect("one was asked for"))
+    }
+
+    /// Reads neighbouring runs from the source, proved to be of `version`.
+    fn read_source(
+        &self,
+        file: &OpenFile,
+        version: &Version,
+        keys: &[RunKey],
+    ) -> Result<Vec<Arc<Run>>, Missed> {
+        let spare = &self.cache.spare;
+        let mut buffers: Vec<Vec<u8>> = keys.iter().map(|_| spare.take()).collect();
+        let due: Vec<usize> = keys.iter().map(|key| key.bytes_in(version.size)).collect();
+        let answer = self.fill(file, &mut buffers, &due, keys[0].run * RUN_BYTES as u64);
+        match answer {
+            Ok(()) => {
+                self.figures.runs_from_source.add(keys.len() as u64);
+                let runs = buffers.into_iter().zip(due);
+                Ok(runs.map(|(buffer, bytes)| Arc::new(Run::read(buffer, bytes, spare))).collect())
+            }
+            Err(missed) => {
+                buffers.into_iter().for_each(|buffer| spare.give(buffer));
+                Err(missed)
+            }
+        }
+    }
+
+    fn fill(
+        &self,
+        file: &OpenFile,
+        buffers: &mut [Vec<u8>],
+        due: &[usize],
+        offset: u64,
+    ) -> Result<(), Missed> {
+        let total: usize = due.iter().sum();
+        let at_source = self.at_source(file)?;
+        let mut read = 0;
+        while read < total {
+            let mut skip = read;
+            let mut slices: Vec<IoSliceMut<'_>> = Vec::with_capacity(buffers.len());
+            for (buffer, &bytes) in buffers.iter_mut().zip(due) {
+                let from = skip.min(bytes);
+                skip -= from;
+                if from < bytes {
+                    slices.push(IoSliceMut::new(&mut buffer[from..bytes]));
+                }
+            }
+            match rustix::io::preadv(&at_source, &mut slices, offset + read as u64) {
+                Ok(0) => break,
+                Ok(bytes) => read += bytes,
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(self.failed(file, &at_source, error).into()),
+            }
+        }
+        self.figures.source_bytes.add(read as u64);
+        let seen = self.look(file, &at_source).map_err(|error| self.failed(file, &at_source, error))?;
+        if seen == Seen::Unchanged && read == total { Ok(()) } else { Err(Missed::Changed) }
+    }
+
+    fn at_source(&self, file: &OpenFile) -> Result<Arc<OwnedFd>, Errno> {
+        // What cannot be opened has gone or is away. To a reader that has it open both are the same.
+        file.file(&self.source).map_err(|_| Errno::IO)
+    }
+
+    fn failed(&self, file: &OpenFile, at_source: &Arc<OwnedFd>, error: Errno) -> Errno {
+        if is_away(error) || error == Errno::STALE {
+            file.lost(at_source);
+            return Errno::IO;
+        }
+        error
+    }
+
+    /// What the file has now, into `scratch`.
+    fn read_uncached(
+        &self,
+        file: &OpenFile,
+        offset: u64,
+        bytes: usize,
+        scratch: &mut Vec<u8>,
+    ) -> Result<(), Errno> {
+        self.figures.reads_uncached.add(1);
+        let at_source = self.at_source(file)?;
+        scratch.resize(bytes, 0);
+        let mut read = 0;
+        while read < bytes {
+            match rustix::io::pread(&at_source, &mut scratch[read..], offset + read as u64) {
+                Ok(0) => break,
+                Ok(more) => read += more,
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(self.failed(file, &at_source, error)),
+            }
+        }
+        scratch.truncate(read);
+        self.figures.source_bytes.add(read as u64);
+        // So that the next reader finds the version that was read, once it is settled.
+        self.look(file, &at_source).map_err(|error| self.failed(file, &at_source, error))?;
+        Ok(())
+    }
+}
+
+/// Gives the bytes from `offset` to `end` of the runs that hold them: from where they lie if that is one run, else copied together.
+fn assemble(runs: &[Arc<Run>], offset: u64, end: u64, scratch: &mut Vec<u8>, answer: impl FnOnce(&[u8])) {
+    let start = (offset % RUN_BYTES as u64) as usize;
+    let bytes = (end - offset) as usize;
+    if let [run] = runs {
+        return answer(&run.contents()[start..start + bytes]);
+    }
+    scratch.clear();
+    for (at, run) in runs.iter().enumerate() {
+        let from = if at == 0 { start } else { 0 };
+        let to = run.contents().len().min(from + bytes - scratch.len());
+        scratch.extend_from_slice(&run.contents()[from..to]);
+    }
+    assert_eq!(scratch.len(), bytes, "runs are whole up to the file's end");
+    answer(scratch);
+}
