@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod buffers;
+mod cluster;
 mod config;
 mod connection;
 mod error;

@@ -1,0 +1,4 @@
+//! The control plane.
+mod membership;
+mod peer;
+mod swim;
