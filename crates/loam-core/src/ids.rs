@@ -5,7 +5,8 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SpaceId(pub u64);
 
-/// One life of a node: random at each start, so a restarted node is another one. 0 is nobody.
+/// One life of a node. Random, chosen at each start: a node that restarts is another one, so nothing that was said of its former life is
+/// believed of it. 0 is nobody.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub u64);
 
