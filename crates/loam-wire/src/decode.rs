@@ -1,6 +1,6 @@
 //! From bytes to frames: without copies, without allocation, without trust.
 
-use crate::cluster::{ClusterBody, ViewEntry, ViewFigures};
+use crate::cluster::{ClusterBody, ClusterFigures, NodeEntry, ViewEntry, ViewFigures};
 use crate::error::WireError;
 use crate::layout::*;
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
@@ -123,6 +123,20 @@ pub enum Frame<'a> {
         figures: &'a ViewFigures,
         /// The living nodes, by ascending id.
         nodes: &'a [ViewEntry],
+    },
+    /// Tool to node: how is the cluster?
+    NodesRequest {
+        /// Comes back in the answer.
+        request: u64,
+    },
+    /// The answer.
+    Nodes {
+        /// The request's.
+        request: u64,
+        /// What holds for all.
+        figures: &'a ClusterFigures,
+        /// The living nodes, by ascending id.
+        nodes: &'a [NodeEntry],
     },
 }
 
@@ -258,6 +272,14 @@ fn frame<'a>(
         }
         kind::VIEW_REQUEST => Frame::ViewRequest { request },
         kind::VIEW => Frame::View { request, figures: one(fixed), nodes: list(entries) },
+        kind::NODES_REQUEST => Frame::NodesRequest { request },
+        kind::NODES => {
+            let nodes: &[NodeEntry] = list(entries);
+            if nodes.iter().any(|node| node.name_checked().is_none()) {
+                return Err(WireError::Text { kind });
+            }
+            Frame::Nodes { request, figures: one(fixed), nodes }
+        }
         _ => return Err(WireError::Kind { kind }),
     })
 }

@@ -1,7 +1,7 @@
 //! From messages to bytes: each function appends one frame to a buffer, except that the payload of page and putpage
 //! is left to the caller, who sends it behind the encoded head from where it lies.
 
-use crate::cluster::{ClusterBody, ViewEntry, ViewFigures};
+use crate::cluster::{ClusterBody, ClusterFigures, NodeEntry, ViewEntry, ViewFigures};
 use crate::layout::*;
 use crate::limits::*;
 use crate::{FEATURES_KNOWN, PROTOCOL_VERSION};
@@ -17,7 +17,7 @@ pub(crate) fn cut(text: &str, bytes_max: usize) -> &str {
 }
 
 /// As [`cut`], with control characters replaced: the other end refuses them.
-fn tidy(text: &str, bytes_max: usize) -> String {
+pub(crate) fn tidy(text: &str, bytes_max: usize) -> String {
     let text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     cut(&text, bytes_max).to_owned()
 }
@@ -158,4 +158,14 @@ pub fn view_request(out: &mut Vec<u8>, request: u64) {
 /// `View` with at most [`VIEW_NODES_MAX`] nodes.
 pub fn view(out: &mut Vec<u8>, request: u64, figures: &ViewFigures, nodes: &[ViewEntry]) {
     append(out, kind::VIEW, request, nodes.len(), figures.as_bytes(), nodes.as_bytes());
+}
+
+/// `NodesRequest`.
+pub fn nodes_request(out: &mut Vec<u8>, request: u64) {
+    append(out, kind::NODES_REQUEST, request, 0, &[], &[]);
+}
+
+/// `Nodes` with at most [`VIEW_NODES_MAX`] nodes.
+pub fn nodes(out: &mut Vec<u8>, request: u64, figures: &ClusterFigures, nodes: &[NodeEntry]) {
+    append(out, kind::NODES, request, nodes.len(), figures.as_bytes(), nodes.as_bytes());
 }

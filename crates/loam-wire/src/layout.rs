@@ -1,6 +1,6 @@
 //! The bytes of frames as types without alignment, so that they can be borrowed from any place of a buffer.
 
-use crate::cluster::{ClusterBody, ViewEntry, ViewFigures};
+use crate::cluster::{ClusterBody, ClusterFigures, NodeEntry, ViewEntry, ViewFigures};
 use crate::limits::*;
 use loam_core::ids::{ContentHash, Version};
 use loam_core::units::BASE_PAGE_BYTES;
@@ -46,6 +46,8 @@ pub(crate) mod kind {
     pub(crate) const CLUSTER: u8 = 15;
     pub(crate) const VIEW_REQUEST: u8 = 16;
     pub(crate) const VIEW: u8 = 17;
+    pub(crate) const NODES_REQUEST: u8 = 18;
+    pub(crate) const NODES: u8 = 19;
 }
 
 /// What a body of one kind is made of: a fixed part, entries, and a payload for each entry.
@@ -79,14 +81,18 @@ impl Shape {
             kind::ACK => Self::new(size_of::<AckBody>(), size_of::<PageAck>(), 1, REQUEST_PAGES_MAX),
             kind::DROP => Self::new(0, size_of::<PageRef>(), 1, DROP_PAGES_MAX),
             kind::ERROR => Self::new(size_of::<ErrorBody>(), 1, 0, ERROR_TEXT_BYTES_MAX),
-            kind::BYE | kind::PING | kind::PONG | kind::STATUS_REQUEST | kind::VIEW_REQUEST => {
-                Self::new(0, 0, 0, 0)
-            }
+            kind::BYE
+            | kind::PING
+            | kind::PONG
+            | kind::STATUS_REQUEST
+            | kind::VIEW_REQUEST
+            | kind::NODES_REQUEST => Self::new(0, 0, 0, 0),
             kind::STATUS => {
                 Self::new(size_of::<StatusFigures>(), size_of::<BorrowerEntry>(), 0, STATUS_BORROWERS_MAX)
             }
             kind::CLUSTER => Self::new(size_of::<ClusterBody>(), 1, 1, CLUSTER_BYTES_MAX),
             kind::VIEW => Self::new(size_of::<ViewFigures>(), size_of::<ViewEntry>(), 0, VIEW_NODES_MAX),
+            kind::NODES => Self::new(size_of::<ClusterFigures>(), size_of::<NodeEntry>(), 0, VIEW_NODES_MAX),
             _ => return None,
         })
     }
@@ -243,6 +249,7 @@ pub(crate) struct ErrorBody {
     pub(crate) reserved: [u8; 2],
 }
 
+/// Fields that are all numbers of eight bytes.
 macro_rules! figures {
     ($(#[$meta:meta])* $name:ident { $($(#[$field_meta:meta])* $field:ident,)* }) => {
         $(#[$meta])*
@@ -253,6 +260,8 @@ macro_rules! figures {
         }
     };
 }
+
+pub(crate) use figures;
 
 figures! {
     /// A lender's figures; each is a little-endian `U64`.

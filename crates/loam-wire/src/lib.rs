@@ -10,6 +10,7 @@
 
 pub mod client;
 mod cluster;
+pub mod coordination;
 mod decode;
 pub mod encode;
 mod error;
@@ -18,7 +19,7 @@ pub mod limits;
 #[cfg(test)]
 mod tests;
 
-pub use cluster::{ViewEntry, ViewFigures};
+pub use cluster::{ClusterFigures, NodeEntry, NodeFacts, NodeFigures, ViewEntry, ViewFigures};
 pub use decode::{Decoded, Frame, decode};
 pub use error::WireError;
 pub use layout::{BorrowerEntry, PageAck, PageMeta, PageRef, PutStatus, StatusFigures, WelcomeBody};
@@ -40,6 +41,8 @@ pub mod cluster_class {
     pub const GOSSIP: u8 = 1;
     /// Epochs and directories: the coordinator's.
     pub const COORDINATOR: u8 = 2;
+    /// Figures of nodes, as each has heard them last.
+    pub const FIGURES: u8 = 3;
 }
 
 /// Why a peer ended the conversation ([`Frame::Error`]).
