@@ -1,11 +1,15 @@
 //! Ages of a node's pages, as a histogram small enough to send each epoch (gms-1995, section 3.2: "every node sends a summary of the ages
 //! of its local and global pages").
 //!
-//! Buckets are logarithmic, four to a doubling, so an age is known to within a quarter whatever its size.
+//! Buckets are logarithmic, four to a doubling, so an age is known to within a quarter whatever its size. Pages in active use are one number:
+//! how young they are makes no difference, nobody should replace them. What others may replace is
+//! - free frames, which count as older than any page,
+//! - pages held for others, whatever their age: nobody here uses them,
+//! - the node's own pages that were not used for some seconds.
 
 use crate::units::Duration;
 
-/// Bucket 0 is what is younger than 32 ms; then four buckets to a doubling over 15 doublings; then what is older than 17 minutes; then
+/// Bucket 0 is what is in use; then four buckets to a doubling over 15 doublings, from 32 ms on; then what is older than 17 minutes; then
 /// free frames, which are older than any page.
 pub const AGE_BUCKETS: usize = 63;
 
@@ -19,10 +23,7 @@ const _: () = assert!(OLDEST == 1 + PER_DOUBLING as usize * DOUBLINGS as usize);
 
 /// The bucket of an age.
 fn bucket(age: Duration) -> usize {
-    let quarters = age.0 / (YOUNG.0 / PER_DOUBLING);
-    if quarters < PER_DOUBLING {
-        return 0;
-    }
+    let quarters = (age.0 / (YOUNG.0 / PER_DOUBLING)).max(PER_DOUBLING);
     let doubling = quarters.ilog2() - PER_DOUBLING.ilog2();
     if doubling >= DOUBLINGS {
         return OLDEST;
@@ -74,7 +75,12 @@ impl AgeSummary {
         &self.counts
     }
 
-    /// Counts `pages` of this age.
+    /// Counts `pages` that are in use by the node itself.
+    pub fn add_in_use(&mut self, pages: u32) {
+        self.counts[0] = self.counts[0].saturating_add(pages);
+    }
+
+    /// Counts `pages` of this age that others may replace.
     pub fn add(&mut self, age: Duration, pages: u32) {
         let count = &mut self.counts[bucket(age)];
         *count = count.saturating_add(pages);
@@ -95,9 +101,14 @@ impl AgeSummary {
         self.counts.iter().map(|&count| u64::from(count)).sum()
     }
 
-    /// Pages and free frames in buckets that begin at this age or above.
+    /// Free frames, and pages that others may replace.
+    pub fn idle(&self) -> u64 {
+        self.total() - u64::from(self.counts[0])
+    }
+
+    /// Of these, what is in buckets that begin at this age or above.
     pub fn older(&self, age: Duration) -> u64 {
-        let from = (0..AGE_BUCKETS).find(|&bucket| age_min(bucket) >= age).unwrap_or(AGE_BUCKETS);
+        let from = (1..AGE_BUCKETS).find(|&bucket| age_min(bucket) >= age).unwrap_or(AGE_BUCKETS);
         self.counts[from..].iter().map(|&count| u64::from(count)).sum()
     }
 }
@@ -109,13 +120,13 @@ mod tests {
 
     #[test]
     fn buckets_begin_where_they_say() {
-        for at in 0..=OLDEST {
+        for at in 1..=OLDEST {
             assert_eq!(bucket(age_min(at)), at);
-            if at > 0 {
+            if at > 1 {
                 assert_eq!(bucket(Duration(age_min(at).0 - 1)), at - 1);
             }
         }
-        assert_eq!(age_min(1), YOUNG);
+        assert_eq!((age_min(1), bucket(Duration(0))), (YOUNG, 1));
         assert_eq!(age_min(OLDEST), Duration::from_millis(32 << DOUBLINGS));
     }
 
@@ -124,9 +135,10 @@ mod tests {
         let mut ages = AgeSummary::default();
         ages.add(Duration(u64::MAX - 1), 3);
         ages.add_free(4);
+        ages.add_in_use(5);
         assert_eq!(
-            (ages.older(Duration(u64::MAX)), ages.older(Duration::from_millis(1)), ages.total()),
-            (4, 7, 7)
+            (ages.older(Duration(u64::MAX)), ages.older(Duration(0)), ages.idle(), ages.total()),
+            (4, 7, 7, 12)
         );
     }
 

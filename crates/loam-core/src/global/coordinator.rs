@@ -16,95 +16,15 @@
 //! The driver calls `handle_*` with the time, and then drains `poll_effect`; `poll_timeout` says when to call `handle_timeout`.
 
 use super::ages::AgeSummary;
-use super::epoch::{Epoch, EpochId, EpochLimits, elapsed};
-use super::pod::{Pod, PodVersion};
+use super::epoch::{Epoch, EpochId};
+use super::message::{CoordinatorConfig, Effect, EndReason, Message};
+use super::pod::Pod;
 use crate::ids::NodeId;
-use crate::units::{Duration, Instant};
+use crate::units::Instant;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-
-/// Why an epoch ended before its time (section 3.2).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EndReason {
-    /// A node got as many pages as its weight.
-    Replaced,
-    /// A node's ages are no longer what it said.
-    Inaccurate,
-}
-
-/// What nodes tell each other about the cluster.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Message {
-    /// Say what ages your pages have: I begin this epoch.
-    EpochRequest {
-        /// The epoch to come.
-        id: EpochId,
-    },
-    /// The ages of my pages.
-    Summary {
-        /// The epoch that they are for.
-        id: EpochId,
-        /// The ages.
-        summary: Box<AgeSummary>,
-    },
-    /// An epoch has begun.
-    EpochBegins(Arc<Epoch>),
-    /// This epoch should end.
-    EpochEnds {
-        /// Which.
-        id: EpochId,
-        /// Why.
-        why: EndReason,
-    },
-    /// The newest page-ownership directory.
-    Pod(Arc<Pod>),
-    /// Mine is this one: send yours if it is newer.
-    PodRequest {
-        /// What I have.
-        version: PodVersion,
-    },
-}
-
-/// What the driver shall do.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Effect {
-    /// Send it; nobody waits for an answer.
-    Send {
-        /// To whom.
-        to: NodeId,
-        /// What.
-        message: Message,
-    },
-    /// Count the ages of this node's pages, and call [`Coordinator::handle_summary`].
-    Summarise,
-    /// [`Coordinator::epoch`] is another one.
-    EpochBegan,
-    /// [`Coordinator::pod`] is another one: directory entries whose owner changed are to be handed on.
-    PodChanged,
-}
-
-/// How a coordinator waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CoordinatorConfig {
-    /// What epochs may be.
-    pub limits: EpochLimits,
-    /// How long the initiator waits for summaries.
-    pub gather: Duration,
-    /// How long after an epoch's time others wait before they think that its initiator will not begin the next.
-    pub patience: Duration,
-}
-
-impl Default for CoordinatorConfig {
-    fn default() -> Self {
-        Self {
-            limits: EpochLimits::default(),
-            gather: Duration::from_millis(500),
-            patience: Duration::from_millis(1_500),
-        }
-    }
-}
 
 #[derive(Debug)]
 struct Gathering {
@@ -131,6 +51,8 @@ pub struct Coordinator {
     replaced: u64,
     /// It was said already that this epoch should end.
     end_said: bool,
+    /// The epoch should end before its time.
+    end_early: bool,
     effects: VecDeque<Effect>,
 }
 
@@ -153,6 +75,7 @@ impl Coordinator {
             summarising: None,
             replaced: 0,
             end_said: false,
+            end_early: false,
             effects: VecDeque::new(),
         };
         coordinator.renew_pod();
@@ -206,7 +129,7 @@ impl Coordinator {
             Message::EpochBegins(epoch) => self.adopt(now, epoch),
             Message::EpochEnds { id, .. } => {
                 if id == self.epoch.id && self.is_initiator() {
-                    self.begin(now);
+                    self.begin_soon(now);
                 }
             }
             Message::Pod(pod) => self.adopt_pod(pod),
@@ -290,6 +213,16 @@ impl Coordinator {
         &self.pod
     }
 
+    /// The same, to keep.
+    pub fn pod_shared(&self) -> Arc<Pod> {
+        self.pod.clone()
+    }
+
+    /// Is this node alive, as far as is known?
+    pub fn is_member(&self, node: NodeId) -> bool {
+        self.members.contains(&node)
+    }
+
     /// The living nodes, ascending.
     pub fn members(&self) -> impl ExactSizeIterator<Item = NodeId> + '_ {
         self.members.iter().copied()
@@ -318,7 +251,8 @@ impl Coordinator {
 
     /// When this node would begin an epoch: the initiator at the epoch's end, the master a while later. All others never do.
     fn due(&self) -> Option<Instant> {
-        let end = self.began + self.epoch.duration;
+        let shortest = self.config.limits.duration_min.min(self.epoch.duration);
+        let end = self.began + if self.end_early { shortest } else { self.epoch.duration };
         if self.is_initiator() {
             Some(end)
         } else if self.is_master() {
@@ -333,10 +267,18 @@ impl Coordinator {
             return;
         }
         if self.is_initiator() {
-            self.begin(now);
+            self.begin_soon(now);
         } else {
             let message = Message::EpochEnds { id: self.epoch.id, why };
             self.effects.push_back(Effect::Send { to: self.initiator(), message });
+        }
+    }
+
+    /// Begins the next epoch, but not before this one has lasted for the shortest time: summaries cost every node something.
+    fn begin_soon(&mut self, now: Instant) {
+        self.end_early = true;
+        if self.due().is_some_and(|due| now >= due) {
+            self.begin(now);
         }
     }
 
@@ -370,7 +312,7 @@ impl Coordinator {
             self.began = now;
             return;
         }
-        let over = elapsed(now, self.began);
+        let over = now - self.began;
         let epoch = Arc::new(self.config.limits.next(gathering.id, &self.epoch, over, &gathering.summaries));
         self.send_all(|| Message::EpochBegins(epoch.clone()));
         self.adopt(now, epoch);
@@ -387,7 +329,7 @@ impl Coordinator {
         self.epoch = epoch;
         self.began = now;
         self.replaced = 0;
-        self.end_said = false;
+        (self.end_said, self.end_early) = (false, false);
         self.effects.push_back(Effect::EpochBegan);
         // Once an epoch, so that a lost POD is noticed.
         if !self.is_master() {

@@ -7,13 +7,13 @@
 //!
 //! The paper names what T and M are chosen from, not how: "(1) the distribution of global page ages, (2) the expected rate at which pages
 //! will be discarded from the cluster, and (3) the rate at which the distributed age information is expected to become inaccurate". Ours:
-//! - M is what would be replaced in the longest epoch at twice the expected rate, and at most all old pages.
+//! - M is what would be replaced in the longest epoch at twice the expected rate, and at most half of the old pages.
 //! - T is the longest where M allows it, shorter as M falls short of that; and short enough that local growth consumes at most half of M.
-//! - Too few old pages for the shortest epoch: MinAge is 0, and nothing is forwarded.
+//! - Hardly any old pages: MinAge is 0, and nothing is forwarded.
 
 use super::ages::{AGE_BUCKETS, AgeSummary, age_min};
 use crate::ids::NodeId;
-use crate::units::{Duration, Instant};
+use crate::units::Duration;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
@@ -71,10 +71,13 @@ pub struct EpochLimits {
     pub duration_min: Duration,
     /// The longest epoch; "currently, each epoch is on the order of 5-10 seconds".
     pub duration_max: Duration,
-    /// A page that was not used for so long is old.
+    /// A page that its own node did not use for so long is old; see [`AgeSummary`].
     pub old_age: Duration,
     /// The least M, as a part of all frames: 1 of so many. Without it the first burst after a quiet time would end its epoch at once.
     pub replacements_min_part: u64,
+    /// With less idle memory than this part of all frames (1 of so many) nothing is forwarded (section 6: "if the idle memory drops below a
+    /// certain point, the use of global memory management should be abandoned until it returns").
+    pub idle_min_part: u64,
     /// Spare nodes whose processors are busy (section 6): a weight is multiplied with the idle part of the processors.
     pub cpu_counts: bool,
 }
@@ -86,11 +89,13 @@ impl Default for EpochLimits {
             duration_max: Duration::from_millis(10_000),
             old_age: Duration::from_millis(5_000),
             replacements_min_part: 128,
+            idle_min_part: 1_024,
             cpu_counts: true,
         }
     }
 }
 
+const REPLACEMENTS_MIN_PER_NODE: u64 = 8;
 const SECOND_NS: u128 = 1_000_000_000;
 /// Of a new rate and the smoothed one before it, each counts half.
 const RATE_SHARES: u64 = 2;
@@ -128,12 +133,14 @@ impl EpochLimits {
             consumed_milli: rate_milli(sum(|summary| summary.consumed), elapsed, last.rates.consumed_milli),
         };
         let frames: u64 = summaries.values().map(AgeSummary::total).sum();
-        let old: u64 = summaries.values().map(|summary| summary.older(self.old_age)).sum();
+        let old: u64 = summaries.values().map(AgeSummary::idle).sum();
         let demand = (2 * pages_in(rates.replaced_milli, self.duration_max))
             .max(frames / self.replacements_min_part)
-            .max(1);
-        let wanted = old.min(demand);
-        let too_few = wanted == 0 || wanted < pages_in(rates.replaced_milli, self.duration_min);
+            .max(summaries.len() as u64 * REPLACEMENTS_MIN_PER_NODE);
+        // Not all of them: MinAge would be that of the youngest, and a page just evicted is hardly younger.
+        let wanted = demand.min(old.div_ceil(2));
+        // Never by the rate: what is discarded because nothing is forwarded would keep it so.
+        let too_few = old == 0 || old < frames / self.idle_min_part;
         let lowest = *summaries.keys().next().expect("there is a summary");
         let mut epoch =
             Epoch { id, duration: self.duration_min, next_initiator: lowest, rates, ..Epoch::default() };
@@ -144,10 +151,14 @@ impl EpochLimits {
         epoch.replacements = wanted;
         let (boundary, part, of) = boundary(summaries, wanted);
         epoch.min_age = age_at(boundary, part, of);
+        let mut before = 0;
         for (&node, summary) in summaries {
             let counts = summary.counts();
             let older: u64 = counts[boundary + 1..].iter().map(|&count| u64::from(count)).sum();
-            let inside = u64::from(counts[boundary]) * part / of;
+            // Rounded so that all nodes together have exactly `part`.
+            let here = u64::from(counts[boundary]);
+            let inside = (before + here) * part / of - before * part / of;
+            before += here;
             let weight = self.spared(older + inside, summary.cpu_busy_permille);
             if weight > 0 {
                 epoch.weights.push((node, u32::try_from(weight).unwrap_or(u32::MAX)));
@@ -180,7 +191,7 @@ impl EpochLimits {
 /// The bucket in which the `wanted` oldest pages end, and which part of its pages belongs to them: `part` of `of`.
 fn boundary(summaries: &BTreeMap<NodeId, AgeSummary>, wanted: u64) -> (usize, u64, u64) {
     let mut older = 0;
-    for bucket in (0..AGE_BUCKETS).rev() {
+    for bucket in (1..AGE_BUCKETS).rev() {
         let here: u64 = summaries.values().map(|summary| u64::from(summary.counts()[bucket])).sum();
         if older + here >= wanted && here > 0 {
             return (bucket, wanted - older, here);
@@ -202,9 +213,4 @@ fn age_at(bucket: usize, part: u64, of: u64) -> Duration {
     }
     let below = u128::from(to.0 - from.0) * u128::from(of - part) / u128::from(of);
     Duration(from.0 + below as u64)
-}
-
-/// How long an epoch has gone on.
-pub(super) fn elapsed(now: Instant, began: Instant) -> Duration {
-    now - began
 }

@@ -53,7 +53,7 @@ impl Pod {
     /// Who keeps the directory entry of a shared page.
     pub fn owner(&self, page: PageId) -> Option<NodeId> {
         let bits = self.owners.len().checked_ilog2()?;
-        let spread = (page.space.0.rotate_right(24) ^ (page.index / PAGES_PER_OWNER)).spread();
+        let spread = PageId { index: page.index / PAGES_PER_OWNER, ..page }.spread();
         let bucket = if bits == 0 { 0 } else { (spread >> (64 - bits)) as usize };
         Some(self.owners[bucket])
     }

@@ -78,7 +78,7 @@ impl Cluster {
                         let mut ages = AgeSummary::default();
                         ages.add_free(pages.free);
                         ages.add(Duration::from_millis(100_000), pages.old);
-                        ages.add(Duration::from_millis(100), pages.young);
+                        ages.add_in_use(pages.young);
                         coordinator.handle_summary(self.now, ages);
                     }
                     Effect::EpochBegan | Effect::PodChanged => {}
@@ -155,9 +155,9 @@ fn weights_follow_the_idle_pages() {
     let (coordinator, _) = &cluster.nodes[&NodeId(1)];
     let epoch = coordinator.epoch();
     assert_eq!(epoch.weight(NodeId(1)), 0, "a busy node is not chosen");
-    assert!(epoch.weight(NodeId(2)) > 0 && epoch.weight(NodeId(3)) == 2 * epoch.weight(NodeId(2)));
+    assert!(epoch.weight(NodeId(2)) > 0 && epoch.weight(NodeId(3)) >= 2 * epoch.weight(NodeId(2)));
     let sum: u64 = epoch.weights.iter().map(|&(_, weight)| u64::from(weight)).sum();
-    assert!(sum <= epoch.replacements && sum + 3 > epoch.replacements, "{sum} of {}", epoch.replacements);
+    assert_eq!(sum, epoch.replacements);
     assert!(epoch.min_age > Duration::from_millis(5_000));
     assert_eq!(coordinator.initiator(), epoch.next_initiator);
 }
@@ -190,7 +190,7 @@ fn an_epoch_ends_by_its_time_by_replacements_and_by_drift() {
     assert_eq!(number(&cluster), first);
     cluster.nodes.get_mut(&heaviest).unwrap().0.handle_replaced(cluster.now, 1);
     cluster.drain();
-    cluster.run(Duration::from_millis(500));
+    cluster.run(Duration::from_millis(1_500));
     assert_eq!(number(&cluster), first + 1);
     // Another node's ages have become wrong; it says so once only.
     let other = *cluster.nodes.keys().find(|&&node| node != cluster.nodes[&NodeId(1)].0.initiator()).unwrap();
@@ -198,7 +198,7 @@ fn an_epoch_ends_by_its_time_by_replacements_and_by_drift() {
         cluster.nodes.get_mut(&other).unwrap().0.handle_inaccurate(cluster.now);
     }
     cluster.drain();
-    cluster.run(Duration::from_millis(500));
+    cluster.run(Duration::from_millis(1_500));
     assert_eq!(number(&cluster), first + 2);
     cluster.run(CoordinatorConfig::default().limits.duration_max);
     assert!(number(&cluster) > first + 2);
@@ -207,7 +207,7 @@ fn an_epoch_ends_by_its_time_by_replacements_and_by_drift() {
 #[test]
 fn a_newcomer_with_the_lowest_id_catches_up() {
     let mut cluster = Cluster::new(&[IDLE; 3], 5, 0);
-    cluster.nodes.remove(&NodeId(1));
+    cluster.nodes.remove(&NodeId(1)).expect("it was there");
     cluster.tell_members();
     cluster.run(Duration::from_millis(100_000));
     let number = cluster.nodes[&NodeId(2)].0.epoch().id.number;
@@ -231,10 +231,10 @@ fn a_busy_processor_is_spared_but_not_forgotten() {
     let id = EpochId { number: 1, initiator: NodeId(1) };
     let last = Epoch { rates: Rates { replaced_milli: 100_000_000, consumed_milli: 0 }, ..Epoch::default() };
     let epoch = EpochLimits { duration_min: Duration(1), ..limits }.next(id, &last, Duration(0), &summaries);
-    assert_eq!((epoch.weight(NodeId(1)), epoch.weight(NodeId(2))), (1_000, 100));
+    assert_eq!((epoch.weight(NodeId(1)), epoch.weight(NodeId(2))), (500, 50));
     let same = EpochLimits { duration_min: Duration(1), cpu_counts: false, ..limits };
     let epoch = same.next(id, &last, Duration(0), &summaries);
-    assert_eq!((epoch.weight(NodeId(1)), epoch.weight(NodeId(2))), (1_000, 1_000));
+    assert_eq!((epoch.weight(NodeId(1)), epoch.weight(NodeId(2))), (500, 500));
 }
 
 #[test]
@@ -254,8 +254,10 @@ fn drift_shortens_an_epoch() {
     assert_eq!((drifting.replacements, drifting.duration), (2_000, Duration::from_millis(2_000)));
     // More is replaced than the old pages last for: the epoch is as short as they are few.
     let short = with(1_000_000, 0);
-    assert_eq!((short.replacements, short.duration), (10_000, Duration::from_millis(5_000)));
-    assert_eq!(with(20_000_000, 0).min_age, Duration(0), "they would not last for the shortest");
+    assert_eq!((short.replacements, short.duration), (5_000, Duration::from_millis(2_500)));
+    let shortest = with(50_000_000, 0);
+    assert_eq!((shortest.replacements, shortest.duration), (5_000, limits.duration_min));
+    assert!(shortest.min_age > Duration(0), "however fast they go, there are some");
 }
 
 /// Something that happens to the cluster.
@@ -287,14 +289,15 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 fn play(steps: &[Step], seed: u64, loss_percent: u64) -> (u64, EpochId) {
     let mut cluster = Cluster::new(&[IDLE, BUSY, IDLE], seed, loss_percent);
+    let mut ever = BTreeSet::from([1, 2, 3]);
     for step in steps {
         let ids: Vec<NodeId> = cluster.nodes.keys().copied().collect();
         let of = |which: &u64| ids[(which % ids.len() as u64) as usize];
         match step {
             Step::Run(ms) => cluster.run(Duration::from_millis(*ms)),
             Step::Join(id) => {
-                // A restart at once is another node.
-                if !cluster.nodes.contains_key(&NodeId(*id)) {
+                // Whoever starts is another node, whatever its machine was called.
+                if ever.insert(*id) {
                     cluster.start(NodeId(*id), IDLE);
                 }
             }
@@ -367,18 +370,14 @@ proptest! {
         let epoch = limits.next(id, &last, Duration(0), &summaries);
         prop_assert!(epoch.duration >= limits.duration_min && epoch.duration <= limits.duration_max);
         let weights: u64 = epoch.weights.iter().map(|&(_, weight)| u64::from(weight)).sum();
-        // Each node's part of the boundary is rounded down.
-        prop_assert!(weights <= epoch.replacements && weights + nodes.len() as u64 >= epoch.replacements);
+        prop_assert_eq!(weights, epoch.replacements);
         let ids: BTreeSet<NodeId> = epoch.weights.iter().map(|&(node, _)| node).collect();
         prop_assert!(ids.len() == epoch.weights.len() && epoch.weights.is_sorted());
         for &(node, weight) in &epoch.weights {
             // Within the resolution of the buckets nobody is asked for pages younger than MinAge.
-            let at_least = Duration(epoch.min_age.0 / 5 * 4);
-            prop_assert!(u64::from(weight) <= summaries[&node].older(Duration(0)));
-            prop_assert!(summaries[&node].older(Duration(at_least.0 / 5 * 4)) >= u64::from(weight));
+            prop_assert!(summaries[&node].older(Duration(epoch.min_age.0 / 25 * 16)) >= u64::from(weight));
         }
         if epoch.replacements > 0 {
-            prop_assert!(epoch.min_age >= Duration(limits.old_age.0 / 5 * 4));
             let most = epoch.weights.iter().map(|&(_, weight)| weight).max();
             prop_assert_eq!(most, Some(epoch.weight(epoch.next_initiator)).filter(|&weight| weight > 0));
         }
