@@ -1,9 +1,15 @@
 //! The blocking side: the handshake, and a small client for tools and tests. The agent uses the handshake and
 //! then goes on without blocking.
 
-use crate::{BorrowerEntry, Decoded, Frame, PageRef, StatusFigures, WelcomeBody, WireError, decode, encode};
+use crate::{
+    BorrowerEntry, ClusterFigures, Decoded, Frame, NodeEntry, PageRef, StatusFigures, WelcomeBody, WireError,
+    decode, encode,
+};
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Why talking to a lender failed.
@@ -14,6 +20,14 @@ pub enum ClientError {
     Connect {
         /// Whom.
         addr: SocketAddr,
+        /// The system's answer.
+        why: io::Error,
+    },
+    /// No connection to this machine's node.
+    #[error("cannot reach the node at {}: {why}; is `loam node` running?", path.display())]
+    Local {
+        /// Its socket.
+        path: PathBuf,
         /// The system's answer.
         why: io::Error,
     },
@@ -65,7 +79,6 @@ pub fn handshake(
     name: &str,
     timeout: Duration,
 ) -> Result<WelcomeBody, ClientError> {
-    stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(timeout))?;
     stream.set_write_timeout(Some(timeout))?;
     let mut out = Vec::new();
@@ -93,6 +106,24 @@ pub fn connect(
 ) -> Result<(TcpStream, WelcomeBody), ClientError> {
     let stream =
         TcpStream::connect_timeout(&addr, timeout).map_err(|why| ClientError::Connect { addr, why })?;
+    stream.set_nodelay(true)?;
+    let welcome = handshake(&stream, space, name, timeout)?;
+    Ok((stream, welcome))
+}
+
+/// As [`connect`], by the UNIX socket of this machine's node. (What comes back is a stream of bytes like any other; that it is no TCP shows in
+/// its addresses alone.)
+///
+/// # Errors
+/// As [`handshake`], and [`ClientError::Local`].
+pub fn connect_local(
+    path: &Path,
+    space: u64,
+    name: &str,
+    timeout: Duration,
+) -> Result<(TcpStream, WelcomeBody), ClientError> {
+    let refused = |why| ClientError::Local { path: path.to_owned(), why };
+    let stream = TcpStream::from(OwnedFd::from(UnixStream::connect(path).map_err(refused)?));
     let welcome = handshake(&stream, space, name, timeout)?;
     Ok((stream, welcome))
 }
@@ -122,7 +153,23 @@ impl Client {
     /// # Errors
     /// As [`connect`].
     pub fn connect(addr: SocketAddr, space: u64, name: &str, timeout: Duration) -> Result<Self, ClientError> {
-        let (stream, welcome) = connect(addr, space, name, timeout)?;
+        connect(addr, space, name, timeout).and_then(|connection| Self::over(connection, timeout))
+    }
+
+    /// The same by the UNIX socket of this machine's node.
+    ///
+    /// # Errors
+    /// As [`connect_local`].
+    pub fn connect_local(
+        path: &Path,
+        space: u64,
+        name: &str,
+        timeout: Duration,
+    ) -> Result<Self, ClientError> {
+        connect_local(path, space, name, timeout).and_then(|connection| Self::over(connection, timeout))
+    }
+
+    fn over((stream, welcome): (TcpStream, WelcomeBody), timeout: Duration) -> Result<Self, ClientError> {
         stream.set_read_timeout(Some(timeout))?;
         stream.set_write_timeout(Some(timeout))?;
         Ok(Self { stream, welcome, buffer: Vec::new(), out: Vec::new(), request_last: 0 })
@@ -183,6 +230,19 @@ impl Client {
             Frame::Status { request, figures, borrowers } if request == asked => {
                 Ok(Status { figures: *figures, borrowers: borrowers.to_vec() })
             }
+            _ => Err(ClientError::Unexpected),
+        }
+    }
+
+    /// The cluster as this node sees it.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn nodes(&mut self) -> Result<(ClusterFigures, Vec<NodeEntry>), ClientError> {
+        let asked = self.next_request();
+        self.send(&[], |out| encode::nodes_request(out, asked))?;
+        match self.receive()? {
+            Frame::Nodes { request, figures, nodes } if request == asked => Ok((*figures, nodes.to_vec())),
             _ => Err(ClientError::Unexpected),
         }
     }

@@ -62,6 +62,11 @@ pub fn page_hash(page: &[u8]) -> ContentHash {
     ContentHash(xxhash_rust::xxh3::xxh3_128(page))
 }
 
+/// A name as the protocol takes it: without control characters, cut to what fits.
+pub fn printable_name(name: &str) -> String {
+    encode::tidy(name, limits::NAME_BYTES_MAX)
+}
+
 /// Makes length and crc of a frame's header right, as far as the rest allows: lets a fuzzer past them. Not for other use.
 #[doc(hidden)]
 pub fn mend_for_fuzzing(frame: &mut [u8]) {

@@ -116,6 +116,7 @@ pub(crate) struct Swim {
     timers: BTreeMap<(Instant, u64), Timer<Peer>>,
     timer_last: u64,
     contacts: BTreeMap<SocketAddr, Contact>,
+    named: bool,
     /// When we first had company.
     joined: Option<Instant>,
     /// Lives with our name, and whether they are known to live beside us.
@@ -127,7 +128,15 @@ pub(crate) struct Swim {
 
 impl Swim {
     /// A membership of one, which tries `seeds` from `now` on. `period` is how often a member is probed; the other times follow from it.
-    pub(crate) fn new(now: Instant, me: Peer, seeds: &[SocketAddr], period: Duration, random: u64) -> Self {
+    /// `named`: its name was given on purpose, so that a member with the same name is its former life.
+    pub(crate) fn new(
+        now: Instant,
+        me: Peer,
+        seeds: &[SocketAddr],
+        period: Duration,
+        named: bool,
+        random: u64,
+    ) -> Self {
         let pace = Pace(period);
         let contact = Contact { due: now, wait: pace.retry_min(), until: None, answered: None };
         let foca = Foca::new(me.clone(), pace.config(), SmallRng::seed_from_u64(random), PeerCodec);
@@ -136,6 +145,7 @@ impl Swim {
             pace,
             timers: BTreeMap::new(),
             timer_last: 0,
+            named,
             contacts: seeds.iter().map(|&seed| (seed, contact)).collect(),
             joined: None,
             namesakes: BTreeMap::new(),
@@ -196,7 +206,7 @@ impl Swim {
         } else if same_name && (self.namesakes.len() < NAMESAKES_MAX || self.namesakes.contains_key(&peer.id))
         {
             let met = self.namesakes.get(&peer.id).copied();
-            let lives = met.is_some() || !newly_here;
+            let lives = met.is_some() || !newly_here || !self.named;
             self.namesakes.insert(peer.id, lives);
             if !lives {
                 self.declare_down(now, peer);
