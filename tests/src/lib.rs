@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 pub mod borrow;
+pub mod cluster;
 pub mod fake;
 pub mod lender;
 pub mod place;
