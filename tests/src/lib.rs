@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 pub mod borrow;
+pub mod cluster;
 pub mod daemon;
 pub mod fake;
 pub mod lender;

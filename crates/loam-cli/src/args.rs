@@ -28,7 +28,8 @@ Examples:
   loam lend 4G                                     lend 4 GiB on 127.0.0.1:7070
   loam run --local 512M --lender 127.0.0.1:7070 -- sort -S 4G big.txt
   loam run --local 25% --embedded 3x1G -- python3 job.py
-  loam status                                      the runs of this user, live";
+  loam node --lend 4G --join 10.0.0.7:7070         be one of a cluster that shares its memory
+  loam status                                      the runs of this user, and the cluster, live";
 
 /// What to do.
 #[derive(Subcommand, Debug)]
@@ -41,6 +42,13 @@ pub(crate) enum Command {
     /// There are no certificates yet, so anything but a loopback address needs `--insecure`: whoever reaches
     /// the port can then read and write what is lent.
     Lend(LendArgs),
+    /// Be a node of a cluster: lend memory, and know of the others
+    ///
+    /// Lends memory of this machine as `loam lend` does, and finds the other nodes: they learn of each other from any one that lives, agree on
+    /// how much of what each should get, and notice within seconds who is gone. Programs of this machine borrow through it.
+    ///
+    /// Nobody configures who lends to whom. What nodes tell each other and what happens when machines fail is in docs/cluster.md.
+    Node(NodeArgs),
     /// Run an unmodified program on borrowed memory
     ///
     /// Runs an unmodified program and keeps at most `--local` of its memory here; the rest goes to lenders.
@@ -60,8 +68,9 @@ pub(crate) enum Command {
     /// End a `loam mount`
     Unmount(UnmountArgs),
     /// Show this user's runs and, if asked, lenders
+    /// Show this user's runs, the cluster, and if asked other nodes and lenders
     ///
-    /// Shows the runs of this user while they run, and lenders if their addresses are given.
+    /// Shows the runs of this user while they run, and the cluster as this machine's node sees it, or the nodes whose addresses are given.
     Status(StatusArgs),
     /// Measure this machine
     Bench(BenchArgs),
@@ -113,6 +122,9 @@ pub(crate) struct LendArgs {
     /// Read what the machine has from DIR/proc and DIR/sys (for tests)
     #[arg(long, hide = true, value_name = "DIR", default_value = "/")]
     pub(crate) machine_root: PathBuf,
+    /// Answer /metrics (Prometheus, see docs/metrics.md) and /health here
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub(crate) http: Option<SocketAddr>,
     /// Print the address on stdout and end with process PID (set by `loam run --embedded`)
     #[arg(long, hide = true, value_name = "PID")]
     pub(crate) embedded_by: Option<u32>,
@@ -124,6 +136,60 @@ Examples:
   loam lend 25% --listen 127.0.0.1:7071
   loam lend 48G --keep 8G                              gives back what its machine needs
   loam lend 16G --listen 10.0.0.7:7070 --insecure      only on a network that you trust";
+
+/// Arguments of `loam node`.
+#[derive(Args, Debug)]
+#[command(after_help = NODE_EXAMPLES)]
+pub(crate) struct NodeArgs {
+    /// How much to lend at most: 512M, 4G, 25% (of this machine's memory)
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) lend: Size,
+    /// Where to listen; port 0 lets the system choose
+    #[arg(long, value_name = "ADDR:PORT", default_value_t = SocketAddr::from(([127, 0, 0, 1], PORT)))]
+    pub(crate) listen: SocketAddr,
+    /// A node of the cluster, any that lives; may be given several times, and may name this node itself
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub(crate) join: Vec<SocketAddr>,
+    /// Where other nodes and borrowers reach this one, if not at --listen
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub(crate) advertise: Option<SocketAddr>,
+    /// What to call this node [default: the machine's name]
+    ///
+    /// A node that starts with the name of a member takes its place if that one is dead.
+    #[arg(long)]
+    pub(crate) name: Option<String>,
+    /// Allow addresses that other machines can reach, unencrypted and unauthenticated
+    #[arg(long)]
+    pub(crate) insecure: bool,
+    /// Answer /metrics (Prometheus, see docs/metrics.md) and /health here
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub(crate) http: Option<SocketAddr>,
+    /// Socket for programs of this machine [default: /run/loam/node.sock for root, else $XDG_RUNTIME_DIR/loam/node.sock]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
+    /// Who may connect to the socket, and so borrow: file permissions in octal
+    #[arg(long, value_name = "MODE", default_value = "666", value_parser = file_mode)]
+    pub(crate) socket_mode: u32,
+    /// How often another node is probed: scales all times of the membership
+    #[arg(long, hide = true, value_name = "MS", default_value_t = 500, value_parser = clap::value_parser!(u64).range(50..=60_000))]
+    pub(crate) probe_ms: u64,
+}
+
+const NODE_EXAMPLES: &str = "\
+Examples:
+  loam node --lend 16G --listen 10.0.0.7:7070 --insecure                        the first one
+  loam node --lend 16G --listen 10.0.0.8:7070 --join 10.0.0.7:7070 --insecure   any other
+  loam node --lend 25% --join 10.0.0.7:7070 --http 127.0.0.1:9090
+  loam status                                                                   what it sees
+
+LOAM_LOG=debug shows more, LOAM_LOG_FORMAT=json makes each line an object.";
+
+fn file_mode(text: &str) -> Result<u32, String> {
+    match u32::from_str_radix(text, 8) {
+        Ok(mode) if mode <= 0o777 => Ok(mode),
+        _ => Err("write permissions in octal, such as 660".into()),
+    }
+}
 
 /// On or off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -293,10 +359,16 @@ pub(crate) fn page_size(text: &str) -> Result<Size, String> {
 #[derive(Args, Debug)]
 #[command(after_help = STATUS_EXAMPLES)]
 pub(crate) struct StatusArgs {
+    /// Ask this node or lender about its cluster, instead of this machine's node; may be several
+    #[arg(value_name = "ADDR:PORT")]
+    pub(crate) nodes: Vec<SocketAddr>,
+    /// The socket of this machine's node [default: as `loam node` has it]
+    #[arg(long, value_name = "PATH", conflicts_with = "nodes")]
+    pub(crate) socket: Option<PathBuf>,
     /// Ask this lender too; may be given several times
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) lender: Vec<SocketAddr>,
-    /// Print one JSON object (keys: docs/summary.md)
+    /// Print one JSON object (keys: docs/summary.md, docs/cluster.md)
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -304,7 +376,8 @@ pub(crate) struct StatusArgs {
 const STATUS_EXAMPLES: &str = "\
 Examples:
   loam status
-  loam status --lender 10.0.0.7:7070
+  loam status 10.0.0.7:7070                       the cluster as that node sees it
+  loam status --lender 10.0.0.7:7070              its borrowers
   loam status --json | jq '.runs[].faults'";
 
 /// Measurements.

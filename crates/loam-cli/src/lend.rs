@@ -4,7 +4,7 @@ use crate::args::LendArgs;
 use crate::embedded;
 use crate::failure::Failure;
 use crate::machine;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
 /// Lends until SIGINT or SIGTERM.
@@ -12,7 +12,7 @@ pub(crate) fn lend(args: &LendArgs) -> Result<ExitCode, Failure> {
     if let Some(parent) = args.embedded_by {
         embedded::end_with_parent(parent)?;
     }
-    start_log();
+    start_log("warn");
     let memory = machine::memory()?;
     let size = args.size.on(memory.total);
     let embedded = args.embedded_by.is_some();
@@ -21,6 +21,7 @@ pub(crate) fn lend(args: &LendArgs) -> Result<ExitCode, Failure> {
     config.insecure = args.insecure;
     config.keep = args.keep.map(|keep| keep.on(memory.total));
     config.machine_root.clone_from(&args.machine_root);
+    config.http = args.http;
     if embedded {
         // Several of them share this machine with the program that they serve.
         config.loops = Some(1);
@@ -42,10 +43,17 @@ pub(crate) fn lend(args: &LendArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Warnings and errors go to stderr; `LOAM_LOG=debug` shows more.
-pub(crate) fn start_log() {
+/// What is at least as grave as `usual` says goes to stderr; `LOAM_LOG=debug` shows more, and `LOAM_LOG_FORMAT=json` makes each line an object.
+pub(crate) fn start_log(usual: &str) {
     let filter = tracing_subscriber::EnvFilter::try_from_env("LOAM_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(usual));
     // A second subscriber cannot exist in a fresh process, so the answer does not matter.
-    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr);
+    let _ = match std::env::var("LOAM_LOG_FORMAT").as_deref() {
+        Ok("json") => log.json().try_init(),
+        _ => log.try_init(),
+    };
 }

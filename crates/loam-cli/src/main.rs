@@ -4,6 +4,8 @@
 mod args;
 mod bench;
 mod closing;
+mod cluster;
+mod daemon;
 mod doctor;
 mod embedded;
 mod failure;
@@ -37,6 +39,7 @@ fn main() -> ExitCode {
 fn dispatch(cli: args::Cli) -> Result<ExitCode, Failure> {
     match cli.command {
         args::Command::Lend(lend) => lend::lend(&lend),
+        args::Command::Node(node) => daemon::node(&node),
         args::Command::Run(run) => run::run(run),
         args::Command::Mount(mount) => mount::mount(&mount),
         args::Command::Unmount(unmount) => mount::unmount(&unmount),

@@ -19,7 +19,7 @@ pub(crate) fn mount(args: &MountArgs) -> Result<ExitCode, Failure> {
     if !args.foreground && !args.background_child {
         return in_background();
     }
-    lend::start_log();
+    lend::start_log("warn");
     let memory = machine::memory()?;
     let config = MountConfig {
         source: args.source.clone(),

@@ -36,7 +36,7 @@ fn default_page(local: Bytes) -> Bytes {
 
 /// Runs the program and ends as it ended.
 pub(crate) fn run(args: RunArgs) -> Result<ExitCode, Failure> {
-    crate::lend::start_log();
+    crate::lend::start_log("warn");
     let executable = std::env::current_exe()
         .map_err(|error| Failure::new(format!("cannot find its own executable ({error}): mount /proc")))?;
     find_program(&args.program)?;

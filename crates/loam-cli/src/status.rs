@@ -1,6 +1,7 @@
-//! `loam status`: what this user's runs say of themselves, and what lenders say when they are asked.
+//! `loam status`: what this user's runs say of themselves, and what nodes and lenders say when they are asked.
 
 use crate::args::StatusArgs;
+use crate::cluster::{self, Asked, ClusterStatus};
 use crate::failure::Failure;
 use crate::text::{count, micros, printable, seconds, table};
 use loam_agent::summary::Summary;
@@ -70,16 +71,25 @@ struct BorrowerStatus {
 pub(crate) fn status(args: &StatusArgs) -> Result<ExitCode, Failure> {
     let runs = runs(&loam_agent::control_dir())?;
     let lenders: Vec<LenderStatus> = args.lender.iter().map(|&addr| ask_lender(addr)).collect();
+    let asked: Vec<Asked> = match args.nodes[..] {
+        [] => cluster::local(args.socket.as_deref()).into_iter().collect(),
+        _ => args.nodes.iter().copied().map(Asked::Addr).collect(),
+    };
+    let clusters: Vec<ClusterStatus> = asked.iter().map(cluster::ask).collect();
     if args.json {
-        let object = serde_json::json!({ "runs": runs, "lenders": lenders });
+        let object = serde_json::json!({ "runs": runs, "clusters": clusters, "lenders": lenders });
         println!("{object:#}");
     } else {
         print!("{}", runs_text(&runs));
+        for cluster in &clusters {
+            print!("{}", cluster::text(cluster));
+        }
         for lender in &lenders {
             print!("{}", lender_text(lender));
         }
     }
-    let unanswered = lenders.iter().filter(|lender| lender.error.is_some()).count();
+    let unanswered = lenders.iter().filter(|lender| lender.error.is_some()).count()
+        + clusters.iter().filter(|cluster| cluster.error.is_some()).count();
     Ok(if unanswered > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 

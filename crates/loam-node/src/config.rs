@@ -1,5 +1,6 @@
 //! What `loam lend` asks for, and whether it can be had.
 
+use crate::cluster::ClusterConfig;
 use crate::error::NodeError;
 use loam_core::units::{BasePages, Bytes};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -17,6 +18,12 @@ pub struct LendConfig {
     pub insecure: bool,
     /// How long a loop goes on polling after a request before it sleeps, in microseconds. 0: it sleeps at once.
     pub spin_us: u64,
+    /// Be a node of a cluster. `None`: lend to whoever comes, and know of nobody.
+    pub cluster: Option<ClusterConfig>,
+    /// A UNIX socket for programs of this machine.
+    pub socket: Option<LocalSocket>,
+    /// Where to answer HTTP: metrics and health. Port 0 takes any that is free.
+    pub http: Option<SocketAddr>,
     /// Event loops; `None` is one a core.
     pub loops: Option<usize>,
     /// How long the pages of a borrower without connections wait for it.
@@ -29,6 +36,17 @@ pub struct LendConfig {
     pub hold_latency: bool,
 }
 
+/// A UNIX socket to listen on.
+#[derive(Clone, Debug)]
+pub struct LocalSocket {
+    /// Its file.
+    pub path: PathBuf,
+    /// Who may connect, as file permissions: whoever may write to it may borrow.
+    pub mode: u32,
+    /// Lending cannot begin without it; else it is a warning.
+    pub required: bool,
+}
+
 impl LendConfig {
     /// Lends `size` on loopback at the default port.
     pub fn new(size: Bytes) -> Self {
@@ -37,6 +55,9 @@ impl LendConfig {
             listen: (Ipv4Addr::LOCALHOST, loam_wire::DEFAULT_PORT).into(),
             insecure: false,
             spin_us: 100,
+            cluster: None,
+            socket: None,
+            http: None,
             loops: None,
             grace: crate::limits::GRACE,
             keep: None,
@@ -58,6 +79,18 @@ impl LendConfig {
         }
         if !self.listen.ip().is_loopback() && !self.insecure {
             return Err(NodeError::NotLoopback { addr: self.listen });
+        }
+        match self.http {
+            Some(addr) if !addr.ip().is_loopback() && !self.insecure => {
+                return Err(NodeError::HttpNotLoopback { addr });
+            }
+            _ => {}
+        }
+        if let Some(cluster) = &self.cluster {
+            let addr = cluster.advertise.unwrap_or(self.listen);
+            if addr.ip().is_unspecified() {
+                return Err(NodeError::NoAddress { addr });
+            }
         }
         Ok(pages)
     }
@@ -86,13 +119,29 @@ pub struct Lending {
     pub size: Bytes,
     /// Where, with the real port.
     pub addr: SocketAddr,
+    /// The node's name, if it is one.
+    pub node: Option<String>,
+    /// Where it answers HTTP, with the real port.
+    pub http: Option<SocketAddr>,
+    /// The UNIX socket's file.
+    pub socket: Option<PathBuf>,
     /// Lines that the person who started it should see.
     pub warnings: Vec<String>,
 }
 
 impl fmt::Display for Lending {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "lending {} on {}", self.size, self.addr)
+        if let Some(name) = &self.node {
+            write!(f, "node {name}: ")?;
+        }
+        write!(f, "lending {} on {}", self.size, self.addr)?;
+        if let Some(socket) = &self.socket {
+            write!(f, " and {}", socket.display())?;
+        }
+        if let Some(http) = &self.http {
+            write!(f, ", metrics on http://{http}/metrics")?;
+        }
+        Ok(())
     }
 }
 

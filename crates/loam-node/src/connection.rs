@@ -1,6 +1,7 @@
 //! One peer: its socket, what came and is not handled, what waits to be sent.
 
 use crate::buffers::{Incoming, Outgoing};
+use crate::cluster::Published;
 use crate::limits::*;
 use crate::service::{Outlet, Peer, Refusal, Service};
 use crate::shared::Shared;
@@ -10,6 +11,7 @@ use rustix::event::epoll::EventFlags;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown};
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -33,6 +35,24 @@ enum State {
     /// connection and lose the reason), and at this moment it ends.
     Farewell(Instant),
     Over,
+}
+
+/// Where a connection came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// Over the network, or loopback.
+    Tcp(SocketAddr),
+    /// By the UNIX socket: a program of this machine.
+    Local,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(addr) => addr.fmt(f),
+            Self::Local => f.write_str("a local program"),
+        }
+    }
 }
 
 /// Counts a connection for as long as it lives.
@@ -61,6 +81,9 @@ struct Line {
     sent_bytes: u64,
     /// When bytes last left, or nothing waited.
     moved: Instant,
+    /// The request and the version of the last view that was sent, if views are wanted.
+    subscription: Option<(u64, u64)>,
+    origin: Origin,
 }
 
 impl Outlet for Line {
@@ -69,6 +92,14 @@ impl Outlet for Line {
             self.moved = Instant::now();
         }
         &mut self.outgoing
+    }
+
+    fn is_local(&self) -> bool {
+        self.origin == Origin::Local
+    }
+
+    fn subscribe(&mut self, request: u64, version: u64) {
+        self.subscription = Some((request, version));
     }
 
     fn flush(&mut self) {
@@ -94,7 +125,6 @@ impl Outlet for Line {
 #[derive(Debug)]
 pub(crate) struct Connection {
     line: Line,
-    addr: SocketAddr,
     peer: Peer,
     incoming: Incoming,
     state: State,
@@ -107,11 +137,18 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(crate) fn new(socket: OwnedFd, addr: SocketAddr, place: Place) -> Self {
+    pub(crate) fn new(socket: OwnedFd, origin: Origin, place: Place) -> Self {
         let now = Instant::now();
         Self {
-            line: Line { socket, outgoing: Outgoing::default(), broken: false, sent_bytes: 0, moved: now },
-            addr,
+            line: Line {
+                socket,
+                outgoing: Outgoing::default(),
+                broken: false,
+                sent_bytes: 0,
+                moved: now,
+                subscription: None,
+                origin,
+            },
             peer: Peer::Stranger,
             incoming: Incoming::default(),
             state: State::Open,
@@ -159,7 +196,7 @@ impl Connection {
             match rustix::net::recv(&self.line.socket, room, RecvFlags::DONTWAIT) {
                 Ok((_, 0)) => {
                     if self.state == State::Open && !self.incoming.bytes().is_empty() {
-                        tracing::warn!("{} closed in the middle of a frame", self.addr);
+                        tracing::warn!("{} closed in the middle of a frame", self.line.origin);
                     }
                     self.state = State::Over;
                 }
@@ -175,7 +212,7 @@ impl Connection {
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => break,
                 Err(why) => {
-                    tracing::info!("lost {}: {why}", self.addr);
+                    tracing::info!("lost {}: {why}", self.line.origin);
                     self.state = State::Over;
                 }
             }
@@ -220,7 +257,7 @@ impl Connection {
     }
 
     fn refuse(&mut self, refusal: &Refusal) {
-        tracing::warn!("refused {}: {}", self.addr, refusal.text);
+        tracing::warn!("refused {}: {}", self.line.origin, refusal.text);
         let mut head = Vec::new();
         encode::error(&mut head, refusal.code, &refusal.text);
         self.line.outgoing.append(head.len()).copy_from_slice(&head);
@@ -239,6 +276,27 @@ impl Connection {
     /// Queues a frame that nobody asked for.
     pub(crate) fn tell(&mut self, frame: &[u8]) {
         self.line.queue().append(frame.len()).copy_from_slice(frame);
+    }
+
+    pub(crate) fn wants_views(&self) -> bool {
+        self.line.subscription.is_some()
+    }
+
+    /// Queues a view for who wants it and has not got it. One who does not take what was sent before gets the next one instead.
+    pub(crate) fn offer_view(&mut self, published: &Published) -> bool {
+        let version = published.view.version();
+        match self.line.subscription {
+            Some((request, sent))
+                if sent != version && self.state == State::Open && self.line.outgoing.len() == 0 =>
+            {
+                let mut head = Vec::new();
+                encode::view(&mut head, request, &published.view, &published.view_nodes);
+                self.line.queue().append(head.len()).copy_from_slice(&head);
+                self.line.subscription = Some((request, version));
+                true
+            }
+            _ => false,
+        }
     }
 
     /// The lender ends: says so, without waiting.
@@ -263,7 +321,7 @@ impl Connection {
             }
             _ => return false,
         };
-        tracing::warn!("closed {}: it {late}", self.addr);
+        tracing::warn!("closed {}: it {late}", self.line.origin);
         true
     }
 

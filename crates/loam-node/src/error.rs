@@ -3,6 +3,7 @@
 use loam_core::units::Bytes;
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 /// Each prints as one line: what, where, what to do.
 #[derive(Debug, thiserror::Error)]
@@ -33,6 +34,39 @@ pub enum NodeError {
     NotLoopback {
         /// What was asked for.
         addr: SocketAddr,
+    },
+    /// Anybody who reaches the address could read what this node tells of itself.
+    #[error(
+        "refusing to answer HTTP on {addr}: it is reachable from other machines, unencrypted; use a loopback address, or \
+         say --insecure on a network that you trust"
+    )]
+    HttpNotLoopback {
+        /// What was asked for.
+        addr: SocketAddr,
+    },
+    /// Other nodes cannot connect to "all addresses".
+    #[error(
+        "listening on all addresses ({addr}): say which one other nodes shall use, with --advertise ADDR:PORT"
+    )]
+    NoAddress {
+        /// What was asked for.
+        addr: SocketAddr,
+    },
+    /// The address for HTTP is taken, or not this machine's.
+    #[error("cannot answer HTTP on {addr}: {why}; choose another with --http ADDR:PORT")]
+    Http {
+        /// What was asked for.
+        addr: SocketAddr,
+        /// The system's answer.
+        why: io::Error,
+    },
+    /// The UNIX socket cannot be made, or somebody listens on it.
+    #[error("cannot listen on {}: {why}; choose another with --socket PATH", path.display())]
+    Socket {
+        /// What was asked for.
+        path: PathBuf,
+        /// The system's answer.
+        why: io::Error,
     },
     /// The address is taken, or not this machine's.
     #[error("cannot listen on {addr}: {why}; choose another with --listen ADDR:PORT")]

@@ -3,7 +3,7 @@
 //! After a request the loop does not sleep for a while: it asks the socket that was last served again and again, and the
 //! others every few times. A wake-up across cores costs several times what serving a page does.
 
-use crate::connection::{Connection, Place, Progress};
+use crate::connection::{Connection, Origin, Place, Progress};
 use crate::latency::LatencyHold;
 use crate::limits::SWEEP_INTERVAL;
 use crate::service::Service;
@@ -14,7 +14,6 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::fd::OwnedFd;
 use std::collections::BTreeMap;
 use std::io;
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -26,7 +25,7 @@ const HOT_LOOKS: u32 = 8;
 const YIELD_ALONE: Duration = Duration::from_nanos(1_500);
 
 /// A connection on its way to a loop.
-pub(crate) type Newcomer = (OwnedFd, SocketAddr, Place);
+pub(crate) type Newcomer = (OwnedFd, Origin, Place);
 
 /// The keeper's handle of a loop.
 #[derive(Debug)]
@@ -122,6 +121,7 @@ impl EventLoop {
                     if token == BELL {
                         self.welcome_newcomers();
                         self.deliver_posts();
+                        self.offer_views();
                     } else if self.advance(token) == Progress::Some {
                         hot = Some(token);
                         any = true;
@@ -164,13 +164,13 @@ impl EventLoop {
     fn welcome_newcomers(&mut self) {
         silence(&self.mailbox.bell);
         let newcomers = std::mem::take(&mut *self.mailbox.newcomers.lock().expect("nothing panics under it"));
-        for (socket, addr, place) in newcomers {
+        for (socket, origin, place) in newcomers {
             self.token_last += 1;
-            let connection = Connection::new(socket, addr, place);
+            let connection = Connection::new(socket, origin, place);
             let data = EventData::new_u64(self.token_last);
             match epoll::add(&self.epoll, connection.socket(), data, connection.interest) {
                 Ok(()) => assert!(self.connections.insert(self.token_last, connection).is_none()),
-                Err(why) => tracing::warn!("cannot take the connection of {addr}: {why}"),
+                Err(why) => tracing::warn!("cannot take the connection of {origin}: {why}"),
             }
         }
     }
@@ -185,6 +185,21 @@ impl EventLoop {
             let token = self.connections.iter().find(|(_, c)| c.is_of(space)).map(|(token, _)| *token);
             let token = token.expect("it was there just now, and only this thread takes it away");
             self.connections.get_mut(&token).expect("it was just found").tell(&frame);
+            self.advance(token);
+        }
+    }
+
+    /// Sends the newest view to those who want it and have not got it.
+    fn offer_views(&mut self) {
+        if !self.connections.values().any(Connection::wants_views) {
+            return;
+        }
+        let published = self.service.published();
+        let offer = |(token, connection): (&u64, &mut Connection)| {
+            connection.offer_view(&published).then_some(*token)
+        };
+        let offered: Vec<u64> = self.connections.iter_mut().filter_map(offer).collect();
+        for token in offered {
             self.advance(token);
         }
     }
@@ -221,5 +236,6 @@ impl EventLoop {
         for token in late {
             self.close(token);
         }
+        self.offer_views();
     }
 }

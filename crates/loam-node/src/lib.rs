@@ -1,27 +1,33 @@
-//! The lender's side, live: `loam lend`.
+//! The lender's side, live: `loam lend`, and with others as a cluster `loam node`.
 //!
 //! [`lend`] holds base pages for borrowers in one memory file and serves them over TCP with one event loop per core. The
 //! rules (who has which page, what is freed when) are `loam_core::lender`'s; this crate moves the bytes.
 //!
 //! ```text
 //! keeper: accept ─► event loop: recv ─► decode ─► service: Lender ⇄ slab ─► send
-//!            └── gives memory back, lets graces run out, watches the machine's memory, waits for the end
+//!            ├── gives memory back, lets graces run out, watches the machine's memory, waits for the end
+//!            └── control plane (`cluster`): who lives, epochs, views; metrics over HTTP
 //! ```
 #![forbid(unsafe_code)]
 
 mod buffers;
+mod cluster;
 mod config;
 mod connection;
 mod error;
 mod event_loop;
+mod http;
 mod latency;
 pub mod limits;
+mod local;
+mod metrics;
 mod server;
 mod service;
 mod shared;
 mod slab;
 mod watch;
 
-pub use config::{LendConfig, Lending};
+pub use cluster::ClusterConfig;
+pub use config::{LendConfig, Lending, LocalSocket};
 pub use error::NodeError;
 pub use server::{LendHandle, lend, spawn};

@@ -3,14 +3,17 @@
 //! The *keeper* is the thread that starts it: it takes connections and spreads them over the event loops, gives freed memory
 //! back to the system, lets the graces of lost borrowers run out, and waits for the end.
 
+use crate::cluster::{Control, Front, Plane};
 use crate::config::{LendConfig, Lending};
-use crate::connection::Place;
+use crate::connection::{Origin, Place};
 use crate::error::NodeError;
 use crate::event_loop::{EventLoop, Mailbox};
 use crate::limits::*;
+use crate::local::Local;
 use crate::shared::Shared;
 use crate::slab::Slab;
 use crate::watch::{Watch, post_recall};
+use loam_core::ids::NodeId;
 use loam_core::lender::{Effect, Lender};
 use loam_core::units::Bytes;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd};
@@ -102,6 +105,8 @@ struct Keeper {
     lending: Lending,
     shared: Arc<Shared>,
     listener: TcpListener,
+    local: Option<Local>,
+    control: Option<Control>,
     loops: Vec<(Arc<Mailbox>, JoinHandle<()>)>,
     next: usize,
     watch: Watch,
@@ -116,6 +121,32 @@ fn random() -> Result<u64, NodeError> {
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
         .map_err(NodeError::system("reading random bytes"))?;
     Ok(u64::from_ne_bytes(bytes))
+}
+
+/// A life that nobody had before.
+fn life() -> Result<NodeId, NodeError> {
+    // Node 0 is nobody.
+    random().map(|id| NodeId(id.max(1)))
+}
+
+/// What people call a node of which nobody said it.
+fn name_of(config: &LendConfig, addr: SocketAddr) -> String {
+    if let Some(name) = config.cluster.as_ref().and_then(|cluster| cluster.name.as_deref()) {
+        return loam_wire::printable_name(name);
+    }
+    let machine = rustix::system::uname();
+    let machine = machine.nodename().to_string_lossy();
+    let port =
+        if addr.port() == loam_wire::DEFAULT_PORT { String::new() } else { format!(":{}", addr.port()) };
+    loam_wire::printable_name(&format!("{machine}{port}"))
+}
+
+fn listen_http(addr: SocketAddr) -> Result<(TcpListener, SocketAddr), NodeError> {
+    let refused = |why| NodeError::Http { addr, why };
+    let listener = TcpListener::bind(addr).map_err(refused)?;
+    listener.set_nonblocking(true).map_err(refused)?;
+    let addr = listener.local_addr().map_err(refused)?;
+    Ok((listener, addr))
 }
 
 impl Keeper {
@@ -133,17 +164,52 @@ impl Keeper {
                  the memory; use it on a network that you trust"
             ));
         }
+        let http = config.http.map(listen_http).transpose()?;
+        let local = match config.socket.as_ref().map(|socket| (socket, Local::bind(socket))) {
+            Some((socket, Err(error))) if socket.required => return Err(error),
+            Some((_, Err(error))) => {
+                warnings.push(format!("no socket for local programs: {error}"));
+                None
+            }
+            Some((_, Ok(local))) => Some(local),
+            None => None,
+        };
+        let (name, cluster) = (name_of(config, addr), config.cluster.as_ref());
+        let reached_at = cluster.and_then(|cluster| cluster.advertise).unwrap_or(addr);
+        let (front, packets) = Front::new(life()?, name.clone(), reached_at, cluster.is_some());
         let lender = Lender::new(pages, config.grace, BORROWERS_MAX);
-        let shared = Arc::new(Shared::new(lender, slab, random()?, bell()?));
-        let lending = Lending { size: pages.bytes(), addr, warnings };
+        let shared = Arc::new(Shared::new(lender, slab, front, bell()?));
+        let lending = Lending {
+            size: pages.bytes(),
+            addr,
+            node: cluster.map(|_| name),
+            http: http.as_ref().map(|(_, addr)| *addr),
+            socket: local.as_ref().map(|local| local.path().clone()),
+            warnings,
+        };
         let watch = Watch::new(config, pages.bytes());
-        let mut keeper = Self { lending, shared, listener, loops: Vec::new(), next: 0, watch };
+        let mut keeper =
+            Self { lending, shared, listener, local, control: None, loops: Vec::new(), next: 0, watch };
         let cores = thread::available_parallelism().map_or(1, usize::from);
         for number in 0..config.loops.unwrap_or(cores).clamp(1, LOOPS_MAX) {
             let started = bell().and_then(|bell| keeper.start_loop(config, number, bell));
             if let Err(error) = started {
                 keeper.end();
                 return Err(error);
+            }
+        }
+        if cluster.is_some() || http.is_some() {
+            let mailboxes = keeper.loops.iter().map(|(mailbox, _)| Arc::clone(mailbox)).collect();
+            let started = random().and_then(|random| {
+                let http = http.map(|(listener, _)| listener);
+                Plane::start(&keeper.shared, mailboxes, cluster.zip(packets), http, random)
+            });
+            match started {
+                Ok(control) => keeper.control = Some(control),
+                Err(error) => {
+                    keeper.end();
+                    return Err(error);
+                }
             }
         }
         Ok(keeper)
@@ -186,12 +252,16 @@ impl Keeper {
                 PollFd::new(signal, PollFlags::IN),
                 PollFd::new(&self.listener, listens),
                 PollFd::from_borrowed_fd(trigger, presses),
+                // Without a socket for local programs the listener stands in for it.
+                self.local
+                    .as_ref()
+                    .map_or(PollFd::new(&self.listener, listens), |local| PollFd::new(local, listens)),
             ];
             match rustix::event::poll(&mut fds, wait.as_ref()) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(why) => panic!("poll: {why}"),
             }
-            let [bell, signalled, comes, pressed] = fds.map(|fd| !fd.revents().is_empty());
+            let [bell, signalled, comes, pressed, comes_locally] = fds.map(|fd| !fd.revents().is_empty());
             if bell {
                 self.shared.keeper_looks();
             }
@@ -202,7 +272,7 @@ impl Keeper {
             if pressed && presses == PollFlags::PRI {
                 self.watch.hurry();
             }
-            paused = comes && self.accept().is_err();
+            paused = (comes || comes_locally) && self.accept().is_err();
         }
         self.end();
     }
@@ -246,11 +316,21 @@ impl Keeper {
         }
     }
 
+    /// A connection that waits, from elsewhere or from here.
+    fn next_connection(&self) -> std::io::Result<(OwnedFd, Origin)> {
+        match (self.listener.accept(), &self.local) {
+            (Err(error), Some(local)) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                local.accept().map(|socket| (socket, Origin::Local))
+            }
+            (accepted, _) => accepted.map(|(socket, addr)| (OwnedFd::from(socket), Origin::Tcp(addr))),
+        }
+    }
+
     /// Takes the connections that wait. An error is one of this machine's, not of a peer.
     fn accept(&mut self) -> Result<(), ()> {
         loop {
-            let (socket, addr) = match self.listener.accept() {
-                Ok((socket, addr)) => (OwnedFd::from(socket), addr),
+            let (socket, origin) = match self.next_connection() {
+                Ok(connection) => connection,
                 Err(error) => match error.kind() {
                     std::io::ErrorKind::WouldBlock => return Ok(()),
                     std::io::ErrorKind::ConnectionAborted | std::io::ErrorKind::Interrupted => continue,
@@ -261,11 +341,13 @@ impl Keeper {
                 },
             };
             if let Some(place) = Place::take(&self.shared) {
-                prepare(&socket, addr);
+                if let Origin::Tcp(addr) = origin {
+                    prepare(&socket, addr);
+                }
                 self.next = (self.next + 1) % self.loops.len();
-                self.loops[self.next].0.deliver((socket, addr, place));
+                self.loops[self.next].0.deliver((socket, origin, place));
             } else {
-                tracing::warn!("refused {addr}: {CONNECTIONS_MAX} connections are open");
+                tracing::warn!("refused {origin}: {CONNECTIONS_MAX} connections are open");
                 let mut head = Vec::new();
                 loam_wire::encode::error(
                     &mut head,
@@ -277,8 +359,11 @@ impl Keeper {
         }
     }
 
-    /// Ends the loops, and with them the connections.
+    /// Leaves the cluster, then ends the loops, and with them the connections.
     fn end(self) {
+        if let Some(control) = self.control {
+            control.end();
+        }
         self.shared.stop.store(true, Ordering::Release);
         for (mailbox, _) in &self.loops {
             mailbox.wake();
@@ -293,6 +378,8 @@ impl Keeper {
 fn prepare(socket: &OwnedFd, addr: SocketAddr) {
     let set = rustix::net::sockopt::set_tcp_nodelay(socket, true)
         .and_then(|()| rustix::net::sockopt::set_socket_keepalive(socket, true))
+        .and_then(|()| rustix::net::sockopt::set_tcp_keepidle(socket, KEEPALIVE))
+        .and_then(|()| rustix::net::sockopt::set_tcp_keepintvl(socket, KEEPALIVE))
         .and_then(|()| rustix::net::sockopt::set_tcp_user_timeout(socket, PEER_VANISHED_TIMEOUT_MS));
     if let Err(why) = set {
         tracing::warn!("cannot prepare the connection of {addr}: {why}");

@@ -1,9 +1,10 @@
 //! What a lender does with each request.
 
 use crate::buffers::Outgoing;
+use crate::cluster::{Packet, Published};
 use crate::limits::ANSWER_PAGES;
 use crate::shared::Shared;
-use loam_core::ids::SpaceId;
+use loam_core::ids::{NodeId, SpaceId};
 use loam_core::lender::{Slot, SlotRun, Terms, Unwelcome};
 use loam_core::units::BASE_PAGE_BYTES;
 use loam_wire::limits::STATUS_BORROWERS_MAX;
@@ -50,6 +51,10 @@ pub(crate) trait Outlet {
     fn queue(&mut self) -> &mut Outgoing;
     /// Sends what can be sent without waiting.
     fn flush(&mut self);
+    /// It is a program of this machine, by the UNIX socket.
+    fn is_local(&self) -> bool;
+    /// From now on each view after version `version` goes out with this request's number.
+    fn subscribe(&mut self, request: u64, version: u64);
 }
 
 /// One event loop's side of the service, with the lists that it uses again and again.
@@ -125,12 +130,38 @@ impl Service {
                 let (figures, reason) = self.memory();
                 self.answer(out, |_, head| encode::memory(head, request, &figures, &reason));
             }
+            (_, Frame::ViewRequest { request }) => {
+                let published = self.shared.published();
+                self.answer(out, |_, head| {
+                    encode::view(head, request, &published.view, &published.view_nodes)
+                });
+                out.subscribe(request, published.view.version());
+            }
+            (_, Frame::NodesRequest { request }) => {
+                let published = self.shared.published();
+                self.answer(out, |_, head| {
+                    encode::nodes(head, request, &published.cluster, &published.nodes)
+                });
+            }
+            // Local programs borrow; they have no part in what nodes agree on.
+            (Peer::Tool, Frame::Cluster { sender, class, bytes }) if !out.is_local() => {
+                let packet = Packet { sender: NodeId(sender), class, bytes: bytes.into() };
+                if !self.shared.front.deliver(packet) {
+                    let text = "this lender is in no cluster: start it with `loam node` to be joined";
+                    return Err(Refusal::bad_frame(text));
+                }
+            }
             (Peer::Tool, Frame::GetPage { .. } | Frame::PutPage { .. } | Frame::Drop { .. }) => {
                 return Err(Refusal::bad_frame("space 0 has no pages: say hello with a space of your own"));
             }
             _ => return Err(Refusal::bad_frame("a lender takes no frame of this kind here")),
         }
         Ok(())
+    }
+
+    /// What there is to tell of the cluster.
+    pub(crate) fn published(&self) -> Arc<Published> {
+        self.shared.published()
     }
 
     /// Appends a frame without payload.

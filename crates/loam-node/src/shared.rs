@@ -3,14 +3,16 @@
 //! The lender's state is behind one lock. It is held for lookups and bookkeeping only (well under a microsecond for a small
 //! request, some tens for a full one), never while contents are hashed, copied, sent or received.
 
+use crate::cluster::{Front, Published};
 use crate::slab::Slab;
 use crate::watch;
 use loam_core::ids::SpaceId;
 use loam_core::lender::{Lender, RECALL_TIME};
-use loam_core::units::Instant;
+use loam_core::units::{BASE_PAGE_BYTES, Instant};
+use loam_wire::NodeFigures;
 use rustix::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 #[derive(Debug)]
 pub(crate) struct Shared {
@@ -18,6 +20,8 @@ pub(crate) struct Shared {
     pub(crate) slab: Slab,
     /// Random: tells a borrower whether this is still the lender that has its pages.
     pub(crate) instance: u64,
+    /// The cluster, as event loops see it.
+    pub(crate) front: Front,
     pub(crate) connections: AtomicUsize,
     pub(crate) stop: AtomicBool,
     started: std::time::Instant,
@@ -37,11 +41,12 @@ struct Post {
 }
 
 impl Shared {
-    pub(crate) fn new(lender: Lender, slab: Slab, instance: u64, keeper: OwnedFd) -> Self {
+    pub(crate) fn new(lender: Lender, slab: Slab, front: Front, keeper: OwnedFd) -> Self {
         Self {
             lender: Mutex::new(lender),
             slab,
-            instance,
+            instance: front.id.0,
+            front,
             connections: AtomicUsize::new(0),
             stop: AtomicBool::new(false),
             started: std::time::Instant::now(),
@@ -63,6 +68,25 @@ impl Shared {
 
     pub(crate) fn uptime_s(&self) -> u64 {
         self.started.elapsed().as_secs()
+    }
+
+    /// What this node says of its own memory.
+    pub(crate) fn own_figures(&self, number: u64) -> NodeFigures {
+        let stats = self.lender().stats();
+        NodeFigures {
+            id: self.instance.into(),
+            number: number.into(),
+            capacity_bytes: stats.capacity.0.into(),
+            used_bytes: (stats.pages * BASE_PAGE_BYTES as u64).into(),
+            free_bytes: stats.free.0.into(),
+            local_pages: 0.into(),
+            uptime_s: self.uptime_s().into(),
+        }
+    }
+
+    /// The cluster, or this node alone.
+    pub(crate) fn published(&self) -> Arc<Published> {
+        self.front.published(|| self.own_figures(0))
     }
 
     /// There is memory to give back, pages to free, or the end to see: wakes the keeper once.

@@ -2,11 +2,14 @@
 //! then goes on without blocking.
 
 use crate::{
-    BorrowerEntry, Decoded, Frame, MemoryFigures, PageRef, StatusFigures, WelcomeBody, WireError, decode,
-    encode,
+    BorrowerEntry, ClusterFigures, Decoded, Frame, MemoryFigures, NodeEntry, PageRef, StatusFigures,
+    WelcomeBody, WireError, decode, encode,
 };
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Why talking to a lender failed.
@@ -17,6 +20,14 @@ pub enum ClientError {
     Connect {
         /// Whom.
         addr: SocketAddr,
+        /// The system's answer.
+        why: io::Error,
+    },
+    /// No connection to this machine's node.
+    #[error("cannot reach the node at {}: {why}; is `loam node` running?", path.display())]
+    Local {
+        /// Its socket.
+        path: PathBuf,
         /// The system's answer.
         why: io::Error,
     },
@@ -77,7 +88,6 @@ pub fn handshake(
     name: &str,
     timeout: Duration,
 ) -> Result<WelcomeBody, ClientError> {
-    stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(timeout))?;
     stream.set_write_timeout(Some(timeout))?;
     let mut out = Vec::new();
@@ -106,7 +116,25 @@ pub fn connect(
 ) -> Result<(TcpStream, WelcomeBody), ClientError> {
     let stream =
         TcpStream::connect_timeout(&addr, timeout).map_err(|why| ClientError::Connect { addr, why })?;
+    stream.set_nodelay(true)?;
     let welcome = handshake(&stream, features, space, name, timeout)?;
+    Ok((stream, welcome))
+}
+
+/// As [`connect`], by the UNIX socket of this machine's node. (What comes back is a stream of bytes like any other; that it is no TCP shows in
+/// its addresses alone.)
+///
+/// # Errors
+/// As [`handshake`], and [`ClientError::Local`].
+pub fn connect_local(
+    path: &Path,
+    space: u64,
+    name: &str,
+    timeout: Duration,
+) -> Result<(TcpStream, WelcomeBody), ClientError> {
+    let refused = |why| ClientError::Local { path: path.to_owned(), why };
+    let stream = TcpStream::from(OwnedFd::from(UnixStream::connect(path).map_err(refused)?));
+    let welcome = handshake(&stream, 0, space, name, timeout)?;
     Ok((stream, welcome))
 }
 
@@ -151,7 +179,23 @@ impl Client {
         name: &str,
         timeout: Duration,
     ) -> Result<Self, ClientError> {
-        let (stream, welcome) = connect(addr, features, space, name, timeout)?;
+        connect(addr, features, space, name, timeout).and_then(|connection| Self::over(connection, timeout))
+    }
+
+    /// The same by the UNIX socket of this machine's node.
+    ///
+    /// # Errors
+    /// As [`connect_local`].
+    pub fn connect_local(
+        path: &Path,
+        space: u64,
+        name: &str,
+        timeout: Duration,
+    ) -> Result<Self, ClientError> {
+        connect_local(path, space, name, timeout).and_then(|connection| Self::over(connection, timeout))
+    }
+
+    fn over((stream, welcome): (TcpStream, WelcomeBody), timeout: Duration) -> Result<Self, ClientError> {
         stream.set_read_timeout(Some(timeout))?;
         stream.set_write_timeout(Some(timeout))?;
         Ok(Self { stream, welcome, buffer: Vec::new(), out: Vec::new(), request_last: 0 })
@@ -227,6 +271,19 @@ impl Client {
             Frame::Memory { request, figures, reason } if request == asked => {
                 Ok((*figures, reason.to_owned()))
             }
+            _ => Err(ClientError::Unexpected),
+        }
+    }
+
+    /// The cluster as this node sees it.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn nodes(&mut self) -> Result<(ClusterFigures, Vec<NodeEntry>), ClientError> {
+        let asked = self.next_request();
+        self.send(&[], |out| encode::nodes_request(out, asked))?;
+        match self.receive()? {
+            Frame::Nodes { request, figures, nodes } if request == asked => Ok((*figures, nodes.to_vec())),
             _ => Err(ClientError::Unexpected),
         }
     }

@@ -1,6 +1,6 @@
 //! From bytes to frames: without copies, without allocation, without trust.
 
-use crate::cluster::{ClusterBody, ViewEntry, ViewFigures};
+use crate::cluster::{ClusterBody, ClusterFigures, NodeEntry, ViewEntry, ViewFigures};
 use crate::error::WireError;
 use crate::layout::*;
 use crate::mount::{ExtentRef, ExtentRuns, FileVersion, Holders, MountHelloBody, MountWelcomeBody};
@@ -196,6 +196,20 @@ pub enum Frame<'a> {
         /// Which runs of which extents.
         extents: &'a [ExtentRuns],
     },
+    /// Tool to node: how is the cluster?
+    NodesRequest {
+        /// Comes back in the answer.
+        request: u64,
+    },
+    /// Node to tool: the answer to a nodes request.
+    Nodes {
+        /// The request's.
+        request: u64,
+        /// What holds for all.
+        figures: &'a ClusterFigures,
+        /// The living nodes, by ascending id.
+        nodes: &'a [NodeEntry],
+    },
 }
 
 /// What the front of a buffer holds.
@@ -385,6 +399,14 @@ fn frame<'a>(
         kind::REGISTER => Frame::Register { extents: list(entries) },
         kind::UNREGISTER => Frame::Unregister { extents: list(entries) },
         kind::LAST_COPY => Frame::LastCopy { extents: list(entries) },
+        kind::NODES_REQUEST => Frame::NodesRequest { request },
+        kind::NODES => {
+            let nodes: &[NodeEntry] = list(entries);
+            if nodes.iter().any(|node| node.name_checked().is_none()) {
+                return Err(WireError::Text { kind });
+            }
+            Frame::Nodes { request, figures: one(fixed), nodes }
+        }
         _ => return Err(WireError::Kind { kind }),
     })
 }

@@ -2,7 +2,7 @@
 //! is left to the caller, who sends it behind the encoded head from where it lies.
 
 use crate::PROTOCOL_VERSION;
-use crate::cluster::{ClusterBody, ViewEntry, ViewFigures};
+use crate::cluster::{ClusterBody, ClusterFigures, NodeEntry, ViewEntry, ViewFigures};
 use crate::layout::*;
 use crate::limits::*;
 use zerocopy::{FromBytes, IntoBytes};
@@ -180,4 +180,14 @@ pub fn view_request(out: &mut Vec<u8>, request: u64) {
 /// `View` with at most [`VIEW_NODES_MAX`] nodes.
 pub fn view(out: &mut Vec<u8>, request: u64, figures: &ViewFigures, nodes: &[ViewEntry]) {
     append(out, kind::VIEW, request, nodes.len(), figures.as_bytes(), nodes.as_bytes());
+}
+
+/// `NodesRequest`.
+pub fn nodes_request(out: &mut Vec<u8>, request: u64) {
+    append(out, kind::NODES_REQUEST, request, 0, &[], &[]);
+}
+
+/// `Nodes` with at most [`VIEW_NODES_MAX`] nodes.
+pub fn nodes(out: &mut Vec<u8>, request: u64, figures: &ClusterFigures, nodes: &[NodeEntry]) {
+    append(out, kind::NODES, request, nodes.len(), figures.as_bytes(), nodes.as_bytes());
 }

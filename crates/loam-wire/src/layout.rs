@@ -1,6 +1,6 @@
 //! The bytes of frames as types without alignment, so that they can be borrowed from any place of a buffer.
 
-use crate::cluster::{ClusterBody, ViewEntry, ViewFigures};
+use crate::cluster::{ClusterBody, ClusterFigures, NodeEntry, ViewEntry, ViewFigures};
 use crate::limits::*;
 use crate::mount::{ExtentRef, ExtentRuns, FileVersion, Holders, MountHelloBody, MountWelcomeBody};
 use loam_core::ids::{ContentHash, Version};
@@ -60,6 +60,8 @@ pub(crate) mod kind {
     pub(crate) const REGISTER: u8 = 37;
     pub(crate) const UNREGISTER: u8 = 38;
     pub(crate) const LAST_COPY: u8 = 39;
+    pub(crate) const NODES_REQUEST: u8 = 18;
+    pub(crate) const NODES: u8 = 19;
 }
 
 /// What a body of one kind is made of: a fixed part, entries, and a payload for each entry.
@@ -94,7 +96,9 @@ impl Shape {
             kind::DROP => Self::new(0, size_of::<PageRef>(), 1, DROP_PAGES_MAX),
             kind::ERROR => Self::new(size_of::<ErrorBody>(), 1, 0, ERROR_TEXT_BYTES_MAX),
             kind::BYE | kind::PING | kind::PONG => Self::new(0, 0, 0, 0),
-            kind::STATUS_REQUEST | kind::VIEW_REQUEST | kind::MEMORY_REQUEST => Self::new(0, 0, 0, 0),
+            kind::STATUS_REQUEST | kind::VIEW_REQUEST | kind::NODES_REQUEST | kind::MEMORY_REQUEST => {
+                Self::new(0, 0, 0, 0)
+            }
             kind::STATUS => {
                 Self::new(size_of::<StatusFigures>(), size_of::<BorrowerEntry>(), 0, STATUS_BORROWERS_MAX)
             }
@@ -112,6 +116,7 @@ impl Shape {
             kind::REGISTER | kind::UNREGISTER | kind::LAST_COPY => {
                 Self::new(0, size_of::<ExtentRuns>(), 1, REGISTER_EXTENTS_MAX)
             }
+            kind::NODES => Self::new(size_of::<ClusterFigures>(), size_of::<NodeEntry>(), 0, VIEW_NODES_MAX),
             _ => return None,
         })
     }
@@ -276,6 +281,7 @@ pub(crate) struct RecallBody {
     pub(crate) reserved: U32,
 }
 
+/// Fields that are all numbers of eight bytes.
 macro_rules! figures {
     ($(#[$meta:meta])* $name:ident { $($(#[$field_meta:meta])* $field:ident,)* }) => {
         $(#[$meta])*
@@ -286,6 +292,8 @@ macro_rules! figures {
         }
     };
 }
+
+pub(crate) use figures;
 
 figures! {
     /// A lender's figures; each is a little-endian `U64`.

@@ -10,6 +10,7 @@
 
 pub mod client;
 mod cluster;
+pub mod coordination;
 mod decode;
 pub mod encode;
 mod error;
@@ -19,7 +20,7 @@ pub mod mount;
 #[cfg(test)]
 mod tests;
 
-pub use cluster::{ViewEntry, ViewFigures};
+pub use cluster::{ClusterFigures, NodeEntry, NodeFacts, NodeFigures, ViewEntry, ViewFigures};
 pub use decode::{Decoded, Frame, PageHead, decode, page_head, page_head_bytes};
 pub use error::WireError;
 pub use layout::HEADER_BYTES;
@@ -54,6 +55,8 @@ pub mod cluster_class {
     pub const GOSSIP: u8 = 1;
     /// Epochs and directories: the coordinator's.
     pub const COORDINATOR: u8 = 2;
+    /// Figures of nodes, as each has heard them last.
+    pub const FIGURES: u8 = 3;
 }
 
 /// Why a peer ended the conversation ([`Frame::Error`]).
@@ -73,6 +76,11 @@ pub mod error_code {
 /// The hash that proves a base page's contents.
 pub fn page_hash(page: &[u8]) -> ContentHash {
     ContentHash(xxhash_rust::xxh3::xxh3_128(page))
+}
+
+/// A name as the protocol takes it: without control characters, cut to what fits.
+pub fn printable_name(name: &str) -> String {
+    encode::tidy(name, limits::NAME_BYTES_MAX)
 }
 
 /// Makes length and crc of a frame's header right, as far as the rest allows: lets a fuzzer past them. Not for other use.

@@ -37,6 +37,8 @@ enum Message {
     Locate { request: u64, extents: Vec<ExtentRef> },
     Located { request: u64, holders: Vec<Holders> },
     Runs { what: u8, extents: Vec<ExtentRuns> },
+    NodesRequest(u64),
+    Nodes { request: u64, figures: ClusterFigures, nodes: Vec<NodeEntry> },
 }
 
 fn payload(pages: usize, seed: u8) -> Vec<u8> {
@@ -59,6 +61,28 @@ fn messages() -> impl Strategy<Value = Message> {
         },
     );
     let recalled = vec(page_ref.clone(), 0..1025);
+    let full = (any::<[u64; 7]>(), any::<SocketAddr>(), any::<[u32; 2]>(), name).prop_map(
+        |(
+            [id, capacity_bytes, used_bytes, free_bytes, local_pages, uptime_s, heard_ms],
+            addr,
+            [weight, flags],
+            name,
+        )| {
+            NodeEntry::new(&NodeFacts {
+                id,
+                name: &name,
+                addr,
+                flags,
+                weight,
+                capacity_bytes,
+                used_bytes,
+                free_bytes,
+                local_pages,
+                uptime_s,
+                heard_ms,
+            })
+        },
+    );
     let refs = move |max| vec(page_ref.clone(), 1..max);
     let file = any::<u128>().prop_map(FileVersion::new);
     let extent = (file.clone(), any::<u64>()).prop_map(|(file, extent)| ExtentRef::new(file, extent));
@@ -140,6 +164,11 @@ fn messages() -> impl Strategy<Value = Message> {
         (any::<u64>(), any::<u8>(), vec(any::<u8>(), 1..200))
             .prop_map(|(sender, class, bytes)| Message::Cluster { sender, class, bytes }),
         any::<u64>().prop_map(Message::ViewRequest),
+        any::<u64>().prop_map(Message::NodesRequest),
+        (any::<u64>(), any::<[u64; 2]>(), vec(full, 0..20)).prop_map(|(request, [id, epoch], nodes)| {
+            let figures = ClusterFigures { id: id.into(), epoch: epoch.into(), ..ClusterFigures::default() };
+            Message::Nodes { request, figures, nodes }
+        }),
         (any::<u64>(), any::<[u64; 3]>(), vec(node, 0..40)).prop_map(
             |(request, [epoch, min_age, version], nodes)| {
                 Message::View { request, figures: ViewFigures::new(epoch, min_age, version), nodes }
@@ -189,6 +218,8 @@ impl Message {
             Self::Runs { what: 0, extents } => mount::register(out, extents),
             Self::Runs { what: 1, extents } => mount::unregister(out, extents),
             Self::Runs { extents, .. } => mount::last_copy(out, extents),
+            Self::NodesRequest(request) => encode::nodes_request(out, *request),
+            Self::Nodes { request, figures, nodes } => encode::nodes(out, *request, figures, nodes),
         }
     }
 
@@ -273,6 +304,10 @@ impl Message {
             | (Self::Runs { what: 1, extents }, Frame::Unregister { extents: e })
             | (Self::Runs { what: 2, extents }, Frame::LastCopy { extents: e }) => {
                 assert_eq!(e, &extents[..])
+            }
+            (Self::NodesRequest(a), Frame::NodesRequest { request }) => assert_eq!(*a, request),
+            (Self::Nodes { request, figures, nodes }, Frame::Nodes { request: r, figures: f, nodes: n }) => {
+                assert_eq!((r, f, n), (*request, figures, &nodes[..]));
             }
             (sent, got) => panic!("sent {sent:?}, got {got:?}"),
         }
@@ -470,6 +505,32 @@ fn addresses_come_back_as_they_were() {
         assert_eq!((node.id(), node.weight(), node.flags()), (1, 2, 1));
         assert_eq!((node.free_bytes(), node.capacity_bytes()), (3, 4));
     }
+    let facts = NodeFacts {
+        id: 1,
+        name: "rack 3",
+        addr: "10.0.0.7:7070".parse().unwrap(),
+        flags: 2,
+        weight: 3,
+        capacity_bytes: 4,
+        used_bytes: 5,
+        free_bytes: 6,
+        local_pages: 7,
+        uptime_s: 8,
+        heard_ms: 9,
+    };
+    assert_eq!(NodeEntry::new(&facts).facts(), facts);
     let figures = ViewFigures::new(5, 6, 7);
     assert_eq!((figures.epoch(), figures.min_age_ns(), figures.version()), (5, 6, 7));
+}
+
+#[test]
+fn figures_of_nodes_are_whole_or_refused() {
+    let one = NodeFigures { id: 5.into(), number: 6.into(), free_bytes: 7.into(), ..NodeFigures::default() };
+    let list = vec![one; 3];
+    let bytes = NodeFigures::message(&list);
+    assert_eq!(bytes.len(), 3 * 56);
+    assert_eq!(NodeFigures::list(bytes), Some(&list[..]));
+    assert_eq!(NodeFigures::list(&bytes[1..]), None);
+    let many = vec![one; limits::VIEW_NODES_MAX + 1];
+    assert_eq!(NodeFigures::list(NodeFigures::message(&many)), None);
 }

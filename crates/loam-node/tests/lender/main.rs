@@ -1,5 +1,6 @@
 //! A real lender on loopback, against peers that behave and peers that do not.
 
+mod cluster;
 mod giveback;
 mod hostile;
 mod refusals;

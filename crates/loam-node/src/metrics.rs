@@ -1,0 +1,296 @@
+//! Every metric of a node, in one table: name, help and where its value comes from. `docs/metrics.md` lists the same, which a test sees to.
+
+use crate::cluster::{Counters, Published};
+use crate::shared::Shared;
+use loam_core::lender::LenderStats;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::{MetricType, TypedMetric};
+use prometheus_client::registry::{Registry, Unit};
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// What [`text()`] is made of.
+pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// One look at a node.
+struct Sample {
+    lender: LenderStats,
+    memory_bytes: u64,
+    uptime_s: u64,
+    connections: usize,
+    id: u64,
+    published: Arc<Published>,
+    counters: Arc<Counters>,
+}
+
+impl Sample {
+    fn of(shared: &Shared) -> Self {
+        Self {
+            lender: shared.lender().stats(),
+            memory_bytes: shared.slab.memory().unwrap_or_default().0,
+            uptime_s: shared.uptime_s(),
+            connections: shared.connections.load(Ordering::Relaxed),
+            id: shared.instance,
+            published: shared.published(),
+            counters: Arc::clone(&shared.front.counters),
+        }
+    }
+
+    fn weight(&self) -> u32 {
+        let own = self.published.view_nodes.iter().find(|node| node.id() == self.id);
+        own.map_or(0, loam_wire::ViewEntry::weight)
+    }
+}
+
+const NS_PER_S: f64 = 1e9;
+
+/// What is read, and how it is shown.
+enum Value {
+    Counter(fn(&Sample) -> u64),
+    Gauge(fn(&Sample) -> f64),
+}
+use Value::{Counter, Gauge};
+
+struct Metric(&'static str, Option<Unit>, &'static str, Value);
+
+const METRICS: &[Metric] = &[
+    Metric(
+        "lender_capacity",
+        Some(Unit::Bytes),
+        "Room in all that this node lends",
+        Gauge(|s| s.lender.capacity.0 as f64),
+    ),
+    Metric(
+        "lender_free",
+        Some(Unit::Bytes),
+        "Room that could be used at once",
+        Gauge(|s| s.lender.free.0 as f64),
+    ),
+    Metric(
+        "lender_memory",
+        Some(Unit::Bytes),
+        "Memory of this machine that the lent pages take",
+        Gauge(|s| s.memory_bytes as f64),
+    ),
+    Metric(
+        "lender_pages",
+        None,
+        "Base pages (4 KiB) held for others: global pages",
+        Gauge(|s| s.lender.pages as f64),
+    ),
+    Metric(
+        "lender_borrowers",
+        None,
+        "Borrowers with a connection, or lost less than ten seconds ago",
+        Gauge(|s| s.lender.borrowers as f64),
+    ),
+    Metric(
+        "lender_connections",
+        None,
+        "Open connections of borrowers, nodes and tools",
+        Gauge(|s| s.connections as f64),
+    ),
+    Metric("lender_pages_fetched", None, "Base pages that borrowers asked for", Counter(|s| s.lender.gets)),
+    Metric("lender_pages_stored", None, "Base pages that borrowers stored", Counter(|s| s.lender.puts)),
+    Metric(
+        "lender_pages_missed",
+        None,
+        "Base pages that were asked for and were not here",
+        Counter(|s| s.lender.misses),
+    ),
+    Metric("node_uptime", Some(Unit::Seconds), "Time since this node started", Gauge(|s| s.uptime_s as f64)),
+    Metric(
+        "cluster_members",
+        None,
+        "Living nodes that this node sees, itself among them",
+        Gauge(|s| s.published.nodes.len() as f64),
+    ),
+    Metric(
+        "cluster_is_master",
+        None,
+        "1 if this node is the master: the living node with the lowest id",
+        Gauge(|s| f64::from(s.published.cluster.master.get() == s.id)),
+    ),
+    Metric(
+        "cluster_is_initiator",
+        None,
+        "1 if this node begins the next epoch",
+        Gauge(|s| f64::from(s.published.cluster.initiator.get() == s.id)),
+    ),
+    Metric(
+        "cluster_members_joined",
+        None,
+        "Nodes that this node has seen coming",
+        Counter(|s| Counters::get(&s.counters.members_joined)),
+    ),
+    Metric(
+        "cluster_members_lost",
+        None,
+        "Nodes that this node has seen going",
+        Counter(|s| Counters::get(&s.counters.members_lost)),
+    ),
+    Metric(
+        "cluster_views",
+        None,
+        "Views of the cluster that borrowers were told",
+        Counter(|s| Counters::get(&s.counters.views)),
+    ),
+    Metric(
+        "epoch_number",
+        None,
+        "Number of the epoch; 0 before the first",
+        Gauge(|s| s.published.cluster.epoch.get() as f64),
+    ),
+    Metric(
+        "epoch_duration",
+        Some(Unit::Seconds),
+        "How long the epoch may last (T)",
+        Gauge(|s| s.published.cluster.epoch_ns.get() as f64 / NS_PER_S),
+    ),
+    Metric(
+        "epoch_replacements",
+        None,
+        "Base pages that may be replaced in the epoch (M)",
+        Gauge(|s| s.published.cluster.replacements.get() as f64),
+    ),
+    Metric(
+        "epoch_min_age",
+        Some(Unit::Seconds),
+        "Pages older than this are not sent to global memory (MinAge); 0: none are",
+        Gauge(|s| s.published.cluster.min_age_ns.get() as f64 / NS_PER_S),
+    ),
+    Metric(
+        "epoch_weight",
+        None,
+        "How many of the M oldest pages of the cluster this node has",
+        Gauge(|s| f64::from(s.weight())),
+    ),
+    Metric(
+        "epochs",
+        None,
+        "Epochs that began while this node watched",
+        Counter(|s| Counters::get(&s.counters.epochs)),
+    ),
+    Metric(
+        "link_open",
+        None,
+        "Connections to other nodes",
+        Gauge(|s| Counters::get(&s.counters.links) as f64),
+    ),
+    Metric(
+        "link_opened",
+        None,
+        "Connections to other nodes that were made",
+        Counter(|s| Counters::get(&s.counters.links_opened)),
+    ),
+    Metric(
+        "link_failed",
+        None,
+        "Connections to other nodes that could not be made, or broke",
+        Counter(|s| Counters::get(&s.counters.links_failed)),
+    ),
+    Metric(
+        "link_messages_sent",
+        None,
+        "Messages to other nodes that were queued",
+        Counter(|s| Counters::get(&s.counters.messages_out)),
+    ),
+    Metric(
+        "link_messages_unsent",
+        None,
+        "Messages to other nodes that were lost before they were sent",
+        Counter(|s| Counters::get(&s.counters.messages_out_lost)),
+    ),
+    Metric(
+        "link_messages_received",
+        None,
+        "Messages from other nodes",
+        Counter(|s| Counters::get(&s.counters.messages_in)),
+    ),
+    Metric(
+        "link_messages_dropped",
+        None,
+        "Messages from other nodes that came faster than they could be handled",
+        Counter(|s| Counters::get(&s.counters.messages_in_lost)),
+    ),
+    Metric(
+        "link_messages_refused",
+        None,
+        "Messages from other nodes that had no meaning, or came from a node that is not a member",
+        Counter(|s| Counters::get(&s.counters.messages_in_refused)),
+    ),
+];
+
+struct Look(Sample);
+
+impl fmt::Debug for Look {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Look")
+    }
+}
+
+impl Collector for Look {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        for Metric(name, unit, help, value) in METRICS {
+            match value {
+                Counter(read) => {
+                    let kind: MetricType = ConstCounter::<u64>::TYPE;
+                    let encoder = encoder.encode_descriptor(name, help, unit.as_ref(), kind)?;
+                    ConstCounter::new(read(&self.0)).encode(encoder)?;
+                }
+                Gauge(read) => {
+                    let kind: MetricType = ConstGauge::<f64>::TYPE;
+                    let encoder = encoder.encode_descriptor(name, help, unit.as_ref(), kind)?;
+                    ConstGauge::new(read(&self.0)).encode(encoder)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// All metrics of a node, as Prometheus reads them.
+pub(crate) fn text(shared: &Shared) -> String {
+    let mut registry = Registry::with_prefix("loam");
+    registry.register_collector(Box::new(Look(Sample::of(shared))));
+    let mut out = String::new();
+    text::encode(&mut out, &registry).expect("a String takes what is written");
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    /// Name as it is scraped, kind and help, of each row of the documentation.
+    fn documented() -> BTreeMap<String, (String, String)> {
+        let page = include_str!("../../../docs/metrics.md");
+        let rows = page.lines().filter_map(|line| line.strip_prefix("| `loam_"));
+        rows.map(|row| {
+            let cells: Vec<&str> = row.trim_end_matches('|').split('|').map(str::trim).collect();
+            let [name, kind, help] = cells[..] else { panic!("three columns: {row}") };
+            (format!("loam_{}", name.trim_end_matches('`')), (kind.to_owned(), help.to_owned()))
+        })
+        .collect()
+    }
+
+    #[test]
+    fn the_documented_list_is_the_real_one() {
+        let mut real = BTreeMap::new();
+        for Metric(name, unit, help, value) in METRICS {
+            let unit = unit.as_ref().map(|unit| format!("_{}", unit.as_str())).unwrap_or_default();
+            let (kind, total) = match value {
+                Counter(_) => ("counter", "_total"),
+                Gauge(_) => ("gauge", ""),
+            };
+            let listed = (kind.to_owned(), (*help).to_owned());
+            assert!(real.insert(format!("loam_{name}{unit}{total}"), listed).is_none(), "{name} twice");
+        }
+        assert_eq!(documented(), real);
+    }
+}
