@@ -14,3 +14,4 @@ pub mod replay;
 pub mod report;
 pub mod reproduce;
 pub mod trace;
+pub mod workload;

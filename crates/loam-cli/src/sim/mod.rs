@@ -8,6 +8,7 @@ mod output;
 mod replay;
 mod reproduce;
 mod run;
+mod workload;
 
 use crate::failure::Failure;
 use clap::{Args, Subcommand};
@@ -53,6 +54,11 @@ enum SimCommand {
     /// and restarts, disk errors, lenders that lie. Checks after every event that nobody reads wrong bytes and that no page is
     /// without a safe copy, and at the end that everybody was answered and everything came back.
     Fuzz(fuzz::SimFuzzArgs),
+    /// Tell what one of the built-in programs is like
+    ///
+    /// Runs one of the programs that the simulator has built in, of the kinds that gms-1995 measured: checks what it computes, and tells how much memory
+    /// and time it takes and how many of its page references miss under LRU.
+    Workload(workload::WorkloadArgs),
 }
 
 /// Simulates.
@@ -64,5 +70,6 @@ pub(crate) fn sim(args: &SimArgs) -> Result<ExitCode, Failure> {
         SimCommand::Run(args) => run::run(args),
         SimCommand::Merge(args) => merge::merge(args),
         SimCommand::Fuzz(args) => fuzz::fuzz(args),
+        SimCommand::Workload(args) => workload::workload(args),
     }
 }

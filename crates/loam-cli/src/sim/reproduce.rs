@@ -89,7 +89,7 @@ pub(super) fn reproduce(args: &ReproduceArgs) -> Result<ExitCode, Failure> {
 }
 
 /// Where the traces are.
-fn folder(given: Option<&Path>) -> Result<PathBuf, Failure> {
+pub(super) fn folder(given: Option<&Path>) -> Result<PathBuf, Failure> {
     if let Some(folder) = given {
         return Ok(folder.to_owned());
     }

@@ -17,7 +17,7 @@
 
 pub mod campaign;
 mod check;
-mod dice;
+pub(crate) mod dice;
 mod disk;
 mod effects;
 mod events;
