@@ -68,8 +68,8 @@ fn what_a_node_does_for_others_delays_its_own_program() {
     cluster.start(1, Box::new(Walk::new(computing(1_000), Cluster::space(1), FILE, 1)));
     cluster.run_until_end(1);
     let (report, costs) = (cluster.report(1), Costs::paper());
-    let lost = report.elapsed - alone.elapsed;
-    let served = report.service - before;
+    let lost = Duration(report.elapsed.0 - alone.elapsed.0);
+    let served = Duration(report.service.0 - before.0);
     assert!(lost.0 > 100 * costs.put_target.0, "hardly anything was asked of it: {lost:?}");
     // What was asked for while it did not run, at its ends and while it waited for its one page, is not its loss.
     assert!(served.0 >= lost.0 && served.0 - lost.0 < 20_000_000, "{served:?} of service, {lost:?} lost");
