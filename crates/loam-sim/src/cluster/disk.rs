@@ -41,9 +41,18 @@ impl Disk {
         self.free_at
     }
 
-    /// A page is to be written.
-    pub(super) fn write(&mut self) {
+    /// A page is to be written. Its frame is free when no more than a mebibyte of such pages waits: who wanted it waits until then.
+    pub(super) fn write(&mut self, now: Instant) -> Instant {
+        let write = self.costs.sequential.0;
+        let done = ((now - self.free_at).0 / write).min(self.writes_waiting);
+        self.writes_waiting -= done;
+        self.free_at = self.free_at + Duration(done * write);
+        if self.writes_waiting == 0 {
+            self.free_at = self.free_at.max(now);
+        }
         self.writes_waiting += 1;
+        let too_many = self.writes_waiting.saturating_sub(WRITES_WAITING_MAX);
+        if too_many == 0 { now } else { self.free_at + Duration(too_many * write) }
     }
 
     fn seek(&mut self, page: PageId) -> Duration {
@@ -74,10 +83,12 @@ mod tests {
         assert_eq!(disk.read(ms(14), page(90)), ms(28), "another stream");
         assert_eq!(disk.read(ms(30), page(6)), ms(34), "the first one goes on");
         assert_eq!(disk.read(ms(34), page(91)), ms(38));
-        disk.write();
+        assert_eq!(disk.write(ms(38)), ms(38));
         assert_eq!(disk.read(ms(38), page(7)), ms(42), "no write was under way");
         assert_eq!(disk.read(ms(43), page(8)), ms(50), "one is: it began when the disk was free");
-        (0..WRITES_WAITING_MAX + 2).for_each(|_| disk.write());
+        (0..WRITES_WAITING_MAX).for_each(|_| assert_eq!(disk.write(ms(50)), ms(50)));
+        assert_eq!(disk.write(ms(50)), ms(54), "one too many: when the first has been written");
+        assert_eq!(disk.write(ms(50)), ms(58));
         assert_eq!(disk.read(ms(50), page(9)), ms(62), "two too many");
     }
 }

@@ -57,6 +57,7 @@ impl Cluster {
             Cause::Access(_) | Cause::Other => Duration(0),
         };
         let mut put = false;
+        let mut written = now;
         while let Some(effect) = self.seats[n].node.poll_effect() {
             if self.config.global {
                 cost = Duration(cost.0 + self.cost(n, cause, &effect).0);
@@ -68,10 +69,10 @@ impl Cluster {
                 }
                 Effect::Held(_) => {}
                 Effect::ReadDisk(page) => self.read(n, page, begin + cost),
-                Effect::WriteDisk(_) => self.seats[n].disk.write(),
+                Effect::WriteDisk(_) => written = self.seats[n].disk.write(now),
                 Effect::Arrived { page, .. } => {
                     let frame = if put { self.config.costs.frame_free } else { Duration(0) };
-                    self.arrived(n, page, begin + cost + frame);
+                    self.arrived(n, page, (begin + cost + frame).max(written));
                 }
                 Effect::Scanned { .. } => {}
             }

@@ -204,7 +204,12 @@ pub(super) fn interfering(recording: &Arc<Recording>, policy: Policy, skew: (u32
         cluster.start(n, Box::new(Walk::new(walk, Cluster::space(n), FILE, 1)));
         cluster.run(Duration::from_millis(300));
     }
-    cluster.run(Duration::from_millis(60_000));
+    // All have what they use.
+    let is_cold =
+        |cluster: &Cluster| busy.iter().any(|&n| cluster.report(n).references < 3 * u64::from(uses));
+    while is_cold(&cluster) {
+        cluster.run(Duration::from_millis(5_000));
+    }
     let count = |cluster: &Cluster| busy.iter().map(|&n| cluster.report(n).references).sum::<u64>();
     let rate = |references: u64, span: Duration| references as f64 / (span.0 as f64 / 1e9);
     let (first, began) = (count(&cluster), cluster.now());
