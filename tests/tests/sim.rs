@@ -43,6 +43,20 @@ fn subpages_1996_holds_its_claims() {
 }
 
 #[test]
+fn gms_1995_has_its_tables() {
+    let scratch = Scratch::new("reproduce-gms");
+    let text = text(&["sim", "reproduce", "gms", "--quick", "--out", "out"], scratch.path());
+    let checks: Vec<&str> = text.lines().filter(|l| l.starts_with("PASS") || l.starts_with("FAIL")).collect();
+    assert_eq!(checks.len(), 3, "a line for each claim about the tables: {checks:?}");
+    assert!(checks.iter().all(|line| line.starts_with("PASS")), "{checks:#?}");
+    let results = fs::read_to_string(scratch.join("out/results.csv")).expect("written");
+    assert_eq!(results.lines().count(), 1 + 18, "{results}");
+    for table in ["tables-1-2", "tables-3-4", "table-5"] {
+        assert!(scratch.join(&format!("out/{table}.csv")).is_file(), "{table}");
+    }
+}
+
+#[test]
 fn a_program_is_recorded_and_asked() {
     let scratch = Scratch::new("record");
     let dir = scratch.path();

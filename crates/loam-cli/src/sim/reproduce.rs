@@ -5,7 +5,7 @@ use clap::{Args, ValueEnum};
 use loam_sim::machine::Prepared;
 use loam_sim::report::Html;
 use loam_sim::reproduce::subpages::{App, Experiments};
-use loam_sim::reproduce::{Reproduction, results_table, subpages};
+use loam_sim::reproduce::{Reproduction, gms, results_table, subpages};
 use loam_sim::trace;
 use std::fs;
 use std::io::{IsTerminal, Write};
@@ -18,6 +18,8 @@ use std::time::Instant;
 enum Paper {
     /// Reducing Network Latency Using Subpages in a Global Memory Environment (Jamrozik et al., ASPLOS 1996).
     Subpages,
+    /// Implementing Global Memory Management in a Workstation Cluster (Feeley et al., SOSP 1995).
+    Gms,
 }
 
 /// Arguments of `loam sim reproduce`.
@@ -36,6 +38,12 @@ pub(crate) struct ReproduceArgs {
     /// Simulations at a time; as many as there are cores unless told otherwise
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
+    /// gms: tables 1 to 5 alone, which take seconds
+    #[arg(long)]
+    quick: bool,
+    /// gms: what all chances come from
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
 }
 
 const EXAMPLES: &str = "\
@@ -43,6 +51,8 @@ Examples:
   loam sim reproduce subpages                         each printed figure beside ours, then the claims
   loam sim reproduce subpages --out subpages          and a report with the figures
   make traces; loam sim reproduce subpages --traces target/traces
+  loam sim reproduce gms --out gms                    a cluster that shares its memory, against N-chance
+  loam sim reproduce gms --quick                      its cost tables alone
 
 Ends with status 1 if a claim of the paper does not hold.";
 
@@ -57,28 +67,13 @@ const PROGRAMS: [(&str, &str, &str); 5] = [
 
 /// Runs a paper's experiments and prints what came of them.
 pub(super) fn reproduce(args: &ReproduceArgs) -> Result<ExitCode, Failure> {
-    let Paper::Subpages = args.paper;
-    let folder = folder(args.traces.as_deref())?;
-    let apps: Vec<App> = PROGRAMS.iter().map(|p| app(&folder, p)).collect::<Result<_, _>>()?;
-    let cores = || std::thread::available_parallelism().map_or(1, usize::from);
-    let threads = args.threads.unwrap_or_else(cores).clamp(1, 256);
-    let began = Instant::now();
-    let terminal = std::io::stderr().is_terminal();
-    let experiments = Experiments::run(apps, threads, &|done, all| {
-        if terminal {
-            eprint!("\r{done} of {all} simulations");
+    let reproduction = match args.paper {
+        Paper::Subpages if args.quick => {
+            return Err(Failure::new("--quick is for gms: subpages has no quicker part"));
         }
-    });
-    if terminal {
-        eprintln!();
-    }
-    let seconds = began.elapsed().as_secs_f64();
-    eprintln!(
-        "loam: {:.0} million references replayed in {seconds:.1} s, {:.0} million a second",
-        experiments.references as f64 / 1e6,
-        experiments.references as f64 / 1e6 / seconds
-    );
-    let reproduction = subpages::reproduce(&experiments);
+        Paper::Subpages => subpages(args)?,
+        Paper::Gms => gms(args)?,
+    };
     print(&reproduction).map_err(|error| Failure::new(format!("stdout: {error}")))?;
     if let Some(out) = &args.out {
         write(&reproduction, out)?;
@@ -86,6 +81,52 @@ pub(super) fn reproduce(args: &ReproduceArgs) -> Result<ExitCode, Failure> {
     }
     let holds = reproduction.checks.iter().all(|check| check.pass);
     Ok(if holds { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+/// Runs something that tells how far it is, and says how fast it was.
+fn timed<T>(run: impl FnOnce(&(dyn Fn(usize, usize) + Sync)) -> T, references: impl Fn(&T) -> u64) -> T {
+    let began = Instant::now();
+    let terminal = std::io::stderr().is_terminal();
+    let done = run(&|done, all| {
+        if terminal {
+            eprint!("\r{done} of {all} simulations");
+        }
+    });
+    if terminal {
+        eprintln!();
+    }
+    let (seconds, millions) = (began.elapsed().as_secs_f64(), references(&done) as f64 / 1e6);
+    eprintln!(
+        "loam: {millions:.0} million references replayed in {seconds:.1} s, {:.0} million a second",
+        millions / seconds
+    );
+    done
+}
+
+fn threads(args: &ReproduceArgs) -> usize {
+    let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+    args.threads.unwrap_or_else(cores).clamp(1, 256)
+}
+
+fn subpages(args: &ReproduceArgs) -> Result<Reproduction, Failure> {
+    let folder = folder(args.traces.as_deref())?;
+    let apps: Vec<App> = PROGRAMS.iter().map(|p| app(&folder, p)).collect::<Result<_, _>>()?;
+    let run = |done: &(dyn Fn(usize, usize) + Sync)| Experiments::run(apps, threads(args), done);
+    Ok(subpages::reproduce(&timed(run, |experiments| experiments.references)))
+}
+
+fn gms(args: &ReproduceArgs) -> Result<Reproduction, Failure> {
+    if args.quick {
+        return Ok(gms::reproduce(&gms::Experiments::tables()));
+    }
+    let folder = folder(args.traces.as_deref())?;
+    let run =
+        |done: &(dyn Fn(usize, usize) + Sync)| gms::Experiments::run(&folder, args.seed, threads(args), done);
+    let references =
+        |done: &Result<gms::Experiments, String>| done.as_ref().map_or(0, gms::Experiments::references);
+    let experiments = timed(run, references)
+        .map_err(|error| Failure::new(format!("{error} (bench/traces/record.sh records it)")))?;
+    Ok(gms::reproduce(&experiments))
 }
 
 /// Where the traces are.

@@ -20,6 +20,14 @@ pub enum Value {
     One(f64),
     /// From the first to the last.
     Range(f64, f64),
+    /// Less than this.
+    Below(f64),
+    /// More than this.
+    Above(f64),
+    /// Near to this.
+    About(f64),
+    /// For n nodes: the first times n, and the second times the square of n.
+    Nodes(f64, f64),
     /// Of a claim: that it is so.
     True,
 }
@@ -30,16 +38,61 @@ impl Value {
         match *self {
             Self::One(value) => (value, value),
             Self::Range(low, high) => (low, high),
+            Self::Below(value) | Self::Above(value) | Self::About(value) => (value, value),
+            Self::Nodes(..) => (self.of_nodes(NODES), self.of_nodes(NODES)),
             Self::True => (1.0, 1.0),
         }
     }
+
+    /// The value for so many nodes, where it depends on them.
+    pub fn of_nodes(&self, nodes: f64) -> f64 {
+        match *self {
+            Self::Nodes(each, square) => (each + square * nodes) * nodes,
+            _ => self.ends().0,
+        }
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let number = |text: &str| text.parse::<f64>().ok();
+        if let Some((low, high)) = text.split_once("..") {
+            return Some(Self::Range(number(low)?, number(high)?));
+        }
+        if text == "true" {
+            return Some(Self::True);
+        }
+        if let Some(rest) = text.strip_prefix('<') {
+            return Some(Self::Below(number(rest)?));
+        }
+        if let Some(rest) = text.strip_prefix('>') {
+            return Some(Self::Above(number(rest)?));
+        }
+        if let Some(rest) = text.strip_prefix("about ") {
+            return Some(Self::About(number(rest)?));
+        }
+        if let Some(inner) = text.strip_prefix('(').and_then(|text| text.strip_suffix("*n)*n")) {
+            let (each, square) = inner.split_once('+')?;
+            return Some(Self::Nodes(number(each)?, number(square)?));
+        }
+        if let Some(each) = text.strip_suffix("*n") {
+            return Some(Self::Nodes(number(each)?, 0.0));
+        }
+        Some(Self::One(number(text)?))
+    }
 }
+
+/// Nodes for which a value that depends on them is compared: gms-1995, section 5.2.
+const NODES: f64 = 100.0;
 
 impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::One(value) => write!(f, "{value}"),
             Self::Range(low, high) => write!(f, "{low}..{high}"),
+            Self::Below(value) => write!(f, "<{value}"),
+            Self::Above(value) => write!(f, ">{value}"),
+            Self::About(value) => write!(f, "about {value}"),
+            Self::Nodes(each, square) if *square == 0.0 => write!(f, "{each}*n"),
+            Self::Nodes(each, square) => write!(f, "({each}+{square}*n)*n"),
             Self::True => f.write_str("true"),
         }
     }
@@ -73,12 +126,7 @@ pub(super) fn rows(text: &str) -> Vec<Published> {
 fn row(line: &str) -> Published {
     let fields = fields(line);
     let [_, item, case, metric, value, unit, kind] = &fields[..] else { panic!("seven fields: {line}") };
-    let number = |text: &str| text.parse::<f64>().unwrap_or_else(|_| panic!("a number: {line}"));
-    let value = match value.split_once("..") {
-        Some((low, high)) => Value::Range(number(low), number(high)),
-        None if value == "true" => Value::True,
-        None => Value::One(number(value)),
-    };
+    let value = Value::parse(value).unwrap_or_else(|| panic!("a value: {line}"));
     let kind = match kind.as_str() {
         "input" => Kind::Input,
         "result" => Kind::Result,
@@ -118,5 +166,17 @@ mod tests {
         assert_eq!((rows[0].value.clone(), rows[0].kind), (Value::One(8.0), Kind::Result));
         assert_eq!(rows[1].value, Value::Range(1024.0, 2048.0));
         assert_eq!(rows[2].value, Value::True);
+    }
+
+    #[test]
+    fn values_are_written_as_they_are_read() {
+        for text in ["0.29", "1.5..3.5", "<0.8", ">1.5", "about 1", "78*n", "(108+2*n)*n", "true"] {
+            let value = Value::parse(text).unwrap_or_else(|| panic!("{text}"));
+            assert_eq!(value.to_string(), text);
+        }
+        assert_eq!(Value::parse("(108+2*n)*n").map(|value| value.of_nodes(10.0)), Some(1280.0));
+        assert!(
+            ["", "n", "<", "1..", "(1*n)*n", "about"].into_iter().all(|text| Value::parse(text).is_none())
+        );
     }
 }

@@ -24,12 +24,17 @@ impl GlobalNode {
             oldest.is_some_and(|age| age >= IDLE)
         };
         if idle {
-            self.consumed = self.consumed.saturating_add(1);
-            let weight = self.coordinator.epoch().weight(self.me);
-            // Half of what it said that it had is gone: others send it pages by a weight that is wrong (section 3.2, way 3).
-            if weight > 0 && u64::from(self.consumed) * 2 > u64::from(weight) {
-                self.coordinator.handle_inaccurate(now);
-            }
+            self.consume(now, 1);
+        }
+    }
+
+    /// Idle memory is idle no longer: the node's programs took it, or its machine did.
+    pub(super) fn consume(&mut self, now: Instant, frames: u32) {
+        self.consumed = self.consumed.saturating_add(frames);
+        let weight = self.coordinator.epoch().weight(self.me);
+        // Half of what it said that it had is gone: others send it pages by a weight that is wrong (section 3.2, way 3).
+        if weight > 0 && u64::from(self.consumed) * 2 > u64::from(weight) {
+            self.coordinator.handle_inaccurate(now);
         }
     }
 

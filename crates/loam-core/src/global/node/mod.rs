@@ -128,9 +128,13 @@ impl GlobalNode {
 
     /// The machine gives more or fewer frames; pages that are too many leave, the oldest first.
     pub fn handle_frames(&mut self, now: Instant, frames: u32) {
+        let fewer = self.frames.capacity().saturating_sub(frames);
         self.frames.set_capacity(frames);
         while self.frames.is_over() {
             self.evict_oldest(now);
+        }
+        if fewer > 0 {
+            self.consume(now, fewer);
         }
         self.drain_coordinator(now);
     }

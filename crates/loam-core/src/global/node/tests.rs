@@ -341,6 +341,22 @@ fn a_private_page_that_is_written_again_is_never_taken_from_its_old_copy() {
 }
 
 #[test]
+fn a_machine_that_takes_its_memory_back_ends_the_epoch() {
+    let mut cluster = Cluster::new(3, 64, "gms", 1, 0);
+    cluster.run(Duration::from_millis(2_000));
+    let epoch = |cluster: &Cluster| cluster.node(1).coordinator().epoch().clone();
+    let before = epoch(&cluster);
+    assert!(before.weight(NodeId(2)) > 0);
+    let now = cluster.now;
+    cluster.machines.get_mut(&NodeId(2)).unwrap().node.handle_frames(now, 0);
+    cluster.drain(NodeId(2), None);
+    cluster.run(Duration::from_millis(1_100));
+    let after = epoch(&cluster);
+    assert!(after.id > before.id, "others would send it pages until the epoch's time is over");
+    assert_eq!(after.weight(NodeId(2)), 0);
+}
+
+#[test]
 fn a_share_limit_holds() {
     let config = NodeConfig { share_max: 2, ..NodeConfig::new(8) };
     let mut cluster = Cluster::with(2, config, "gms", 1, 0);
