@@ -19,7 +19,7 @@ impl Durability {
     /// the memory; without one it is the only copy, and stays.
     pub(crate) fn features(self) -> u64 {
         match self {
-            Self::Disk => loam_wire::feature::SPARE,
+            Self::Disk => loam_wire::feature::RECALL | loam_wire::feature::SPARE,
             Self::None => 0,
         }
     }

@@ -299,6 +299,12 @@ impl Agent<'_> {
                 self.drain();
                 Ok(())
             }
+            // It has room again. Pages are named only to borrowers whose copies are not spare, and none of those says that it knows recalls.
+            Frame::Recall { free_bytes, pages: [], .. } => {
+                self.borrower.handle_lender_room(lender, Self::lender_room(free_bytes));
+                self.drain();
+                Ok(())
+            }
             Frame::Pong { .. } => {
                 self.answered(lender, 0);
                 Ok(())

@@ -50,8 +50,13 @@ fn waited(cluster: &mut Cluster, node: usize, script: Vec<Access>) -> f64 {
     cluster.report(node).fault_wait.0 as f64 / 1_000.0
 }
 
+/// A cluster whose first epoch lasts: single operations are measured between epochs, not beside the messages of one.
 fn quiet(frames: Vec<u32>) -> Cluster {
-    let mut cluster = Cluster::new(ClusterConfig::paper(frames));
+    let mut config = ClusterConfig::paper(frames);
+    let long = Duration::from_millis(1_000_000);
+    config.node.coordinator.limits.duration_min = long;
+    config.node.coordinator.limits.duration_max = long;
+    let mut cluster = Cluster::new(config);
     cluster.run(SECOND);
     cluster
 }
