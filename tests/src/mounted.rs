@@ -39,7 +39,11 @@ impl Mount {
         let at = dir.join(name);
         fs::create_dir_all(&at).expect("scratch folders are writable");
         let mut command = shell::that_dies_with_us(&place::loam());
-        command.arg("mount").arg(source).arg(&at).args(["--foreground", "--cache", "256M"]).args(args);
+        command.arg("mount").arg(source).arg(&at).arg("--foreground");
+        if !args.contains(&"--cache") {
+            command.args(["--cache", "256M"]);
+        }
+        command.args(args);
         let mut started = shell::start(&mut command, dir, &format!("{name}-log"));
         let shown = procfs::wait_until(LIMIT, || {
             assert!(started.runs(), "loam mount ended: {}", started.stderr_so_far());
