@@ -144,6 +144,9 @@ pub(crate) struct NodeArgs {
     /// How much to lend at most: 512M, 4G, 25% (of this machine's memory)
     #[arg(long, value_name = "SIZE")]
     pub(crate) lend: Size,
+    /// Memory that this machine keeps free for itself: less is lent when it has less [default: 5%, and 256M at least]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) keep: Option<Size>,
     /// Where to listen; port 0 lets the system choose
     #[arg(long, value_name = "ADDR:PORT", default_value_t = SocketAddr::from(([127, 0, 0, 1], PORT)))]
     pub(crate) listen: SocketAddr,

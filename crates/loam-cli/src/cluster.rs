@@ -71,9 +71,7 @@ struct NodeStatus {
 
 /// The socket that this machine's node listens on: the one that is given, or the first of the usual ones with a node behind it.
 pub(crate) fn local(given: Option<&Path>) -> Option<Asked> {
-    let listens = |path: &PathBuf| std::os::unix::net::UnixStream::connect(path).is_ok();
-    let found = given.map(Path::to_owned).or_else(|| crate::daemon::sockets().into_iter().find(listens));
-    found.map(Asked::Local)
+    given.map(Path::to_owned).or_else(crate::node::running).map(Asked::Local)
 }
 
 /// Asks a node.

@@ -36,6 +36,7 @@ pub(crate) fn node(args: &NodeArgs) -> Result<ExitCode, Failure> {
     start_log("warn,loam_node=info");
     let memory = machine::memory()?;
     let mut config = loam_node::LendConfig::new(args.lend.on(memory.total));
+    config.keep = args.keep.map(|keep| keep.on(memory.total));
     config.listen = args.listen;
     config.insecure = args.insecure;
     config.http = args.http;

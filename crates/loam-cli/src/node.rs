@@ -1,24 +1,14 @@
 //! The daemon of this machine's node, as `loam run` finds it.
 
+use crate::daemon::sockets;
 use crate::failure::Failure;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
-/// Where a daemon that runs as root listens.
-const SYSTEM_SOCKET: &str = "/run/loam/node.sock";
-/// And a user's own, below `$XDG_RUNTIME_DIR`.
-const USER_SOCKET: &str = "loam/node.sock";
-
-/// Where a daemon may listen, in the order in which it is looked for.
-fn places() -> Vec<PathBuf> {
-    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_absolute());
-    [PathBuf::from(SYSTEM_SOCKET)].into_iter().chain(runtime.map(|dir| dir.join(USER_SOCKET))).collect()
-}
-
 /// The socket of a daemon that runs: `asked`, or one of the usual places. `None`: none runs there.
 pub(crate) fn find(asked: Option<&Path>) -> Result<Option<PathBuf>, Failure> {
     let Some(path) = asked else {
-        return Ok(places().into_iter().find(|path| UnixStream::connect(path).is_ok()));
+        return Ok(running());
     };
     match UnixStream::connect(path) {
         Ok(_) => Ok(Some(path.to_owned())),
@@ -29,9 +19,14 @@ pub(crate) fn find(asked: Option<&Path>) -> Result<Option<PathBuf>, Failure> {
     }
 }
 
+/// The first of the usual places with a daemon behind it.
+pub(crate) fn running() -> Option<PathBuf> {
+    sockets().into_iter().find(|path| UnixStream::connect(path).is_ok())
+}
+
 /// That there is none, in words, and what to do about it.
 pub(crate) fn absent() -> String {
-    let places: Vec<String> = places().iter().map(|path| path.display().to_string()).collect();
+    let places: Vec<String> = sockets().iter().map(|path| path.display().to_string()).collect();
     format!("no `loam node` at {} (start one to use its cluster)", places.join(" or "))
 }
 

@@ -9,6 +9,7 @@ extern crate alloc;
 extern crate std;
 
 pub mod borrower;
+mod draw;
 pub mod global;
 pub mod ids;
 pub mod lender;

@@ -7,6 +7,7 @@
 //! The paper's targets take every page and discard their oldest; a lender may also refuse. So what it has refused counts, until
 //! it is heard that it has room, or an epoch begins.
 
+use crate::draw::Draw;
 use crate::units::Duration;
 use alloc::boxed::Box;
 
@@ -47,7 +48,7 @@ pub const PLACEMENTS: [&str; 5] = ["gms", "n-chance", "random", "round-robin", "
 
 /// The policy of that name, with chance from `seed`.
 pub fn lender_choice(name: &str, seed: u64) -> Option<Box<dyn LenderChoice>> {
-    let dice = Dice(seed);
+    let dice = Dice(Draw::new(seed));
     Some(match name {
         "gms" => Box::new(Gms { dice, min_age: None }),
         "n-chance" => Box::new(NChance { dice }),
@@ -58,23 +59,11 @@ pub fn lender_choice(name: &str, seed: u64) -> Option<Box<dyn LenderChoice>> {
     })
 }
 
-/// SplitMix64: a draw a batch needs no better.
+/// Draws lenders.
 #[derive(Clone, Debug)]
-struct Dice(u64);
+struct Dice(Draw);
 
 impl Dice {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// Below `n`.
-    fn below(&mut self, n: u64) -> u64 {
-        ((u128::from(self.next()) * u128::from(n)) >> 64) as u64
-    }
-
     /// One lender, with a probability in proportion to its share; `None` if nobody has one.
     fn draw(
         &mut self,
@@ -90,7 +79,7 @@ impl Dice {
         if sum == 0 {
             return None;
         }
-        let mut at = self.below(sum);
+        let mut at = self.0.below(sum);
         for (n, share) in shares() {
             if at < share {
                 return Some(n);

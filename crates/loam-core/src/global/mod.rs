@@ -16,7 +16,6 @@
 mod ages;
 mod coordinator;
 mod directory;
-mod draw;
 mod epoch;
 mod frames;
 mod message;

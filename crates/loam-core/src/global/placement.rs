@@ -7,9 +7,9 @@
 //! | [`Random`] | any other node | the oldest page |
 //! | [`Nowhere`] | the disk | |
 
-use super::draw::Draw;
 use super::epoch::Epoch;
 use super::frames::{Frame, Frames};
+use crate::draw::Draw;
 use crate::ids::{NodeId, PageId};
 use crate::units::{Duration, Instant};
 use alloc::boxed::Box;

@@ -1,0 +1,387 @@
+//! Single cases, each a fault that once was or a promise that must hold.
+
+use super::*;
+
+/// Pages that are rescued and written again, round after round: free buffers suffice, so nobody takes reusable ones from the front of
+/// their list.
+#[test]
+fn rescued_pages_that_are_written_again_leave_nothing_behind() {
+    let mut w = World::new(1, true, 600, 1);
+    for round in 0..12 {
+        for base in 0..700 {
+            w.step(&Op::Write { space: 0, base, value: round * 1000 + base + 1 });
+        }
+        while w.complete(0) {}
+        w.check();
+    }
+    assert!(w.b.stats().answered[FaultKind::Rescued as usize] > 3_000, "{:?}", w.b.stats());
+    w.read_all();
+}
+
+#[test]
+fn the_limit_holds_while_memory_is_filled() {
+    let mut w = World::new(16, true, 600, 1);
+    for base in 0..PAGES {
+        w.step(&Op::Write { space: 0, base, value: base + 1 });
+        w.complete(base as usize);
+        assert!(w.b.frames().0 <= 600, "{} frames", w.b.frames().0);
+    }
+    assert!(w.b.stats().moved > 0);
+    w.read_all();
+}
+
+#[test]
+fn unchanged_pages_are_clean_and_zeros_are_dropped() {
+    let mut w = World::new(1, true, 600, 1);
+    for base in 0..PAGES {
+        let value = if base % 2 == 0 { 0 } else { base };
+        w.step(&Op::Write { space: 0, base, value });
+    }
+    for _ in 0..4 {
+        w.read_all();
+        while w.complete(0) {}
+    }
+    let stats = w.b.stats();
+    assert!(stats.zero > 500 && stats.clean > 500, "{stats:?}");
+}
+
+#[test]
+fn with_no_room_anywhere_the_program_goes_on_over_its_limit() {
+    let mut w = World::new(16, false, 600, 1);
+    w.lender_room = false;
+    for base in 0..PAGES {
+        w.step(&Op::Write { space: 0, base, value: base + 1 });
+    }
+    w.read_all();
+    assert!(w.b.stuck() > 0);
+}
+
+#[test]
+fn a_fault_is_answered_while_nothing_can_be_taken() {
+    let mut w = World::new(1, true, 600, 1);
+    w.pinned = Some(SpaceKey(0));
+    for base in 0..PAGES {
+        w.step(&Op::Write { space: 0, base, value: base + 1 });
+    }
+    assert_eq!(w.b.stats().moved, 0);
+    w.read_all();
+}
+
+#[test]
+fn a_fault_is_answered_while_what_was_shared_is_pinned() {
+    let mut w = World::new(1, true, 600, 1);
+    w.step(&Op::Write { space: 0, base: 0, value: 1 });
+    w.step(&Op::Fork { space: 0 });
+    // Its relative has gone: it may still look shared, so that it is tried again and again without a rest.
+    w.step(&Op::Exit { space: 1 });
+    w.pinned = Some(w.spaces[0]);
+    for base in 0..PAGES {
+        w.step(&Op::Write { space: 0, base, value: base + 1 });
+    }
+    w.read_all();
+}
+
+#[test]
+fn a_relative_whose_pages_are_pinned_does_not_keep_the_others_from_theirs() {
+    let mut w = World::new(1, true, 600, 1);
+    for base in 0..PAGES {
+        w.step(&Op::Write { space: 0, base, value: base + 1 });
+    }
+    w.step(&Op::Fork { space: 0 });
+    w.pinned = Some(w.spaces[0]);
+    let most = w.b.limit().0 + w.b.frames().0;
+    for base in 0..PAGES {
+        w.step(&Op::Write { space: 1, base, value: base + 2 });
+        assert!(w.b.frames().0 <= most, "{} frames: what could be taken stayed", w.b.frames().0);
+    }
+    w.read_all();
+}
+
+#[test]
+fn the_only_lender_lost_is_told() {
+    let mut w = World::new(16, false, 600, 1);
+    w.b.handle_adopted(Instant(0), SpaceKey(0), BaseRange::new(FAR, FAR + PAGES), &[]);
+    for base in (0..PAGES).chain(FAR..FAR + PAGES) {
+        w.step(&Op::Write { space: 0, base, value: base + 1 });
+    }
+    while w.complete(0) {}
+    let lost = w.b.handle_lender_lost(Instant(u64::MAX), LenderIndex(0));
+    assert!(lost.0 > 0);
+}
+
+#[test]
+fn what_was_answered_in_time_wakes_nobody_later() {
+    let mut w = World::new(1, true, 600, 1);
+    // A working set that is too large: pages go out and come back.
+    for base in 0..PAGES {
+        w.step(&Op::Write { space: 0, base, value: base + 1 });
+    }
+    w.read_all();
+    while w.complete(0) {}
+    assert!(
+        w.b.stats().answered[FaultKind::Remote as usize] > 0 && w.b.fetches_in_flight() == 0,
+        "pages came back from the lender"
+    );
+    // Only a fetch that is still open may set the clock.
+    assert_eq!(w.b.poll_timeout(), None);
+}
+
+#[test]
+fn two_threads_that_race_for_a_page_through_a_long_run_lose_nothing() {
+    let mut w = World::new(1, true, 600, 1);
+    w.step(&Op::Write { space: 0, base: 7, value: 1 });
+    // Both faults were read, and the first was answered: a page that is there, again and again over hours.
+    for _ in 0..10_000 {
+        w.now += 2_000_000_000;
+        let now = w.time();
+        w.b.handle_fault(now, SpaceKey(0), 7);
+        w.drain();
+    }
+    w.read_all();
+}
+
+#[test]
+#[should_panic(expected = "lost")]
+fn a_page_that_is_really_gone_is_told_of() {
+    let mut w = World::new(1, true, 600, 1);
+    w.step(&Op::Write { space: 0, base: 7, value: 1 });
+    for _ in 0..10_000 {
+        let now = w.time();
+        w.b.handle_fault(now, SpaceKey(0), 7);
+        w.drain();
+    }
+}
+
+/// Found by the fuzz simulation (seed 107): the hand faults on a page that it makes the process's own, its install is refused
+/// once (mappings change, or the machine is out of memory), and the budget is full. Asked for again it stood in the queue for
+/// frames, which only the batches behind it in the hand's own ring could have given.
+#[test]
+fn the_hand_waits_for_no_frame_though_its_install_is_refused() {
+    for already_queued in [false, true] {
+        let mut w = World::new(1, true, 600, 1);
+        for base in 0..PAGES {
+            w.step(&Op::Write { space: 0, base, value: base + 1 });
+        }
+        while w.complete(0) {}
+        let key = SpaceKey(0);
+        let away = |w: &World, from: u64| {
+            (from..PAGES).find(|&b| w.b.state(key, b) == BaseState::Away).expect("most are away")
+        };
+        // Fill the budget until batches wait for the hand.
+        let mut at = 0;
+        while w.b.batches.is_empty() || w.b.frames < w.b.limit {
+            at = away(&w, at);
+            let now = w.time();
+            w.b.handle_fault(now, key, at);
+            w.drain();
+            w.pending.retain(|p| matches!(p, Pending::Evict(_)) || !w.b.frames_will_come());
+            at += 1;
+            if at + 1 >= PAGES {
+                break;
+            }
+        }
+        assert!(
+            w.b.frames_will_come() && w.b.frames >= w.b.limit,
+            "the budget is full, and batches are under way"
+        );
+        let base = away(&w, at);
+        if already_queued {
+            let now = w.time();
+            w.b.handle_fault(now, key, base); // a thread of the program waits there too
+            w.drain();
+        }
+        w.refuses = 1;
+        let now = w.time();
+        w.b.handle_fault(now, key, base);
+        w.b.handle_wanted(now, key, base);
+        w.drain();
+        for _ in 0..4 {
+            while let Some(i) = w.pending.iter().position(|p| !matches!(p, Pending::Evict(_))) {
+                let op = w.pending.remove(i);
+                w.pending.push(op);
+                let last = w.pending.len() - 1;
+                w.complete(last);
+            }
+            let now = w.time();
+            w.b.handle_retry(now);
+            w.drain();
+        }
+        assert!(w.present.contains_key(&(key, base)), "the hand waits for itself");
+    }
+}
+
+/// Found by the fuzz simulation (seed 102829): the hand faults on a page that it makes the process's own, and before that has come
+/// another thread discards it. The hand then waits for zeros, and must not wait for a frame either.
+#[test]
+fn the_hand_waits_for_no_frame_though_its_page_is_discarded() {
+    let mut w = World::new(1, true, 600, 1);
+    w.b.config.rescue = false;
+    for base in 0..PAGES {
+        w.step(&Op::Write { space: 0, base, value: base + 1 });
+    }
+    while w.complete(0) {}
+    let key = SpaceKey(0);
+    let far = |w: &World, b: u64| {
+        w.b.state(key, b) == BaseState::Away && w.b.copy_of(key, b).is_some_and(|c| c.buffer.is_none())
+    };
+    let away: Vec<u64> = (0..PAGES).filter(|&b| far(&w, b)).collect();
+    // Fill the budget until batches wait for the hand.
+    for &base in &away[1..] {
+        if !w.b.batches.is_empty() && w.b.frames >= w.b.limit {
+            break;
+        }
+        let now = w.time();
+        w.b.handle_fault(now, key, base);
+        w.drain();
+    }
+    assert!(
+        w.b.frames_will_come() && w.b.frames >= w.b.limit,
+        "the budget is full, and batches are under way"
+    );
+    let now = w.time();
+    w.b.handle_fault(now, key, away[0]);
+    w.b.handle_wanted(now, key, away[0]);
+    w.drain();
+    assert_eq!(w.b.state(key, away[0]), BaseState::Fetching);
+    // Other faults took the frames that there were.
+    let now = w.time();
+    let limit = BasePages(w.b.frames - 20);
+    w.b.handle_limit(now, limit);
+    w.drain();
+    let now = w.time();
+    w.b.handle_removed(now, key, BaseRange::new(away[0], away[0] + 1));
+    w.drain();
+    assert_eq!(w.present.get(&(key, away[0])), Some(&0), "the hand waits for itself");
+}
+
+/// Found by the fuzz simulation (seed 3187): zeros that were brought between the event of a discard and the discard itself are gone;
+/// the second fault has them brought again, and that install is refused. Nobody asked for them a third time.
+#[test]
+fn a_discarded_page_whose_install_is_refused_comes_all_the_same() {
+    for forked in [false, true] {
+        let mut w = World::new(1, true, 600, 1);
+        let key = SpaceKey(0);
+        w.step(&Op::Write { space: 0, base: 7, value: 1 });
+        let now = w.time();
+        w.b.handle_removed(now, key, BaseRange::new(7, 8));
+        w.drain();
+        w.clear(key, 7, 8);
+        w.touch(key, 7); // another thread, before the kernel has dropped the page
+        let space = if forked {
+            w.step(&Op::Fork { space: 0 });
+            w.spaces[1]
+        } else {
+            key
+        };
+        w.clear(space, 7, 8); // now it has
+        let now = w.time();
+        w.b.handle_fault(now, space, 7);
+        w.drain();
+        w.refuses = 1;
+        let now = w.time();
+        w.b.handle_fault(now, space, 7);
+        w.drain();
+        assert!(!w.present.contains_key(&(space, 7)), "the kernel has refused it");
+        let now = w.time();
+        w.b.handle_retry(now);
+        w.drain();
+        assert!(w.present.contains_key(&(space, 7)), "its thread waits for ever (forked: {forked})");
+        w.check();
+    }
+}
+
+/// Found by the fuzz simulation (seed 1884): two relatives have the same copy. One is fetching it when the other, which has it at home,
+/// loses its page to the hand unchanged: the contents are in a buffer, and safe at the lender. Then the lender is lost.
+#[test]
+fn what_a_relative_has_in_a_buffer_is_not_lost_with_its_lender() {
+    let mut w = World::new(1, false, 600, 1);
+    w.b.handle_adopted(Instant(0), SpaceKey(0), BaseRange::new(FAR, FAR + PAGES), &[]);
+    for base in (0..PAGES).chain(FAR..FAR + PAGES) {
+        w.step(&Op::Write { space: 0, base, value: base + 1 });
+    }
+    while w.complete(0) {}
+    let away = |w: &World, key, b: &u64| w.b.state(key, *b) == BaseState::Away;
+    w.step(&Op::Fork { space: 0 });
+    w.forked.clear(); // nothing is pinned here
+    let (parent, child) = (w.spaces[0], w.spaces[1]);
+    let far = |w: &World, b: &u64| w.b.copy_of(parent, *b).is_some_and(|c| c.buffer.is_none());
+    let base = (0..PAGES).find(|b| away(&w, parent, b) && far(&w, b)).expect("most are at the lender alone");
+    // The parent has it at home, unchanged; the child asks for it, and is not answered yet.
+    w.touch(parent, base);
+    let now = w.time();
+    w.b.handle_fault(now, child, base);
+    w.drain();
+    let (answers, rest): (Vec<Pending>, Vec<Pending>) =
+        w.pending.drain(..).partition(|p| matches!(p, Pending::Get { .. }));
+    w.pending = rest;
+    assert!(!answers.is_empty() && w.b.state(child, base) == BaseState::Fetching);
+    // Everything of the parent's leaves.
+    let now = w.time();
+    w.b.handle_limit(now, BasePages(0));
+    w.drain();
+    for n in 0..20_000 {
+        if w.b.state(parent, base) == BaseState::Away {
+            break;
+        }
+        if !w.complete(n) {
+            w.step(&Op::Tick);
+        }
+    }
+    assert_eq!(w.b.state(parent, base), BaseState::Away);
+    assert!(w.b.copy_of(parent, base).expect("it has one").buffer.is_some());
+    let (now, copy) = (w.time(), w.b.copy_of(child, base).expect("it is fetched"));
+    w.b.handle_missed(now, copy.index, copy.version, Source::Lender(LenderIndex(0)));
+    w.drain();
+    assert!(w.present.contains_key(&(child, base)), "{:?}", w.b.state(child, base));
+    w.check();
+}
+
+/// Found by the fuzz simulation (seed 18800): a page is discarded while it is being fetched, then its lender turns out not to have it.
+#[test]
+fn a_copy_that_is_discarded_while_it_is_fetched_in_vain_comes_back() {
+    let mut w = World::new(1, false, 600, 1);
+    w.b.handle_adopted(Instant(0), SpaceKey(0), BaseRange::new(FAR, FAR + PAGES), &[]);
+    for base in (0..PAGES).chain(FAR..FAR + PAGES) {
+        w.step(&Op::Write { space: 0, base, value: base + 1 });
+    }
+    while w.complete(0) {}
+    let key = SpaceKey(0);
+    let far = |w: &World, b: &u64| w.b.copy_of(key, *b).is_some_and(|c| c.buffer.is_none());
+    let base = (0..PAGES).find(|b| w.b.state(key, *b) == BaseState::Away && far(&w, b)).expect("most are");
+    let now = w.time();
+    w.b.handle_fault(now, key, base);
+    w.drain();
+    let copy = w.b.copy_of(key, base).expect("it is fetched");
+    w.pending.retain(|p| !matches!(p, Pending::Get { copy: c, .. } if *c == copy.index));
+    w.rest();
+    let now = w.time();
+    w.b.handle_removed(now, key, BaseRange::new(base, base + 1));
+    w.drain();
+    let now = w.time();
+    assert!(w.b.handle_missed(now, copy.index, copy.version, Source::Lender(LenderIndex(0))));
+    w.drain();
+    w.b.audit();
+}
+
+/// Found by the fuzz simulation (seed 22083): zeros are brought between the event of a discard and the discard itself, and before anybody
+/// touches them again the range is moved.
+#[test]
+fn a_discarded_page_that_is_moved_before_it_is_missed_reads_zeros() {
+    let mut w = World::new(1, true, 600, 1);
+    let key = SpaceKey(0);
+    let now = w.time();
+    w.b.handle_removed(now, key, BaseRange::new(7, 9));
+    w.drain();
+    w.touch(key, 7);
+    w.touch(key, 8);
+    w.clear(key, 7, 9); // the kernel drops them
+    let now = w.time();
+    w.b.handle_remapped(now, key, BaseRange::new(8, 20), FAR + 8);
+    w.drain();
+    for _ in 0..3 {
+        let now = w.time();
+        w.b.handle_fault(now, key, FAR + 8);
+        w.drain();
+    }
+    assert_eq!(w.present.get(&(key, FAR + 8)), Some(&0), "it is looked for where it was");
+}
