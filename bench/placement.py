@@ -58,7 +58,8 @@ def network(tag, count):
 
 @contextlib.contextmanager
 def cluster(loam, names, lends, folder):
-    """A node in each namespace, number n lending lends[n] bytes. Yields the first one's socket once it sees them all."""
+    """A node in each namespace, number n lending lends[n] bytes. Yields the first one's socket, and the
+    processes, once it sees them all."""
     nodes = []
     try:
         for n, (name, lend) in enumerate(zip(names, lends)):
@@ -78,7 +79,7 @@ def cluster(loam, names, lends, folder):
                 sys.exit(f"the nodes do not find each other within {START_S} s: see {folder}")
             time.sleep(0.2)
         time.sleep(3)  # an epoch that knows all of them
-        yield socket
+        yield socket, nodes
     finally:
         for node in nodes:
             node.send_signal(signal.SIGTERM)
@@ -168,7 +169,7 @@ def main():
         def measure(what, placement, times, throttled):
             rows = []
             for _ in range(args.repeat):
-                with cluster(args.loam, names, lends(times), folder) as socket:
+                with cluster(args.loam, names, lends(times), folder) as (socket, _):
                     seconds, output, summary = borrow(args, names[0], socket, placement, folder, throttled)
                 assert output == plain.stdout, "another output than without Loam"
                 rows.append((seconds, summary))
