@@ -1,8 +1,8 @@
 //! What `loam run` asks of the agent.
 
 use loam_core::units::Bytes;
+use loam_wire::client::Target;
 use std::ffi::OsString;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
 /// When a page's local frame may be reused (DESIGN.md, section 5).
@@ -24,7 +24,7 @@ pub struct RunConfig {
     /// Memory that the process tree may keep here.
     pub local: Bytes,
     /// Whom to borrow from; may be empty under [`Durability::Disk`].
-    pub lenders: Vec<SocketAddr>,
+    pub lenders: Vec<Target>,
     /// See [`Durability`].
     pub durability: Durability,
     /// Where the slot file goes.

@@ -1,7 +1,9 @@
 //! The command line. Every flag is documented here once; help, man pages and completions come from it.
 
+use crate::ca::args::CaArgs;
 use crate::sim::SimArgs;
 use crate::size::{Embedded, Size};
+use crate::target::LenderArg;
 use crate::trace::args::TraceArgs;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
@@ -38,7 +40,7 @@ pub(crate) enum Command {
     /// Lends memory of this machine to programs on other machines until it gets SIGINT or SIGTERM.
     ///
     /// Memory is taken as it is used and given back when its borrower is gone. More than the machine has free is refused.
-    /// There are no certificates yet, so anything but a loopback address needs `--insecure`: whoever reaches
+    /// An address that other machines can reach needs `--tls`, or `--insecure` on a network that is trusted: whoever reaches
     /// the port can then read and write what is lent.
     Lend(LendArgs),
     /// Run an unmodified program on borrowed memory
@@ -52,6 +54,8 @@ pub(crate) enum Command {
     ///
     /// Shows the runs of this user while they run, and lenders if their addresses are given.
     Status(StatusArgs),
+    /// Make certificates, so that lenders and borrowers know each other
+    Ca(CaArgs),
     /// Measure this machine
     Bench(BenchArgs),
     /// Simulate: what a recorded program would do with other memory and other policies
@@ -93,6 +97,10 @@ pub(crate) struct LendArgs {
     /// Where to listen; port 0 lets the system choose
     #[arg(long, value_name = "ADDR:PORT", default_value_t = SocketAddr::from(([127, 0, 0, 1], PORT)))]
     pub(crate) listen: SocketAddr,
+    /// Encrypt, and serve only borrowers with a certificate of the same authority: folder with ca.pem, node.pem, node.key (`loam ca
+    /// issue`); read again when it changes
+    #[arg(long, value_name = "DIR")]
+    pub(crate) tls: Option<PathBuf>,
     /// Allow an address that other machines can reach, unencrypted and unauthenticated
     #[arg(long)]
     pub(crate) insecure: bool,
@@ -105,6 +113,7 @@ const LEND_EXAMPLES: &str = "\
 Examples:
   loam lend 4G
   loam lend 25% --listen 127.0.0.1:7071
+  loam lend 16G --listen 10.0.0.7:7070 --tls node-7    see `loam ca --help`
   loam lend 16G --listen 10.0.0.7:7070 --insecure      only on a network that you trust";
 
 /// On or off.
@@ -132,9 +141,12 @@ pub(crate) struct RunArgs {
     /// Memory that the program and its children may keep on this machine [default: 75% of what is available now]
     #[arg(long, value_name = "SIZE")]
     pub(crate) local: Option<Size>,
-    /// Borrow from this lender; may be given several times
-    #[arg(long, value_name = "ADDR:PORT")]
-    pub(crate) lender: Vec<SocketAddr>,
+    /// Borrow from this lender; may be given several times. With a name, its certificate must have it
+    #[arg(long, value_name = "[NAME@]ADDR:PORT")]
+    pub(crate) lender: Vec<LenderArg>,
+    /// Encrypt, and use only lenders with a certificate of the same authority: folder with ca.pem, node.pem, node.key (`loam ca issue`)
+    #[arg(long, value_name = "DIR")]
+    pub(crate) tls: Option<PathBuf>,
     /// Start N lenders on this machine for the time of the run, each with SIZE (to try Loam out)
     #[arg(long, value_name = "NxSIZE")]
     pub(crate) embedded: Option<Embedded>,
@@ -188,8 +200,11 @@ pub(crate) fn page_size(text: &str) -> Result<Size, String> {
 #[command(after_help = STATUS_EXAMPLES)]
 pub(crate) struct StatusArgs {
     /// Ask this lender too; may be given several times
-    #[arg(long, value_name = "ADDR:PORT")]
-    pub(crate) lender: Vec<SocketAddr>,
+    #[arg(long, value_name = "[NAME@]ADDR:PORT")]
+    pub(crate) lender: Vec<LenderArg>,
+    /// Credentials to ask lenders with: folder with ca.pem, node.pem, node.key (`loam ca issue`)
+    #[arg(long, value_name = "DIR")]
+    pub(crate) tls: Option<PathBuf>,
     /// Print one JSON object (keys: docs/summary.md)
     #[arg(long)]
     pub(crate) json: bool,
@@ -231,6 +246,9 @@ pub(crate) struct BenchFaultArgs {
     /// Seconds of random reading
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=600))]
     pub(crate) seconds: u64,
+    /// With TLS between the measured program's agent and its lender, by credentials that are made for it
+    #[arg(long)]
+    pub(crate) tls: bool,
     /// Measure this machine without Loam only
     #[arg(long)]
     pub(crate) floor_only: bool,
@@ -247,6 +265,9 @@ pub(crate) struct DoctorArgs {
     /// Folder to check for the slot file [default: /var/tmp/loam-UID]
     #[arg(long, value_name = "DIR")]
     pub(crate) disk: Option<PathBuf>,
+    /// Credentials to check: folder with ca.pem, node.pem, node.key
+    #[arg(long, value_name = "DIR")]
+    pub(crate) tls: Option<PathBuf>,
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,

@@ -3,6 +3,7 @@
 
 mod args;
 mod bench;
+mod ca;
 mod closing;
 mod doctor;
 mod embedded;
@@ -14,6 +15,7 @@ mod run;
 mod sim;
 mod size;
 mod status;
+mod target;
 mod text;
 mod trace;
 
@@ -37,6 +39,7 @@ fn dispatch(cli: args::Cli) -> Result<ExitCode, Failure> {
         args::Command::Lend(lend) => lend::lend(&lend),
         args::Command::Run(run) => run::run(run),
         args::Command::Status(status) => status::status(&status),
+        args::Command::Ca(ca) => ca::ca(&ca),
         args::Command::Bench(bench) => bench::bench(&bench),
         args::Command::Sim(sim) => sim::sim(&sim),
         args::Command::Doctor(doctor) => doctor::doctor(&doctor),

@@ -5,9 +5,12 @@ use crate::closing;
 use crate::embedded::Lenders;
 use crate::failure::{self, Failure};
 use crate::machine::{self, Memory};
+use crate::target;
 use loam_agent::summary::Summary;
 use loam_agent::{Durability, RunConfig};
 use loam_core::units::Bytes;
+use loam_wire::client::Target;
+use loam_wire::tls::Role;
 use std::ffi::OsStr;
 use std::io::IsTerminal;
 use std::os::unix::ffi::OsStrExt;
@@ -60,9 +63,10 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode, Failure> {
     // Written at the end of what may be a long run: find out now whether it can be.
     let summary_file = args.summary.as_deref().map(open_summary).transpose()?;
 
-    let embedded = args.embedded.map(|embedded| Lenders::start(&executable, embedded)).transpose()?;
-    let mut lenders = args.lender.clone();
-    lenders.extend(embedded.iter().flat_map(|started| &started.addrs));
+    let mut lenders = target::targets(&args.lender, args.tls.as_deref(), &[Role::Borrower])?;
+    // On loopback, and ours alone: nothing to encrypt.
+    let embedded = args.embedded.map(|embedded| Lenders::start(&executable, embedded, None)).transpose()?;
+    lenders.extend(embedded.iter().flat_map(|started| &started.addrs).map(|&addr| Target::from(addr)));
     if lenders.is_empty() && !args.quiet {
         eprintln!("loam: no --lender: pages go to the disk alone, in {}", disk_dir.display());
     }

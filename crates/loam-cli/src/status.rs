@@ -2,10 +2,11 @@
 
 use crate::args::StatusArgs;
 use crate::failure::Failure;
+use crate::target;
 use crate::text::{count, micros, printable, seconds, table};
 use loam_agent::summary::Summary;
 use loam_core::units::{BASE_PAGE_BYTES, Bytes};
-use loam_wire::client::{Client, Status};
+use loam_wire::client::{Client, Status, Target};
 use serde::Serialize;
 use std::io::Read;
 use std::net::SocketAddr;
@@ -51,7 +52,8 @@ struct BorrowerStatus {
 /// Asks and prints.
 pub(crate) fn status(args: &StatusArgs) -> Result<ExitCode, Failure> {
     let runs = runs(&loam_agent::control_dir())?;
-    let lenders: Vec<LenderStatus> = args.lender.iter().map(|&addr| ask_lender(addr)).collect();
+    let lenders: Vec<LenderStatus> =
+        target::targets(&args.lender, args.tls.as_deref(), &[])?.into_iter().map(ask_lender).collect();
     if args.json {
         let object = serde_json::json!({ "runs": runs, "lenders": lenders });
         println!("{object:#}");
@@ -92,8 +94,10 @@ fn ask_run(path: &Path) -> std::io::Result<Summary> {
     Ok(serde_json::from_slice(&answer)?)
 }
 
-fn ask_lender(addr: SocketAddr) -> LenderStatus {
-    let asked = Client::connect(addr, 0, "loam status", ANSWER_WITHIN).and_then(|mut client| client.status());
+fn ask_lender(target: Target) -> LenderStatus {
+    let addr = target.addr;
+    let asked =
+        Client::connect(target, 0, "loam status", ANSWER_WITHIN).and_then(|mut client| client.status());
     match asked {
         Ok(status) => answered(addr, &status),
         Err(error) => LenderStatus { error: Some(error.to_string()), ..silent(addr) },
@@ -235,7 +239,7 @@ mod tests {
         let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("bound");
         let addr = listener.local_addr().expect("bound");
         drop(listener);
-        let asked = ask_lender(addr);
+        let asked = ask_lender(addr.into());
         assert!(asked.error.is_some());
         assert!(lender_text(&asked).contains(&addr.to_string()));
     }

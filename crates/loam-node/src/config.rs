@@ -3,6 +3,7 @@
 use crate::error::NodeError;
 use loam_core::units::{BasePages, Bytes};
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::{fmt, fs};
 
 /// Everything that [`crate::lend`] needs to know.
@@ -12,6 +13,8 @@ pub struct LendConfig {
     pub size: Bytes,
     /// Where to listen; port 0 takes any that is free.
     pub listen: SocketAddr,
+    /// Folder with credentials for TLS (`loam ca issue`), read again whenever it changes.
+    pub tls: Option<PathBuf>,
     /// Listen on an address that other machines can reach, without encryption.
     pub insecure: bool,
     /// How long a loop goes on polling after a request before it sleeps, in microseconds. 0: it sleeps at once.
@@ -30,6 +33,7 @@ impl LendConfig {
         Self {
             size,
             listen: (Ipv4Addr::LOCALHOST, loam_wire::DEFAULT_PORT).into(),
+            tls: None,
             insecure: false,
             spin_us: 100,
             loops: None,
@@ -49,7 +53,7 @@ impl LendConfig {
         if self.size > available {
             return Err(NodeError::TooLarge { asked: self.size, available });
         }
-        if !self.listen.ip().is_loopback() && !self.insecure {
+        if !self.listen.ip().is_loopback() && self.tls.is_none() && !self.insecure {
             return Err(NodeError::NotLoopback { addr: self.listen });
         }
         Ok(pages)

@@ -19,6 +19,8 @@ pub(crate) const STALLED_TIMEOUT: Duration = Duration::from_secs(60);
 pub(crate) const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
 /// A peer whose machine has vanished is given up by the kernel after this.
 pub(crate) const PEER_VANISHED_TIMEOUT_MS: u32 = 30_000;
+/// How often credentials are looked at, and used if they are others than before.
+pub(crate) const CREDENTIALS_INTERVAL: Duration = Duration::from_secs(1);
 /// How often a loop looks for the above.
 pub(crate) const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 

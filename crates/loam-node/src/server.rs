@@ -12,15 +12,17 @@ use crate::shared::Shared;
 use crate::slab::Slab;
 use loam_core::lender::{Effect, Lender};
 use loam_core::units::Bytes;
+use loam_wire::Stream;
+use loam_wire::tls::{Role, Watched};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd};
 use rustix::fd::OwnedFd;
 use signal_hook::consts::{SIGINT, SIGTERM};
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long to leave the listener alone when the system has no descriptor or memory for a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -101,6 +103,9 @@ struct Keeper {
     lending: Lending,
     shared: Arc<Shared>,
     listener: TcpListener,
+    /// For connections that come; those that are there keep what they came with.
+    credentials: Option<Watched>,
+    looked: Instant,
     loops: Vec<(Arc<Mailbox>, JoinHandle<()>)>,
     next: usize,
 }
@@ -119,13 +124,14 @@ fn random() -> Result<u64, NodeError> {
 impl Keeper {
     fn start(config: &LendConfig) -> Result<Self, NodeError> {
         let pages = config.check()?;
+        let credentials = config.tls.as_deref().map(|dir| Watched::load(dir, &[Role::Node])).transpose()?;
         let listen = |why| NodeError::Listen { addr: config.listen, why };
         let listener = TcpListener::bind(config.listen).map_err(listen)?;
         listener.set_nonblocking(true).map_err(listen)?;
         let addr = listener.local_addr().map_err(listen)?;
         let (slab, warning) = Slab::create(pages.bytes())?;
         let mut warnings: Vec<String> = warning.into_iter().collect();
-        if !addr.ip().is_loopback() {
+        if !addr.ip().is_loopback() && credentials.is_none() {
             warnings.push(format!(
                 "listening on {addr} without encryption: whoever reaches it can read what borrowers store and fill \
                  the memory; use it on a network that you trust"
@@ -134,7 +140,8 @@ impl Keeper {
         let lender = Lender::new(pages, config.grace, BORROWERS_MAX);
         let shared = Arc::new(Shared::new(lender, slab, random()?, bell()?));
         let lending = Lending { size: pages.bytes(), addr, warnings };
-        let mut keeper = Self { lending, shared, listener, loops: Vec::new(), next: 0 };
+        let looked = Instant::now();
+        let mut keeper = Self { lending, shared, listener, credentials, looked, loops: Vec::new(), next: 0 };
         let cores = thread::available_parallelism().map_or(1, usize::from);
         for number in 0..config.loops.unwrap_or(cores).clamp(1, LOOPS_MAX) {
             let started = bell().and_then(|bell| keeper.start_loop(config, number, bell));
@@ -164,6 +171,8 @@ impl Keeper {
         let mut paused = false;
         loop {
             let wait = if paused { Some(ACCEPT_PAUSE) } else { self.work() };
+            let look = self.credentials.as_ref().map(|_| CREDENTIALS_INTERVAL);
+            let wait = wait.into_iter().chain(look).min();
             let wait = wait.map(|wait| Timespec::try_from(wait).expect("graces are short"));
             // Without a signal descriptor the bell stands in for it.
             let signal = signal.unwrap_or_else(|| self.shared.keeper_bell());
@@ -185,9 +194,26 @@ impl Keeper {
             if ended || self.shared.stopping() {
                 break;
             }
+            self.look_at_credentials();
             paused = comes && self.accept().is_err();
         }
         self.end();
+    }
+
+    /// Connections that come from now on get what is in the folder now, if it can be used.
+    fn look_at_credentials(&mut self) {
+        let Some(credentials) = &mut self.credentials else { return };
+        if self.looked.elapsed() < CREDENTIALS_INTERVAL {
+            return;
+        }
+        self.looked = Instant::now();
+        match credentials.look() {
+            None => {}
+            Some(Ok(new)) => {
+                tracing::info!("new credentials of {} are in use for new connections", new.identity())
+            }
+            Some(Err(why)) => tracing::warn!("the new credentials are not used, the old ones stay: {why}"),
+        }
     }
 
     /// A bounded number of steps of what there is to do. Answers how long there is nothing more.
@@ -223,7 +249,7 @@ impl Keeper {
     fn accept(&mut self) -> Result<(), ()> {
         loop {
             let (socket, addr) = match self.listener.accept() {
-                Ok((socket, addr)) => (OwnedFd::from(socket), addr),
+                Ok(came) => came,
                 Err(error) => match error.kind() {
                     std::io::ErrorKind::WouldBlock => return Ok(()),
                     std::io::ErrorKind::ConnectionAborted | std::io::ErrorKind::Interrupted => continue,
@@ -235,8 +261,16 @@ impl Keeper {
             };
             if let Some(place) = Place::take(&self.shared) {
                 prepare(&socket, addr);
-                self.next = (self.next + 1) % self.loops.len();
-                self.loops[self.next].0.deliver((socket, addr, place));
+                let credentials = self.credentials.as_ref().map(|watched| &**watched.current());
+                match socket.set_nonblocking(true).and_then(|()| Stream::accepted(socket, credentials)) {
+                    Ok(stream) => {
+                        self.next = (self.next + 1) % self.loops.len();
+                        self.loops[self.next].0.deliver((stream, addr, place));
+                    }
+                    Err(why) => tracing::warn!("cannot take the connection of {addr}: {why}"),
+                }
+            } else if self.credentials.is_some() {
+                tracing::warn!("refused {addr}: {CONNECTIONS_MAX} connections are open");
             } else {
                 tracing::warn!("refused {addr}: {CONNECTIONS_MAX} connections are open");
                 let mut head = Vec::new();
@@ -263,7 +297,7 @@ impl Keeper {
 }
 
 /// Small answers leave at once, and a peer whose machine vanished is noticed.
-fn prepare(socket: &OwnedFd, addr: SocketAddr) {
+fn prepare(socket: &TcpStream, addr: SocketAddr) {
     let set = rustix::net::sockopt::set_tcp_nodelay(socket, true)
         .and_then(|()| rustix::net::sockopt::set_socket_keepalive(socket, true))
         .and_then(|()| rustix::net::sockopt::set_tcp_user_timeout(socket, PEER_VANISHED_TIMEOUT_MS));

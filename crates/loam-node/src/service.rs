@@ -7,6 +7,7 @@ use loam_core::ids::SpaceId;
 use loam_core::lender::{Slot, SlotRun};
 use loam_core::units::BASE_PAGE_BYTES;
 use loam_wire::limits::STATUS_BORROWERS_MAX;
+use loam_wire::tls::{Identity, Role};
 use loam_wire::{
     BorrowerEntry, FEATURES_KNOWN, Frame, PROTOCOL_VERSION, PageAck, PageMeta, PageRef, PutStatus,
     StatusFigures, WireError, encode, error_code, page_hash,
@@ -50,6 +51,8 @@ pub(crate) trait Outlet {
     fn queue(&mut self) -> &mut Outgoing;
     /// Sends what can be sent without waiting.
     fn flush(&mut self);
+    /// Who the peer proved to be; `None` where nothing has to be proved.
+    fn identity(&self) -> Option<&Identity>;
 }
 
 /// One event loop's side of the service, with the lists that it uses again and again.
@@ -88,7 +91,7 @@ impl Service {
     ) -> Result<(), Refusal> {
         match (*peer, frame) {
             (Peer::Stranger, Frame::Hello { version, features, space, name }) => {
-                *peer = self.hello(version, space, name)?;
+                *peer = self.hello(version, space, name, out.identity())?;
                 let stats = self.shared.lender().stats();
                 let (capacity, free) = (stats.capacity.0, stats.free.0);
                 self.answer(out, |shared, head| {
@@ -136,7 +139,13 @@ impl Service {
         out.queue().append(self.head.len()).copy_from_slice(&self.head);
     }
 
-    fn hello(&self, version: u16, space: u64, name: &str) -> Result<Peer, Refusal> {
+    fn hello(
+        &self,
+        version: u16,
+        space: u64,
+        name: &str,
+        identity: Option<&Identity>,
+    ) -> Result<Peer, Refusal> {
         if version != PROTOCOL_VERSION {
             return Err(Refusal {
                 code: error_code::VERSION,
@@ -148,6 +157,16 @@ impl Service {
         }
         if space == 0 {
             return Ok(Peer::Tool);
+        }
+        if let Some(identity) = identity.filter(|identity| !identity.is(Role::Borrower)) {
+            return Err(Refusal {
+                code: error_code::DENIED,
+                text: format!(
+                    "the certificate of {identity} has not the role borrower: issue one with \
+                     `loam ca issue {} --role borrower`, or with --role both",
+                    identity.name
+                ),
+            });
         }
         let space = SpaceId(space);
         self.shared.lender().connection_opened(space, name).map_err(|_| Refusal {

@@ -1,10 +1,31 @@
 //! The blocking side: the handshake, and a small client for tools and tests. The agent uses the handshake and
 //! then goes on without blocking.
 
-use crate::{BorrowerEntry, Decoded, Frame, PageRef, StatusFigures, WelcomeBody, WireError, decode, encode};
+use crate::tls::{Credentials, TlsError, TlsStream};
+use crate::{
+    BorrowerEntry, Decoded, Frame, PageRef, StatusFigures, Stream, WelcomeBody, WireError, decode, encode,
+};
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Whom to connect to, and how.
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// Where it listens.
+    pub addr: SocketAddr,
+    /// The name that its certificate must have; without one, any node's will do.
+    pub name: Option<String>,
+    /// What to show it, and how to know it. `None`: plain TCP.
+    pub credentials: Option<Arc<Credentials>>,
+}
+
+impl From<SocketAddr> for Target {
+    fn from(addr: SocketAddr) -> Self {
+        Self { addr, name: None, credentials: None }
+    }
+}
 
 /// Why talking to a lender failed.
 #[derive(Debug, thiserror::Error)]
@@ -19,7 +40,10 @@ pub enum ClientError {
     },
     /// The connection broke or was too slow.
     #[error("lost the lender: {0}")]
-    Io(#[from] io::Error),
+    Io(io::Error),
+    /// TLS failed: one side does not know the other, or does not want it.
+    #[error("no TLS with the lender: {0}")]
+    Tls(TlsError),
     /// The other end does not speak our protocol.
     #[error("the lender's answer cannot be used: {0}")]
     Wire(#[from] WireError),
@@ -34,6 +58,15 @@ pub enum ClientError {
     /// A frame that is no answer to what was asked.
     #[error("the lender answered something else than was asked: use the same version of Loam on both")]
     Unexpected,
+}
+
+impl From<io::Error> for ClientError {
+    fn from(error: io::Error) -> Self {
+        match error.downcast::<TlsError>() {
+            Ok(tls) => Self::Tls(tls),
+            Err(error) => Self::Io(error),
+        }
+    }
 }
 
 /// Reads exactly one frame into `buffer` (and nothing behind it), and decodes it.
@@ -54,46 +87,73 @@ fn read_frame<'a>(mut from: impl Read, buffer: &'a mut Vec<u8>) -> Result<Frame<
     }
 }
 
-/// Says hello on a blocking socket and waits for the welcome, each read and write at most `timeout`. Takes not a byte more
-/// than the welcome off the socket, which may be made nonblocking afterwards; its timeouts are lifted.
+/// Says hello on a blocking stream and waits for the welcome, each read and write at most `timeout`. Takes not a byte more
+/// than the welcome off the stream, whose socket may be made nonblocking afterwards; its timeouts are lifted.
 ///
 /// # Errors
 /// [`ClientError`], among them the lender's refusal in its own words.
 pub fn handshake(
-    stream: &TcpStream,
+    stream: &mut Stream,
     space: u64,
     name: &str,
     timeout: Duration,
 ) -> Result<WelcomeBody, ClientError> {
-    stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(timeout))?;
-    stream.set_write_timeout(Some(timeout))?;
+    stream.socket().set_read_timeout(Some(timeout))?;
+    stream.socket().set_write_timeout(Some(timeout))?;
     let mut out = Vec::new();
     encode::hello(&mut out, space, name);
-    let mut socket = stream;
-    socket.write_all(&out)?;
-    let welcome = match read_frame(socket, &mut out)? {
-        Frame::Welcome(welcome) => *welcome,
-        _ => return Err(ClientError::Unexpected),
+    // A peer that has refused us may have gone already, and what it said is still to be read.
+    let said = stream.write_all(&out);
+    let welcome = match (read_frame(&mut *stream, &mut out), said) {
+        (Ok(Frame::Welcome(welcome)), Ok(())) => *welcome,
+        (Ok(_), Ok(())) => return Err(ClientError::Unexpected),
+        (Err(ClientError::Io(_)) | Ok(_), Err(said)) => return Err(said.into()),
+        (Err(error), _) => return Err(error),
     };
-    stream.set_read_timeout(None)?;
-    stream.set_write_timeout(None)?;
+    stream.socket().set_read_timeout(None)?;
+    stream.socket().set_write_timeout(None)?;
     Ok(welcome)
+}
+
+/// The handshake of TLS on a blocking socket, all of it within `timeout`.
+fn shake(tls: &mut TlsStream, timeout: Duration) -> Result<(), ClientError> {
+    let deadline = Instant::now() + timeout;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::Error::from(io::ErrorKind::TimedOut).into());
+        }
+        tls.socket().set_read_timeout(Some(left))?;
+        tls.socket().set_write_timeout(Some(left))?;
+        if tls.shake()? {
+            return Ok(());
+        }
+    }
 }
 
 /// Connects and shakes hands.
 ///
 /// # Errors
-/// As [`handshake`], and [`ClientError::Connect`].
+/// As [`handshake`], and [`ClientError::Connect`], [`ClientError::Tls`].
 pub fn connect(
-    addr: SocketAddr,
+    target: &Target,
     space: u64,
     name: &str,
     timeout: Duration,
-) -> Result<(TcpStream, WelcomeBody), ClientError> {
-    let stream =
+) -> Result<(Stream, WelcomeBody), ClientError> {
+    let addr = target.addr;
+    let socket =
         TcpStream::connect_timeout(&addr, timeout).map_err(|why| ClientError::Connect { addr, why })?;
-    let welcome = handshake(&stream, space, name, timeout)?;
+    socket.set_nodelay(true)?;
+    let mut stream = match &target.credentials {
+        None => Stream::Plain(socket),
+        Some(credentials) => {
+            let mut tls = TlsStream::client(socket, credentials, target.name.as_deref())?;
+            shake(&mut tls, timeout)?;
+            Stream::Tls(Box::new(tls))
+        }
+    };
+    let welcome = handshake(&mut stream, space, name, timeout)?;
     Ok((stream, welcome))
 }
 
@@ -109,7 +169,7 @@ pub struct Status {
 /// One connection that waits for each answer.
 #[derive(Debug)]
 pub struct Client {
-    stream: TcpStream,
+    stream: Stream,
     welcome: WelcomeBody,
     buffer: Vec<u8>,
     out: Vec<u8>,
@@ -121,10 +181,15 @@ impl Client {
     ///
     /// # Errors
     /// As [`connect`].
-    pub fn connect(addr: SocketAddr, space: u64, name: &str, timeout: Duration) -> Result<Self, ClientError> {
-        let (stream, welcome) = connect(addr, space, name, timeout)?;
-        stream.set_read_timeout(Some(timeout))?;
-        stream.set_write_timeout(Some(timeout))?;
+    pub fn connect(
+        target: impl Into<Target>,
+        space: u64,
+        name: &str,
+        timeout: Duration,
+    ) -> Result<Self, ClientError> {
+        let (stream, welcome) = connect(&target.into(), space, name, timeout)?;
+        stream.socket().set_read_timeout(Some(timeout))?;
+        stream.socket().set_write_timeout(Some(timeout))?;
         Ok(Self { stream, welcome, buffer: Vec::new(), out: Vec::new(), request_last: 0 })
     }
 
@@ -135,7 +200,7 @@ impl Client {
 
     /// The socket, for what this client does not do itself.
     pub fn stream(&self) -> &TcpStream {
-        &self.stream
+        self.stream.socket()
     }
 
     /// A request id that was not used on this connection.
@@ -169,7 +234,7 @@ impl Client {
     /// # Errors
     /// [`ClientError`].
     pub fn receive(&mut self) -> Result<Frame<'_>, ClientError> {
-        read_frame(&self.stream, &mut self.buffer)
+        read_frame(&mut self.stream, &mut self.buffer)
     }
 
     /// The lender's figures.

@@ -1,4 +1,5 @@
-//! Frames between borrowers and lenders, and their codec. `docs/protocol.md` draws every byte.
+//! Frames between borrowers and lenders, their codec, and the transports that carry them: TCP, plain or with TLS ([`Stream`]).
+//! `docs/protocol.md` draws every byte.
 //!
 //! The codec needs no sockets: [`decode()`] looks at the front of a receive buffer and gives back a [`Frame`] that borrows
 //! from it; the functions of [`encode`] append to a send buffer. Page payloads are never copied here: a borrower
@@ -14,12 +15,15 @@ pub mod encode;
 mod error;
 mod layout;
 pub mod limits;
+mod stream;
 #[cfg(test)]
 mod tests;
+pub mod tls;
 
 pub use decode::{Decoded, Frame, decode};
 pub use error::WireError;
 pub use layout::{BorrowerEntry, PageAck, PageMeta, PageRef, PutStatus, StatusFigures, WelcomeBody};
+pub use stream::Stream;
 
 use loam_core::ids::ContentHash;
 
@@ -42,6 +46,8 @@ pub mod error_code {
     pub const BUSY: u16 = 3;
     /// The lender is ending.
     pub const ENDING: u16 = 4;
+    /// The peer may not do this: it has no credentials, or its certificate has not the role.
+    pub const DENIED: u16 = 5;
 }
 
 /// The hash that proves a base page's contents.

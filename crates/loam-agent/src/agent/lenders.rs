@@ -37,8 +37,9 @@ pub(super) fn connect_all(
     report: &mut Report,
 ) -> Result<Vec<Lender>, AgentError> {
     let mut lenders = Vec::new();
-    for &addr in &config.lenders {
-        let (conn, why_lost) = match Conn::connect(addr, space, name, CONNECT_TIMEOUT) {
+    for target in &config.lenders {
+        let addr = target.addr;
+        let (conn, why_lost) = match Conn::connect(target, space, name, CONNECT_TIMEOUT) {
             Ok(conn) => (Some(conn), String::new()),
             Err(error) => {
                 report.warn(&format!("lender {addr} cannot be used: {error}"));
@@ -94,6 +95,20 @@ impl Agent<'_> {
         }
         self.drain();
         self.flush();
+    }
+
+    /// Whether something has come that no event will tell of.
+    pub(super) fn lenders_hold(&self) -> bool {
+        self.lenders.iter().flat_map(|lender| &lender.conn).any(Conn::holds)
+    }
+
+    /// Takes it.
+    pub(super) fn take_held(&mut self) {
+        for n in 0..self.lenders.len() {
+            if self.lenders[n].conn.as_ref().is_some_and(Conn::holds) {
+                self.take_lender(LenderIndex(n as u8), false);
+            }
+        }
     }
 
     /// One read from each lender that owes an answer.

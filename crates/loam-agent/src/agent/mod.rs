@@ -301,7 +301,7 @@ impl Agent<'_> {
         let mut events: Vec<epoll::Event> = Vec::with_capacity(64);
         let mut works = false;
         while !self.is_over() {
-            works |= self.has_more_to_store();
+            works |= self.has_more_to_store() || self.lenders_hold();
             let timeout = if works { Some(AT_ONCE) } else { self.prepare_to_wait() };
             events.clear();
             match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), timeout.as_ref()) {
@@ -317,6 +317,7 @@ impl Agent<'_> {
             for event in &events {
                 self.dispatch(Token::from_data(event.data.u64()), event.flags);
             }
+            self.take_held();
             works = self.work();
             if std::mem::take(&mut self.retry) {
                 let now = self.now();
