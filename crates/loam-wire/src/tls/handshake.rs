@@ -8,9 +8,6 @@ use rustls::unbuffered::{ConnectionState, EncodeError, UnbufferedStatus};
 use rustls::{CommonState, Error};
 use std::fmt;
 
-/// Steps of one call, and of the alerts after an error: rustls needs a few for a whole handshake.
-const STEPS_MAX: usize = 64;
-
 /// One side of a handshake.
 pub(super) enum Handshake {
     Client(Box<UnbufferedClientConnection>),
@@ -108,10 +105,10 @@ impl Handshake {
             }
         };
         let Err(error) = result else { return Ok(()) };
-        for _ in 0..STEPS_MAX {
-            if !matches!(self.step(received, taken), Ok(Step::Again)) {
-                break;
-            }
+        // One step more gives out the alert that tells the peer. Not another one: rustls would read what it has refused again, and must
+        // not refuse it twice.
+        if !matches!(error, Error::AlertReceived(_)) {
+            let _ = self.step(received, taken);
         }
         Err(match error {
             Error::AlertReceived(alert) => TlsError::Alert(alert),

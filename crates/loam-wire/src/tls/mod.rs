@@ -18,6 +18,8 @@ mod records;
 mod stream;
 #[cfg(any(test, feature = "test-credentials"))]
 pub mod testing;
+#[cfg(test)]
+mod tests;
 mod verify;
 mod watch;
 

@@ -10,12 +10,14 @@ use super::records::{CONTENTS_BYTES_MAX, Opened, RECORD_BYTES_MAX, Records};
 use super::{Credentials, Identity, TlsError};
 use crate::layout::MAGIC;
 use crate::{encode, error_code};
+use rustls::ClientConfig;
 use rustls::client::UnbufferedClientConnection;
 use rustls::pki_types::ServerName;
 use rustls::server::UnbufferedServerConnection;
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{Shutdown, TcpStream};
+use std::sync::Arc;
 
 /// Bytes that a connection has received and not opened, at most.
 pub const INBOX_BYTES_MAX: usize = 256 * 1024;
@@ -77,11 +79,15 @@ impl TlsStream {
     /// # Errors
     /// rustls's.
     pub fn client(socket: TcpStream, credentials: &Credentials, name: Option<&str>) -> io::Result<Self> {
-        let failed = |why| TlsError::Rustls(why).io();
-        let config = credentials.client(name).map_err(failed)?;
+        let config = credentials.client(name).map_err(|why| TlsError::Rustls(why).io())?;
+        Self::client_with(socket, config)
+    }
+
+    pub(super) fn client_with(socket: TcpStream, config: Arc<ClientConfig>) -> io::Result<Self> {
         // It is not sent: nodes are known by their certificates, whatever their address.
         let anybody = ServerName::IpAddress(socket.peer_addr()?.ip().into());
-        let connection = UnbufferedClientConnection::new(config, anybody).map_err(failed)?;
+        let connection =
+            UnbufferedClientConnection::new(config, anybody).map_err(|why| TlsError::Rustls(why).io())?;
         Ok(Self::new(socket, Handshake::Client(Box::new(connection)), false))
     }
 
@@ -404,6 +410,12 @@ impl TlsStream {
         if self.outbox.is_empty() {
             let _ = self.socket.shutdown(Shutdown::Write);
         }
+    }
+
+    /// The same connection over another socket, at whose other end a test sits.
+    #[cfg(test)]
+    pub(super) fn on(self, socket: TcpStream) -> Self {
+        Self { socket, ..self }
     }
 
     #[cfg(test)]
