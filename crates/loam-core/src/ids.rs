@@ -2,8 +2,13 @@
 
 /// A space: the copies of one borrowing process tree (in later issues also one file). Random, chosen by its
 /// owner, unique over the cluster for as long as it lives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SpaceId(pub u64);
+
+/// One life of a node. Random, chosen at each start: a node that restarts is another one, so nothing that was said of its former life is
+/// believed of it. 0 is nobody.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeId(pub u64);
 
 /// One base page of contents in global memory: 128 bits, `(space, index)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -9,6 +9,7 @@ extern crate alloc;
 extern crate std;
 
 pub mod borrower;
+pub mod global;
 pub mod ids;
 pub mod lender;
 pub mod replacement;

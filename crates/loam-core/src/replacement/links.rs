@@ -3,14 +3,14 @@
 use alloc::vec::Vec;
 
 /// No page.
-pub(super) const NONE: u32 = u32::MAX;
+pub(crate) const NONE: u32 = u32::MAX;
 
 /// One list. The newest page stands first.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct List {
-    pub(super) first: u32,
-    pub(super) last: u32,
-    pub(super) len: usize,
+pub(crate) struct List {
+    pub(crate) first: u32,
+    pub(crate) last: u32,
+    pub(crate) len: usize,
 }
 
 impl Default for List {
@@ -27,15 +27,20 @@ struct Link {
 
 /// The neighbours of each page.
 #[derive(Debug, Default)]
-pub(super) struct Links(Vec<Link>);
+pub(crate) struct Links(Vec<Link>);
 
 impl Links {
     /// The page that came into the list after this one.
-    pub(super) fn newer(&self, page: u32) -> u32 {
+    pub(crate) fn newer(&self, page: u32) -> u32 {
         self.0[page as usize].newer
     }
 
-    pub(super) fn push_first(&mut self, list: &mut List, page: u32) {
+    /// The page that came into the list before this one.
+    pub(crate) fn older(&self, page: u32) -> u32 {
+        self.0[page as usize].older
+    }
+
+    pub(crate) fn push_first(&mut self, list: &mut List, page: u32) {
         *super::cell(&mut self.0, page) = Link { newer: NONE, older: list.first };
         match list.first {
             NONE => list.last = page,
@@ -45,7 +50,7 @@ impl Links {
         list.len += 1;
     }
 
-    pub(super) fn push_last(&mut self, list: &mut List, page: u32) {
+    pub(crate) fn push_last(&mut self, list: &mut List, page: u32) {
         *super::cell(&mut self.0, page) = Link { newer: list.last, older: NONE };
         match list.last {
             NONE => list.first = page,
@@ -56,7 +61,7 @@ impl Links {
     }
 
     /// Puts `page` before `newer` in age: it becomes the older neighbour of a page of the list.
-    pub(super) fn insert_older(&mut self, list: &mut List, newer: u32, page: u32) {
+    pub(crate) fn insert_older(&mut self, list: &mut List, newer: u32, page: u32) {
         let older = self.0[newer as usize].older;
         if older == NONE {
             return self.push_last(list, page);
@@ -67,7 +72,7 @@ impl Links {
         list.len += 1;
     }
 
-    pub(super) fn remove(&mut self, list: &mut List, page: u32) {
+    pub(crate) fn remove(&mut self, list: &mut List, page: u32) {
         assert!(list.len > 0, "a page is taken out of an empty list");
         let Link { newer, older } = self.0[page as usize];
         match newer {
@@ -81,7 +86,7 @@ impl Links {
         list.len -= 1;
     }
 
-    pub(super) fn pop_last(&mut self, list: &mut List) -> Option<u32> {
+    pub(crate) fn pop_last(&mut self, list: &mut List) -> Option<u32> {
         let page = list.last;
         if page == NONE {
             return None;

@@ -20,7 +20,7 @@
 mod arc;
 mod clock;
 mod fifo;
-mod links;
+pub(crate) mod links;
 mod lru;
 mod numbered;
 mod numbering;
@@ -117,7 +117,7 @@ pub fn by_name(name: &str) -> Option<Box<dyn Replacement>> {
 }
 
 /// The cell of a page in an array that grows with the numbers in use.
-fn cell<T: Copy + Default>(of: &mut Vec<T>, page: u32) -> &mut T {
+pub(crate) fn cell<T: Copy + Default>(of: &mut Vec<T>, page: u32) -> &mut T {
     let at = page as usize;
     if at >= of.len() {
         of.resize((at + 1).next_power_of_two().max(64), T::default());

@@ -26,6 +26,13 @@ impl Key for super::PageRef {
     }
 }
 
+impl Key for crate::ids::PageId {
+    #[inline]
+    fn spread(self) -> u64 {
+        (self.index ^ self.space.0.rotate_right(24)).spread()
+    }
+}
+
 const EMPTY: u32 = u32::MAX;
 const PLACES_MIN: usize = 64;
 
