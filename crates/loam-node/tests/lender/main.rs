@@ -5,4 +5,5 @@ mod refusals;
 mod sharing;
 mod signals;
 mod support;
+mod tls;
 mod transfer;

@@ -3,7 +3,7 @@
 use super::verify::NodeVerifier;
 use super::{ALPN, CredentialsError, Identity, Role};
 use rustls::client::Resumption;
-use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
@@ -39,7 +39,7 @@ pub struct Credentials {
 
 /// AES-128 first: a page is to be there soon, and it is as far from being broken as AES-256 is.
 fn provider() -> Arc<CryptoProvider> {
-    let mut provider = aws_lc_rs::default_provider();
+    let mut provider = ring::default_provider();
     provider.cipher_suites.retain(|suite| suite.tls13().is_some());
     provider.cipher_suites.sort_by_key(|suite| suite.suite() != CipherSuite::TLS13_AES_128_GCM_SHA256);
     Arc::new(provider)
