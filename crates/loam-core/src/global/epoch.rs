@@ -13,7 +13,7 @@
 
 use super::ages::{AGE_BUCKETS, AgeSummary, age_min};
 use crate::ids::NodeId;
-use crate::units::{Duration, Instant};
+use crate::units::Duration;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
@@ -213,9 +213,4 @@ fn age_at(bucket: usize, part: u64, of: u64) -> Duration {
     }
     let below = u128::from(to.0 - from.0) * u128::from(of - part) / u128::from(of);
     Duration(from.0 + below as u64)
-}
-
-/// How long an epoch has gone on.
-pub(super) fn elapsed(now: Instant, began: Instant) -> Duration {
-    now - began
 }

@@ -19,6 +19,7 @@ mod directory;
 mod draw;
 mod epoch;
 mod frames;
+mod message;
 mod node;
 pub mod placement;
 mod pod;
@@ -26,10 +27,11 @@ mod pod;
 mod tests;
 
 pub use ages::{AGE_BUCKETS, AgeSummary};
-pub use coordinator::{Coordinator, CoordinatorConfig, Effect, EndReason, Message};
+pub use coordinator::Coordinator;
 pub use directory::{Directory, Entry};
 pub use epoch::{Epoch, EpochId, EpochLimits, Rates};
 pub use frames::{Frame, Frames, Kind};
+pub use message::{CoordinatorConfig, Effect, EndReason, Message};
 pub use node::{
     Access, Effect as NodeEffect, GlobalNode, NodeConfig, NodeMessage, NodeStats, Origin, PageMessage,
 };
