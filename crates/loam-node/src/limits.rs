@@ -21,6 +21,8 @@ pub(crate) const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
 pub(crate) const PEER_VANISHED_TIMEOUT_MS: u32 = 30_000;
 /// A quiet connection is asked after this whether its peer is still there, and then so often.
 pub(crate) const KEEPALIVE: Duration = Duration::from_secs(15);
+/// How often credentials are looked at, and used if they are others than before.
+pub(crate) const CREDENTIALS_INTERVAL: Duration = Duration::from_secs(1);
 /// How often a loop looks for the above.
 pub(crate) const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 

@@ -9,9 +9,11 @@ use crate::conn::Conn;
 use loam_core::borrower::LenderIndex;
 use loam_core::ids::SpaceId;
 use loam_core::units::{Duration, Instant};
+use loam_wire::tls::Watched;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::Arc;
 use std::time;
 
 /// Lenders of a run at most; of more those with the largest weights.
@@ -53,11 +55,12 @@ impl Membership {
     /// Listens to the daemon, and joins the lenders that its first view has.
     pub(super) fn start(
         socket: &Path,
+        credentials: Option<Arc<Watched>>,
         durability: Durability,
         space: SpaceId,
         name: &str,
     ) -> Result<(Self, Vec<Lender>, Vec<String>), AgentError> {
-        let cluster = Cluster::start(socket, durability.features())
+        let cluster = Cluster::start(socket, credentials, durability.features())
             .map_err(|error| AgentError::Setup(format!("listening to the node's daemon failed ({error})")))?;
         let mut membership = Self {
             cluster,

@@ -57,11 +57,16 @@ fn fault(args: &BenchFaultArgs) -> Result<ExitCode, Failure> {
         println!("\nfloor of a remote fault of 4 KiB: {:.1} us", floor.fault_us());
         return Ok(ExitCode::SUCCESS);
     }
-    let random = real::random(&executable, args.mib, args.seconds, None)?;
+    if args.tls {
+        notes.push("agent and lender talked TLS".to_owned());
+    }
+    let tls = args.tls;
+    let random = real::random(&executable, args.mib, args.seconds, None, tls)?;
     // The floor may be lowest with both sides on one core: show what the real thing does there too.
-    let one_core = cores.first().map(|&core| real::random(&executable, args.mib, args.seconds, Some(core)));
+    let one_core =
+        cores.first().map(|&core| real::random(&executable, args.mib, args.seconds, Some(core), tls));
     let one_core = one_core.transpose()?;
-    let sequential = real::sequential(&executable, args.mib)?;
+    let sequential = real::sequential(&executable, args.mib, tls)?;
     // Again after the real thing: a machine that got quieter or busier meanwhile would favour one side.
     floor.keep_best(floor::measure(&executable, &cores)?);
     let report = report::Report::new(&floor, &random, one_core.as_ref(), &sequential, cores.len(), notes);
