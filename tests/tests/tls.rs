@@ -89,7 +89,7 @@ fn who_must_be_refused_is_told_why_and_others_are_served() {
     let addr = lender.addr.to_string();
 
     let said = run_with(&addr, None, dir);
-    assert!(said.contains("this lender wants TLS: give --tls DIR"), "plain TCP: {said}");
+    assert!(said.contains("it wants TLS: give --tls DIR"), "plain TCP: {said}");
     lender.wait_for("it speaks plain TCP");
 
     // One that believes the lender's authority, and is not believed.

@@ -8,10 +8,10 @@
 use crate::conn::Conn;
 use loam_core::ids::SpaceId;
 use loam_core::units::Duration;
-use loam_wire::client::Target;
+use loam_wire::client::{ClientError, Target};
 use loam_wire::limits::FRAME_BYTES_MAX;
 use loam_wire::tls::{Credentials, Watched};
-use loam_wire::{Decoded, Frame, ViewEntry, decode, encode};
+use loam_wire::{Decoded, Frame, ViewEntry, decode, encode, error_code};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::io::{ErrorKind, Read, Write};
@@ -59,7 +59,26 @@ pub(crate) enum News {
     /// The daemon cannot be heard any more, and is looked for.
     Gone(String),
     /// A handshake has ended.
-    Greeted(Node, Result<Box<Conn>, String>),
+    Greeted(Node, Result<Box<Conn>, NoLender>),
+}
+
+/// Why a node does not lend to this run.
+#[derive(Debug)]
+pub(crate) struct NoLender {
+    pub(crate) why: String,
+    /// It does not want to, or we do not want it: nothing that passes by itself.
+    pub(crate) denied: bool,
+}
+
+impl From<ClientError> for NoLender {
+    fn from(error: ClientError) -> Self {
+        let denied = match &error {
+            ClientError::Tls(_) => true,
+            ClientError::Refused { code, .. } => *code == error_code::DENIED,
+            _ => false,
+        };
+        Self { why: error.to_string(), denied }
+    }
 }
 
 /// See the module's documentation. The thread that listens ends soon after this is dropped.
@@ -146,10 +165,11 @@ impl Cluster {
             let credentials = credentials.map(|watched| current(&watched));
             let target = Target { addr: node.addr, name: None, credentials };
             let conn = Conn::connect(&target, features, space, &name, CONNECT_TIMEOUT);
-            to.bring(News::Greeted(node, conn.map(Box::new).map_err(|error| error.to_string())));
+            to.bring(News::Greeted(node, conn.map(Box::new).map_err(NoLender::from)));
         });
         if let Err(error) = started {
-            self.bring.bring(News::Greeted(node, Err(format!("no thread can be started ({error})"))));
+            let why = format!("no thread can be started ({error})");
+            self.bring.bring(News::Greeted(node, Err(NoLender { why, denied: false })));
         }
     }
 }

@@ -64,8 +64,8 @@ pub(crate) enum Command {
     /// same source.
     ///
     /// Returns when programs can use it; the mount stays until `loam unmount`. Files that change at the source are seen changed at the
-    /// next open. There are no certificates yet, so anything but a loopback address needs `--insecure`: whoever reaches the port
-    /// can then read what is mounted.
+    /// next open. An address that other machines can reach needs `--tls`, or `--insecure` on a network that is trusted: whoever reaches
+    /// the port can then read what is mounted.
     Mount(MountArgs),
     /// End a `loam mount`
     Unmount(UnmountArgs),
@@ -335,6 +335,10 @@ pub(crate) struct MountArgs {
     /// What the source is called, the same at all its mounts [default: SERVER:EXPORT/PATH for NFS, else SOURCE's path]
     #[arg(long)]
     pub(crate) name: Option<String>,
+    /// Encrypt, and talk only to mounts with a node's certificate of the same authority: folder with ca.pem, node.pem, node.key (`loam ca
+    /// issue NAME --role node`); read again when it changes
+    #[arg(long, value_name = "DIR")]
+    pub(crate) tls: Option<PathBuf>,
     /// Stay in the foreground until Ctrl-C
     #[arg(long)]
     pub(crate) foreground: bool,
@@ -431,8 +435,8 @@ pub(crate) struct BenchFaultArgs {
     /// Seconds of random reading
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=600))]
     pub(crate) seconds: u64,
-    /// With TLS between the measured program's agent and its lender, by credentials that are made for it
-    #[arg(long)]
+    /// Measure what TLS costs instead: plain and with credentials that are made for it, in turns
+    #[arg(long, conflicts_with = "floor_only")]
     pub(crate) tls: bool,
     /// Measure this machine without Loam only
     #[arg(long)]
@@ -442,6 +446,7 @@ pub(crate) struct BenchFaultArgs {
 const BENCH_EXAMPLES: &str = "\
 Examples:
   loam bench fault
+  loam bench fault --tls
   loam bench fault --mib 2048 --seconds 20 --json fault.json";
 
 /// Arguments of `loam doctor`.

@@ -225,7 +225,7 @@ impl Connection {
                 }
                 Err(why) if why.kind() == io::ErrorKind::Interrupted => {}
                 Err(why) if why.kind() == io::ErrorKind::WouldBlock => break,
-                Err(why) => self.lose(&why),
+                Err(why) => self.lose(&why, service),
             }
         }
         if self.line.broken {
@@ -261,7 +261,7 @@ impl Connection {
             };
             match handled {
                 Ok(consumed) => self.incoming.consume(consumed),
-                Err(refusal) => self.refuse(&refusal),
+                Err(refusal) => self.refuse(&refusal, service),
             }
         }
         self.line.flush();
@@ -270,28 +270,40 @@ impl Connection {
     /// What to say about bytes that are no frame.
     fn refusal_of(&self, error: WireError) -> Refusal {
         if self.peer == Peer::Stranger && self.incoming.bytes().starts_with(TLS_BEGINS) {
-            let text = "you speak TLS, and this lender has no credentials: start it with --tls DIR, or leave --tls out";
+            let text =
+                "you speak TLS, and here are no credentials: start it with --tls DIR, or leave --tls out";
             return Refusal { code: error_code::DENIED, text: text.to_owned() };
         }
         error.into()
     }
 
     /// The connection broke.
-    fn lose(&mut self, why: &io::Error) {
+    fn lose(&mut self, why: &io::Error, service: &Service) {
         let was_open = self.state == State::Open;
         self.state = State::Over;
         match TlsError::of(why) {
             Some(TlsError::Truncated) | None => tracing::info!("lost {}: {why}", self.line.origin),
             Some(tls) if was_open => {
-                tracing::warn!("no TLS with {}: {tls}", self.line.origin);
+                self.complain(service, &format!("no TLS: {tls}"));
                 self.say_farewell();
             }
             Some(_) => {}
         }
     }
 
-    fn refuse(&mut self, refusal: &Refusal) {
-        tracing::warn!("refused {}: {}", self.line.origin, refusal.text);
+    /// Says why a peer is refused; of one that comes again and again with the same mistake once a minute.
+    fn complain(&self, service: &Service, why: &str) {
+        let origin = self.line.origin;
+        match origin {
+            Origin::Tcp(addr) if !service.is_news(addr.ip(), why) => {
+                tracing::debug!("refused {origin} again: {why}")
+            }
+            _ => tracing::warn!("refused {origin}: {why}"),
+        }
+    }
+
+    fn refuse(&mut self, refusal: &Refusal, service: &Service) {
+        self.complain(service, &refusal.text);
         let mut head = Vec::new();
         encode::error(&mut head, refusal.code, &refusal.text);
         self.line.outgoing.append(head.len()).copy_from_slice(&head);

@@ -13,6 +13,7 @@ use loam_wire::{
     BorrowerEntry, FEATURES_KNOWN, Frame, MemoryFigures, PROTOCOL_VERSION, PageAck, PageMeta, PageRef,
     PutStatus, StatusFigures, WireError, encode, error_code, feature, page_hash,
 };
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -161,6 +162,11 @@ impl Service {
             _ => return Err(Refusal::bad_frame("a lender takes no frame of this kind here")),
         }
         Ok(())
+    }
+
+    /// Whether nobody was told this of that address for a while.
+    pub(crate) fn is_news(&self, of: IpAddr, text: &str) -> bool {
+        self.shared.is_news(of, text)
     }
 
     /// What there is to tell of the cluster.

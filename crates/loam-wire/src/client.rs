@@ -307,7 +307,8 @@ impl Client {
                 Err(error) => return Err(error.into()),
             }
         }
-        Ok(())
+        // What a stream has taken and not sent, since the socket took no more for a while.
+        Ok(self.stream.flush()?)
     }
 
     /// Waits for one frame. An error frame comes out as [`ClientError::Refused`].

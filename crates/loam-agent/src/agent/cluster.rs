@@ -3,7 +3,7 @@
 use super::Agent;
 use super::lenders::Lender;
 use crate::AgentError;
-use crate::cluster::{CONNECT_TIMEOUT, Cluster, News, Node, View};
+use crate::cluster::{CONNECT_TIMEOUT, Cluster, News, NoLender, Node, View};
 use crate::config::Durability;
 use crate::conn::Conn;
 use loam_core::borrower::LenderIndex;
@@ -91,8 +91,9 @@ impl Membership {
                         .push(format!("the node's daemon at {} cannot be heard: {why}", socket.display()));
                 }
                 News::Greeted(node, greeted) => {
-                    if let Some(lender) = membership.greeted(Instant(0), node, greeted) {
-                        lenders.push(lender);
+                    match membership.greeted(Instant(0), node, greeted) {
+                        Ok(lender) => lenders.push(lender),
+                        Err(warning) => warnings.extend(warning),
                     }
                     membership.join_more(Instant(0), &lenders, space, name);
                 }
@@ -103,6 +104,10 @@ impl Membership {
             }
         }
         if lenders.is_empty() && durability == Durability::None {
+            // What was told of one of them is what has to be mended.
+            if let Some(why) = warnings.into_iter().next() {
+                return Err(AgentError::Setup(why));
+            }
             return Err(AgentError::Setup(format!(
                 "no lender of the cluster behind {} can be reached, and --durability none keeps pages nowhere else: start \
                  `loam node --lend SIZE` on another machine, or use --durability disk",
@@ -139,19 +144,25 @@ impl Membership {
         }
     }
 
-    /// A handshake has ended; the lender, if it is one.
-    fn greeted(&mut self, now: Instant, node: Node, greeted: Result<Box<Conn>, String>) -> Option<Lender> {
+    /// A handshake has ended; the lender, if it is one, or else what a person should be told, if anything.
+    fn greeted(
+        &mut self,
+        now: Instant,
+        node: Node,
+        greeted: Result<Box<Conn>, NoLender>,
+    ) -> Result<Lender, Option<String>> {
         self.greeting.remove(&node.addr);
         match greeted {
             Ok(conn) => {
                 self.tries.remove(&node.addr);
                 self.joined.insert(node.addr);
-                Some(Lender::new(node.addr, *conn))
+                Ok(Lender::new(node.addr, *conn))
             }
-            Err(why) => {
-                tracing::info!("lender {} of the cluster cannot be used: {why}", node.addr);
+            Err(NoLender { why, denied }) => {
+                let line = format!("lender {} of the cluster cannot be used: {why}", node.addr);
+                tracing::info!("{line}");
                 self.try_later(now, node.addr);
-                None
+                Err(denied.then_some(line))
             }
         }
     }
@@ -181,11 +192,10 @@ impl Agent<'_> {
                         "the node's daemon is gone ({why}): the run goes on with the lenders that it has, and looks for it"
                     ));
                 }
-                News::Greeted(node, greeted) => {
-                    if let Some(lender) = membership.greeted(now, node, greeted) {
-                        self.add_lender(lender);
-                    }
-                }
+                News::Greeted(node, greeted) => match membership.greeted(now, node, greeted) {
+                    Ok(lender) => self.add_lender(lender),
+                    Err(warning) => warning.iter().for_each(|line| self.report.warn(line)),
+                },
             }
         }
         let now = self.now();

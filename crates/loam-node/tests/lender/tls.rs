@@ -2,16 +2,17 @@
 
 use crate::support::*;
 use loam_core::units::Bytes;
-use loam_node::{LendHandle, spawn};
+use loam_node::{ClusterConfig, LendHandle, spawn};
 use loam_wire::client::{Client, ClientError, Target};
-use loam_wire::error_code;
 use loam_wire::tls::testing::{Authority, Issued};
 use loam_wire::tls::{Credentials, Role, TlsError};
+use loam_wire::{cluster_class, encode, error_code};
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// A folder that goes with its test.
 struct Folder(PathBuf);
@@ -221,4 +222,42 @@ fn new_credentials_serve_new_connections_and_leave_old_ones_alone() {
     let both = site.target(&site.ca.issue("busy-1", &[Role::Borrower], -1, 1), &[&site.ca, &next]);
     Client::connect(both, 4, "both", TIMEOUT).unwrap();
     assert_eq!(old.get(0..8, 1).len(), 8, "who was there stays");
+}
+
+/// Those of the authority find each other; who is no node has no part in what they agree on.
+#[test]
+fn only_nodes_speak_as_nodes() {
+    let ca = Authority::new("site");
+    let node = |name: &str, join: &[SocketAddr]| {
+        let folder = Folder::new();
+        ca.issue(name, &[Role::Node], -1, 1).write(&folder.0, &[&ca]);
+        let mut config = config(Bytes::from_mib(4));
+        config.tls = Some(folder.0.clone());
+        let probe_period = Duration::from_millis(200);
+        let (name, join) = (Some(name.to_owned()), join.to_vec());
+        config.cluster = Some(ClusterConfig { name, join, probe_period, ..ClusterConfig::default() });
+        (spawn(&config).unwrap(), folder)
+    };
+    let (first, _folder_1) = node("n1", &[]);
+    let (second, _folder_2) = node("n2", &[first.addr()]);
+    let as_role = |role: Role| {
+        let issued = ca.issue("asker", &[role], -1, 1);
+        Client::connect(target(&first, &issued, &[&ca]), 0, "test", TIMEOUT).unwrap()
+    };
+    let mut borrower = as_role(Role::Borrower);
+    eventually("two nodes know each other", || borrower.nodes().unwrap().1.len() == 2);
+    assert!(borrower.nodes().unwrap().1.iter().any(|node| node.facts().addr == second.addr()));
+    borrower.send(&[], |out| encode::cluster(out, 5, cluster_class::GOSSIP, b"hello")).unwrap();
+    let Err(ClientError::Refused { code, text }) = borrower.receive() else { panic!("it must refuse") };
+    assert_eq!(code, error_code::DENIED);
+    assert!(text.contains("asker (borrower)") && text.contains("--role node"), "{text}");
+    let mut node = as_role(Role::Node);
+    node.send(&[], |out| encode::cluster(out, 5, cluster_class::GOSSIP, b"hello")).unwrap();
+    node.ping().unwrap();
+    // One of another authority, which believes this one, is not let in; nor is one without credentials.
+    let other = Authority::new("other");
+    let stranger = other.issue("n3", &[Role::Node], -1, 1);
+    refused(target(&first, &stranger, &[&ca, &other]), 0);
+    refused(first.addr().into(), 0);
+    assert_eq!(as_role(Role::Borrower).nodes().unwrap().1.len(), 2);
 }

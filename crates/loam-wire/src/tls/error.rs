@@ -85,10 +85,10 @@ pub enum CredentialsError {
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// The client speaks plain TCP to a lender that has credentials.
-    #[error("it speaks plain TCP, and this lender wants TLS: give it --tls DIR")]
+    #[error("it speaks plain TCP, and TLS is wanted here: give it --tls DIR")]
     PlainClient,
     /// The server speaks something else.
-    #[error("it does not speak TLS: start it with `loam lend --tls DIR`, or leave --tls out here")]
+    #[error("it does not speak TLS: start it with --tls DIR, or leave --tls out here")]
     NotTls,
     /// The client sent something else than TLS.
     #[error("what it sent is not TLS")]

@@ -27,7 +27,7 @@ const INBOX_BYTES_MIN: usize = RECORD_BYTES_MAX + 4096;
 const SEALED_BYTES: usize = 4 * CONTENTS_BYTES_MAX;
 /// Pieces of one record, and of one write.
 const PIECES_MAX: usize = 64;
-/// Reads of one call that may bring nothing for the reader.
+/// Reads of one call that may bring records without a byte for the reader.
 const EMPTY_READS_MAX: usize = 8;
 /// Records in the outbox beyond which a peer that wants new keys all the time is given up.
 const KEYS_WAITING_MAX: usize = 64;
@@ -186,7 +186,7 @@ impl TlsStream {
         if matches!(why, TlsError::PlainClient) {
             // In its own language.
             let mut frame = Vec::new();
-            encode::error(&mut frame, error_code::DENIED, "this lender wants TLS: give --tls DIR");
+            encode::error(&mut frame, error_code::DENIED, "it wants TLS: give --tls DIR");
             self.outbox.clear();
             self.outbox.push_back(frame);
         }
@@ -201,7 +201,8 @@ impl TlsStream {
     /// # Errors
     /// Those of the socket, [`io::ErrorKind::WouldBlock`] among them, and [`TlsError`].
     pub fn receive(&mut self, room: &mut [u8]) -> io::Result<usize> {
-        for _ in 0..EMPTY_READS_MAX {
+        let mut empty = 0;
+        while empty < EMPTY_READS_MAX {
             match &self.phase {
                 Phase::Shaking(_) => {
                     self.shake()?;
@@ -210,9 +211,14 @@ impl TlsStream {
                 Phase::Open(_) | Phase::HalfOpen(_) => {}
             }
             let held = self.give_held(room);
+            let before = self.start;
             let bytes = if held < room.len() { held + self.open(&mut room[held..])? } else { held };
             if bytes > 0 || matches!(self.phase, Phase::HalfOpen(_)) {
                 return Ok(bytes);
+            }
+            // A record that comes in many pieces is no reason to stop: whoever reads without epoll would take that for an error.
+            if self.start > before || !matches!(self.phase, Phase::Open(_)) {
+                empty += 1;
             }
             if matches!(self.phase, Phase::Open(_)) {
                 self.fill()?;
