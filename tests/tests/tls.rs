@@ -61,7 +61,7 @@ fn a_program_runs_as_it_would_alone() {
         let borrowed = Borrow::new(scratch.path()).flags(&flags).not_durable().run(&walk, None, LIMIT);
         borrowed.assert_ended_well("memwalk over TLS");
         borrowed.assert_memory_left("memwalk over TLS");
-        assert!(borrowed.number("/bytes/received") > 0.0, "the lender was read from");
+        assert!(borrowed.number("/bytes/in") > 0.0, "the lender was read from");
         assert_eq!(borrowed.lost(), 0);
         assert!(borrowed.ended.stdout == alone.ended.stdout, "the output is another one");
     }
@@ -292,6 +292,6 @@ fn two_nodes_on_a_network() {
     assert!(ended.stdout == alone.ended.stdout, "the output is another one");
     let summary = fs::read(dir.join("net.json")).expect("written");
     let summary: serde_json::Value = serde_json::from_slice(&summary).expect("JSON");
-    assert!(summary["bytes"]["received"].as_u64() > Some(0), "{summary}");
+    assert!(summary["bytes"]["in"].as_u64() > Some(0), "{summary}");
     assert!(lender.runs());
 }
