@@ -2,10 +2,10 @@
 //!
 //! `cargo run --release -p loam-wire --example tls_cost --features test-credentials [GIB]`
 
+use loam_wire::Stream;
 use loam_wire::client::{Target, secure};
 use loam_wire::tls::testing::Authority;
 use loam_wire::tls::{Credentials, Role};
-use loam_wire::Stream;
 use rustix::time::{ClockId, clock_gettime};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
