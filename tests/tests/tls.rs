@@ -1,6 +1,7 @@
 //! TLS end to end: certificates by `loam ca`, programs under `loam run --tls`, and everybody who must be refused.
 
 use loam_tests::borrow::Borrow;
+use loam_tests::mounted::{self, Mount};
 use loam_tests::place::{self, Scratch};
 use loam_tests::shell::{self, Ended};
 use loam_tests::site::{Site, TlsLender, loam};
@@ -294,4 +295,49 @@ fn two_nodes_on_a_network() {
     let summary: serde_json::Value = serde_json::from_slice(&summary).expect("JSON");
     assert!(summary["bytes"]["in"].as_u64() > Some(0), "{summary}");
     assert!(lender.runs());
+}
+
+#[test]
+fn mounts_of_one_authority_share_and_a_stranger_reads_the_source() {
+    let _alone = place::alone();
+    if !mounted::possible("mounts_of_one_authority_share_and_a_stranger_reads_the_source") {
+        return;
+    }
+    let scratch = Scratch::new("tls-mount");
+    let dir = scratch.path();
+    let (site, other) = (Site::new(&scratch, "site"), Site::new(&scratch, "other"));
+    let (one, two) = (site.issue("m1", "node", &[]), site.issue("m2", "node", &[]));
+    let stranger = other.issue("m3", "node", &[]);
+    let source = scratch.join("source");
+    fs::create_dir_all(&source).expect("writable");
+    let contents: Vec<u8> = (0..5_000_000_u32).map(|at| (at * 7 / 3) as u8).collect();
+    fs::write(source.join("file"), &contents).expect("writable");
+    let reads = |mount: &Mount| fs::read(mount.at.join("file")).expect("it is there") == contents;
+    let a = Mount::new(dir, "a", &source, &["--listen", "127.0.0.1:0", "--tls", text(&one)]);
+    assert!(reads(&a));
+    let peer = a.addr().to_string();
+    for (name, tls) in [("plain", None), ("strange", Some(&stranger))] {
+        let flags = tls.map_or(Vec::new(), |tls| vec!["--tls", text(tls)]);
+        let c = Mount::new(dir, name, &source, &[&["--peer", &peer][..], &flags].concat());
+        assert!(reads(&c), "{name}");
+        assert_eq!((c.figure("peers"), c.figure("runs_from_peers"), a.figure("peers")), (0, 0, 0), "{name}");
+    }
+    let b = Mount::new(dir, "b", &source, &["--peer", &peer, "--tls", text(&two)]);
+    loam_tests::procfs::wait_until(LIMIT, || a.figure("peers") == 1 && b.figure("peers") == 1)
+        .expect("they know each other");
+    // News of what a has take a moment, and on a busy machine an answer may be later than a reader waits: there are several rounds.
+    let shared = (0..10).any(|round| {
+        let name = format!("file-{round}");
+        mounted::write_settled(&source.join(&name), &contents);
+        assert!(fs::read(a.at.join(&name)).expect("there") == contents);
+        std::thread::sleep(Duration::from_millis(500));
+        assert!(fs::read(b.at.join(&name)).expect("there") == contents);
+        b.figure("runs_from_peers") > 0
+    });
+    assert!(shared, "nothing came from the first one's memory");
+    let busy = site.issue("busy", "borrower", &[]);
+    let mountpoint = scratch.join("none");
+    fs::create_dir_all(&mountpoint).expect("writable");
+    let args = ["mount", text(&source), text(&mountpoint), "--listen", "0.0.0.0:0", "--tls", text(&busy)];
+    assert_refused(&loam(dir, &args), &["busy", "--role node"]);
 }

@@ -8,7 +8,7 @@ use serde::Serialize;
 use std::path::Path;
 
 /// Turns. The median of each figure counts.
-const TURNS: usize = 5;
+const TURNS: usize = 9;
 
 /// One side.
 #[derive(Debug, Default, Serialize)]
