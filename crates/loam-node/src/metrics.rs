@@ -102,6 +102,18 @@ const METRICS: &[Metric] = &[
         "Base pages that were asked for and were not here",
         Counter(|s| s.lender.misses),
     ),
+    Metric(
+        "lender_pages_replaced",
+        None,
+        "Base pages that gave way to others because this node was full",
+        Counter(|s| s.lender.replaced),
+    ),
+    Metric(
+        "lender_pages_dropped",
+        None,
+        "Spare copies that were dropped because this machine wanted their memory",
+        Counter(|s| s.lender.dropped),
+    ),
     Metric("node_uptime", Some(Unit::Seconds), "Time since this node started", Gauge(|s| s.uptime_s as f64)),
     Metric(
         "cluster_members",

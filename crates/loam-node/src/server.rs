@@ -12,7 +12,7 @@ use crate::limits::*;
 use crate::local::Local;
 use crate::shared::Shared;
 use crate::slab::Slab;
-use crate::watch::{Watch, post_recall};
+use crate::watch::{Watch, post_gone, post_recall};
 use loam_core::ids::NodeId;
 use loam_core::lender::{Effect, Lender};
 use loam_core::units::Bytes;
@@ -333,6 +333,10 @@ impl Keeper {
                 }
                 Some(Effect::Recall(recall)) => {
                     post_recall(&self.shared, &recall);
+                    self.wake_loops();
+                }
+                Some(Effect::Gone(gone)) => {
+                    post_gone(&self.shared, &gone);
                     self.wake_loops();
                 }
                 None => {

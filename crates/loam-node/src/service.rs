@@ -6,8 +6,8 @@ use crate::limits::ANSWER_PAGES;
 use crate::shared::Shared;
 use loam_core::ids::{NodeId, SpaceId};
 use loam_core::lender::{Slot, SlotRun, Terms, Unwelcome};
-use loam_core::units::BASE_PAGE_BYTES;
-use loam_wire::limits::STATUS_BORROWERS_MAX;
+use loam_core::units::{BASE_PAGE_BYTES, Bytes};
+use loam_wire::limits::{GONE_PAGES_MAX, STATUS_BORROWERS_MAX};
 use loam_wire::tls::{Identity, Role};
 use loam_wire::{
     BorrowerEntry, FEATURES_KNOWN, Frame, MemoryFigures, PROTOCOL_VERSION, PageAck, PageMeta, PageRef,
@@ -69,6 +69,7 @@ pub(crate) struct Service {
     metas: Vec<PageMeta>,
     slots: Vec<Slot>,
     misses: Vec<PageRef>,
+    gone: Vec<PageRef>,
     acks: Vec<PageAck>,
     indexes: Vec<u64>,
     runs: Vec<SlotRun>,
@@ -82,6 +83,7 @@ impl Service {
             metas: Vec::new(),
             slots: Vec::new(),
             misses: Vec::new(),
+            gone: Vec::new(),
             acks: Vec::new(),
             indexes: Vec::new(),
             runs: Vec::new(),
@@ -279,6 +281,15 @@ impl Service {
         result
     }
 
+    /// Says which pages in `self.gone` are here no longer.
+    fn tell_gone(&mut self, free: Bytes, out: &mut impl Outlet) {
+        for pages in self.gone.chunks(GONE_PAGES_MAX) {
+            self.head.clear();
+            encode::gone(&mut self.head, free.0, pages);
+            out.queue().append(self.head.len()).copy_from_slice(&self.head);
+        }
+    }
+
     fn putpage(
         &mut self,
         space: SpaceId,
@@ -298,27 +309,33 @@ impl Service {
             }
         }
         assert_eq!(self.acks.len(), pages.len(), "the decoder gives a base page for each descriptor");
+        self.gone.clear();
         self.reserve(space);
-        let free_bytes = self.write_and_commit(space, pages, payload);
+        let free = self.write_and_commit(space, pages, payload);
+        // Before the answer: what is sent next should know.
+        self.tell_gone(free, out);
         self.head.clear();
-        encode::ack(&mut self.head, request, &self.acks, free_bytes);
+        encode::ack(&mut self.head, request, &self.acks, free.0);
         out.queue().append(self.head.len()).copy_from_slice(&self.head);
     }
 
     /// Reserves slots for `self.indexes` into `self.runs`, in order, as far as there is room.
     fn reserve(&mut self, space: SpaceId) {
         self.runs.clear();
+        let now = self.shared.now();
         let mut lender = self.shared.lender();
         let mut rest = &self.indexes[..];
         while !rest.is_empty() {
-            let Some(run) = lender.reserve(space, rest) else { break };
+            let Some(run) = lender.reserve(now, space, rest) else { break };
             self.runs.push(run);
             rest = &rest[run.pages as usize..];
         }
+        let gone = lender.take_gone(space);
+        self.gone.extend(gone.into_iter().map(|(index, version)| PageRef::new(index, version)));
     }
 
     /// Fills the reserved runs with the good pages in their order, and makes them known. Answers the room that is left.
-    fn write_and_commit(&mut self, space: SpaceId, pages: &[PageMeta], payload: &[u8]) -> u64 {
+    fn write_and_commit(&mut self, space: SpaceId, pages: &[PageMeta], payload: &[u8]) -> Bytes {
         // Slots that are written, and their place in the frame.
         let mut written = 0;
         let mut good = (0..pages.len()).filter(|at| self.acks[*at].status() == PutStatus::Stored);
@@ -360,7 +377,7 @@ impl Service {
         if lender.has_work() {
             self.shared.tell_keeper();
         }
-        lender.free().0
+        lender.free()
     }
 
     fn memory(&self) -> (MemoryFigures, String) {

@@ -135,6 +135,13 @@ pub enum Frame<'a> {
         /// Which.
         pages: &'a [PageRef],
     },
+    /// Lender to borrower, where both have [`crate::feature::SPARE`]: I have these no longer, others have taken their place.
+    Gone {
+        /// Room that the lender has left.
+        free_bytes: u64,
+        /// Which.
+        pages: &'a [PageRef],
+    },
     /// Client to lender: how much do you lend now, and why?
     MemoryRequest {
         /// Comes back in the answer.
@@ -382,6 +389,9 @@ fn frame<'a>(
                 within_ms: recall.within_ms.get(),
                 pages: list(entries),
             }
+        }
+        kind::GONE => {
+            Frame::Gone { free_bytes: one::<AckBody>(fixed).free_bytes.get(), pages: list(entries) }
         }
         kind::MEMORY_REQUEST => Frame::MemoryRequest { request },
         kind::MEMORY => Frame::Memory {

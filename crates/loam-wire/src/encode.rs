@@ -150,6 +150,12 @@ pub fn recall(out: &mut Vec<u8>, free_bytes: u64, within_ms: u32, pages: &[PageR
     append(out, kind::RECALL, 0, pages.len(), body.as_bytes(), pages.as_bytes());
 }
 
+/// `Gone` with 1 to [`GONE_PAGES_MAX`] pages.
+pub fn gone(out: &mut Vec<u8>, free_bytes: u64, pages: &[PageRef]) {
+    let body = AckBody { free_bytes: free_bytes.into() };
+    append(out, kind::GONE, 0, pages.len(), body.as_bytes(), pages.as_bytes());
+}
+
 /// `MemoryRequest`.
 pub fn memory_request(out: &mut Vec<u8>, request: u64) {
     append(out, kind::MEMORY_REQUEST, request, 0, &[], &[]);

@@ -60,6 +60,7 @@ pub(crate) mod kind {
     pub(crate) const REGISTER: u8 = 37;
     pub(crate) const UNREGISTER: u8 = 38;
     pub(crate) const LAST_COPY: u8 = 39;
+    pub(crate) const GONE: u8 = 23;
     pub(crate) const NODES_REQUEST: u8 = 18;
     pub(crate) const NODES: u8 = 19;
 }
@@ -105,6 +106,7 @@ impl Shape {
             kind::CLUSTER => Self::new(size_of::<ClusterBody>(), 1, 1, CLUSTER_BYTES_MAX),
             kind::VIEW => Self::new(size_of::<ViewFigures>(), size_of::<ViewEntry>(), 0, VIEW_NODES_MAX),
             kind::RECALL => Self::new(size_of::<RecallBody>(), size_of::<PageRef>(), 0, RECALL_PAGES_MAX),
+            kind::GONE => Self::new(size_of::<AckBody>(), size_of::<PageRef>(), 1, GONE_PAGES_MAX),
             kind::MEMORY => Self::new(size_of::<MemoryFigures>(), 1, 0, REASON_BYTES_MAX),
             kind::MOUNT_HELLO => Self::new(size_of::<MountHelloBody>(), 1, 0, NAME_BYTES_MAX),
             kind::MOUNT_WELCOME => Self::new(size_of::<MountWelcomeBody>(), 0, 0, 0),

@@ -29,6 +29,7 @@ enum Message {
     ViewRequest(u64),
     View { request: u64, figures: ViewFigures, nodes: Vec<ViewEntry> },
     Recall { free: u64, within_ms: u32, pages: Vec<PageRef> },
+    Gone { free: u64, pages: Vec<PageRef> },
     MemoryRequest(u64),
     Memory { request: u64, figures: MemoryFigures, reason: String },
     MountHello { group: u64, node: u64, port: u16, name: String },
@@ -60,6 +61,7 @@ fn messages() -> impl Strategy<Value = Message> {
             ViewEntry::new(id, addr, weight, flags, free, capacity)
         },
     );
+    let gone = vec(page_ref.clone(), 1..1025);
     let recalled = vec(page_ref.clone(), 0..1025);
     let full = (any::<[u64; 7]>(), any::<SocketAddr>(), any::<[u32; 2]>(), name).prop_map(
         |(
@@ -134,6 +136,7 @@ fn messages() -> impl Strategy<Value = Message> {
         (0..3_u8, vec(runs, 1..257)).prop_map(|(what, extents)| Message::Runs { what, extents }),
         any::<u64>().prop_map(Message::Ping),
         any::<u64>().prop_map(Message::MemoryRequest),
+        (any::<u64>(), gone).prop_map(|(free, pages)| Message::Gone { free, pages }),
         (any::<u64>(), any::<u32>(), recalled).prop_map(|(free, within_ms, pages)| Message::Recall {
             free,
             within_ms,
@@ -208,6 +211,7 @@ impl Message {
             Self::ViewRequest(request) => encode::view_request(out, *request),
             Self::View { request, figures, nodes } => encode::view(out, *request, figures, nodes),
             Self::Recall { free, within_ms, pages } => encode::recall(out, *free, *within_ms, pages),
+            Self::Gone { free, pages } => encode::gone(out, *free, pages),
             Self::MemoryRequest(request) => encode::memory_request(out, *request),
             Self::Memory { request, figures, reason } => encode::memory(out, *request, figures, reason),
             Self::MountHello { group, node, port, name } => mount::hello(out, *group, *node, *port, name),
@@ -259,6 +263,9 @@ impl Message {
                 Frame::Recall { free_bytes, within_ms: w, pages: p },
             ) => {
                 assert_eq!((free_bytes, w, p), (*free, *within_ms, &pages[..]));
+            }
+            (Self::Gone { free, pages }, Frame::Gone { free_bytes, pages: p }) => {
+                assert_eq!((free_bytes, p), (*free, &pages[..]));
             }
             (
                 Self::Memory { request, figures, reason },

@@ -27,8 +27,9 @@ const AGAIN_MAX: Duration = Duration::from_millis(30_000);
 const VIEW_WITHIN: time::Duration = time::Duration::from_secs(2);
 /// And for the lenders of that: whoever is slower joins a running program. (Without a disk one is waited for until it cannot come any more.)
 const LENDERS_WITHIN: time::Duration = time::Duration::from_millis(500);
-/// A lender that was full is believed to have room, if the view says so, this long after it was believed last.
-const ROOM_AGAIN: Duration = Duration::from_millis(1_000);
+/// A lender that was full is believed to have room, if the view says so, this long after it said something itself: the view
+/// is older than an answer may be.
+const ROOM_AGAIN: Duration = Duration::from_millis(3_000);
 
 /// When to try a lender again.
 #[derive(Clone, Copy, Debug)]
@@ -242,8 +243,8 @@ impl Agent<'_> {
             let known = self.borrower.lender(index);
             let node = membership.view.nodes.iter().find(|node| node.addr == lender.addr);
             let Some(node) = node.filter(|node| node.free_bytes > 0) else { continue };
-            let believed = membership.believed.get(&index);
-            if (known.refused || known.room == 0) && believed.is_none_or(|&at| at + ROOM_AGAIN <= now) {
+            let last = membership.believed.get(&index).copied().unwrap_or(Instant(0)).max(lender.room_heard);
+            if (known.refused || known.room == 0) && last + ROOM_AGAIN <= now {
                 membership.believed.insert(index, now);
                 self.borrower.handle_lender_room(index, Self::lender_room(node.free_bytes));
             }

@@ -33,11 +33,20 @@ pub(super) struct Lender {
     pub why_lost: String,
     pub sent_bytes: u64,
     pub received_bytes: u64,
+    /// When it last said how much room it has.
+    pub room_heard: Instant,
 }
 
 impl Lender {
     pub(super) fn new(addr: SocketAddr, conn: Conn) -> Self {
-        Self { addr, conn: Some(conn), why_lost: String::new(), sent_bytes: 0, received_bytes: 0 }
+        Self {
+            addr,
+            conn: Some(conn),
+            why_lost: String::new(),
+            sent_bytes: 0,
+            received_bytes: 0,
+            room_heard: Instant(0),
+        }
     }
 
     /// As the summary has it.
@@ -310,14 +319,22 @@ impl Agent<'_> {
                     );
                 }
                 if !refused {
-                    self.borrower.handle_lender_room(lender, Self::lender_room(free_bytes));
+                    self.heard_room(lender, free_bytes);
                 }
+                self.drain();
+                Ok(())
+            }
+            Frame::Gone { free_bytes, pages } => {
+                for page in pages {
+                    self.borrower.handle_gone(lender, copy_of(page.index())?, page.version());
+                }
+                self.heard_room(lender, free_bytes);
                 self.drain();
                 Ok(())
             }
             // It has room again. Pages are named only to borrowers whose copies are not spare, and none of those says that it knows recalls.
             Frame::Recall { free_bytes, pages: [], .. } => {
-                self.borrower.handle_lender_room(lender, Self::lender_room(free_bytes));
+                self.heard_room(lender, free_bytes);
                 self.drain();
                 Ok(())
             }
@@ -328,6 +345,12 @@ impl Agent<'_> {
             Frame::Error { text, .. } => Err(format!("it says: {text}")),
             _ => Err("it sent a frame that only borrowers send".to_owned()),
         }
+    }
+
+    /// A lender says how much room it has.
+    fn heard_room(&mut self, lender: LenderIndex, free_bytes: u64) {
+        self.lenders[usize::from(lender.0)].room_heard = self.now();
+        self.borrower.handle_lender_room(lender, Self::lender_room(free_bytes));
     }
 
     fn answered(&mut self, lender: LenderIndex, pages: usize) {

@@ -253,6 +253,9 @@ impl Borrower {
             let source = buffer.map_or(InstallSource::Arrived(tag), InstallSource::Buffer);
             self.install(key, base, source);
         }
+        if !held {
+            self.came_home(copy);
+        }
         self.settle(copy);
         self.advance(now);
         Arrival::Taken
@@ -371,6 +374,9 @@ impl Borrower {
                     self.enqueue(key, base);
                     self.note_kind(key, base, kind);
                     self.install(key, base, InstallSource::Buffer(buffer));
+                    if kind == FaultKind::PrefetchedHit {
+                        self.came_home(copy);
+                    }
                 } else if self.start_fetch(key, base, copy, marker) {
                     self.set_entry(key, base, Entry { state: BaseState::Fetching, ..entry });
                 } else if self.entry(key, base).state == BaseState::Away {

@@ -46,6 +46,17 @@ impl Borrower {
         state.refused &= room.0 == 0;
     }
 
+    /// A lender has a copy no longer: another page has taken its place. When
+    /// the page leaves again it is sent again. What is not so (any more) is passed over: the answer to a getpage that is under way says more.
+    pub fn handle_gone(&mut self, lender: LenderIndex, copy: CopyIndex, version: Version) {
+        let Some(c) = self.copies.find_mut(copy) else { return };
+        let asked = self.fetches.get(&copy).is_some_and(|fetch| fetch.at_lender);
+        if c.version == version && c.lender == lender && !asked {
+            self.source_failed(copy, Source::Lender(lender));
+            self.settle(copy);
+        }
+    }
+
     /// An epoch has begun (gms-1995, section 3.2): the weights of those lenders that have one, and MinAge. With MinAge 0, or without any
     /// weight, nothing is sent to lenders where there is a disk.
     ///

@@ -11,6 +11,9 @@ use crate::draw::Draw;
 use crate::units::Duration;
 use alloc::boxed::Box;
 
+/// A lender with less room than this part of what it holds is tight.
+const TIGHT_PART: u64 = 16;
+
 /// A lender, as the borrower knows it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LenderState {
@@ -24,6 +27,13 @@ pub struct LenderState {
     pub weight: u32,
     /// It has refused a page since the last word of its room or weight.
     pub refused: bool,
+}
+
+impl LenderState {
+    /// It hardly has room, for one that has so much with it.
+    pub(super) fn is_tight(&self) -> bool {
+        self.room < self.held / TIGHT_PART
+    }
 }
 
 /// A policy of where pages go. It sees every lender and chooses for a batch.
@@ -50,7 +60,7 @@ pub const PLACEMENTS: [&str; 5] = ["gms", "n-chance", "random", "round-robin", "
 pub fn lender_choice(name: &str, seed: u64) -> Option<Box<dyn LenderChoice>> {
     let dice = Dice(Draw::new(seed));
     Some(match name {
-        "gms" => Box::new(Gms { dice, min_age: None }),
+        "gms" => Box::new(Gms { dice, min_age: None, replaces: false }),
         "n-chance" => Box::new(NChance { dice }),
         "random" => Box::new(Random { dice }),
         "round-robin" => Box::new(RoundRobin::default()),
@@ -96,28 +106,37 @@ fn room(lender: &LenderState) -> u64 {
     if lender.up && !lender.refused { lender.room.min(u64::from(u32::MAX)) } else { 0 }
 }
 
-/// Section 3.2: in proportion to the weights of the epoch. MinAge 0 says that the cluster has too few old pages: nothing is
+/// Section 3.2: in proportion to the weights of the epoch; but as long as anybody has room nobody's page gives way: a free frame is older than any page.
+/// (Weights are as old as their epoch, a lender's room as its last answer; the paper's nodes answer no putpage.) MinAge 0 says that the cluster has too few old pages: nothing is
 /// sent. As long as no weights are known, in proportion to free room.
 #[derive(Debug)]
 struct Gms {
     dice: Dice,
     min_age: Option<Duration>,
+    /// No lender with a weight had room at the last choice: what leaves takes the place of older pages.
+    replaces: bool,
 }
 
 impl LenderChoice for Gms {
     fn choose(&mut self, lenders: &[LenderState], except: Option<usize>, must: bool) -> Option<usize> {
         let weight = |l: &LenderState| if l.up && !l.refused { u64::from(l.weight) } else { 0 };
+        let roomy = |l: &LenderState| if l.room > 0 { weight(l) } else { 0 };
+        self.replaces = false;
         let by_weight = match self.min_age {
             None => return self.dice.draw(lenders, except, room),
             Some(Duration(0)) => None,
-            Some(_) => self.dice.draw(lenders, except, weight),
+            Some(_) => {
+                let with_room = self.dice.draw(lenders, except, roomy);
+                let with_room = with_room.or_else(|| self.dice.draw(lenders, except, room));
+                self.replaces = with_room.is_none();
+                with_room.or_else(|| self.dice.draw(lenders, except, weight))
+            }
         };
         by_weight.or_else(|| if must { self.dice.draw(lenders, except, room) } else { None })
     }
 
-    /// A weight means old pages that give way: then room is not asked for.
     fn goes_on(&self, lender: &LenderState) -> bool {
-        lender.up && !lender.refused && (lender.room > 0 || (self.min_age.is_some() && lender.weight > 0))
+        lender.up && !lender.refused && (lender.room > 0 || (self.replaces && lender.weight > 0))
     }
 
     fn epoch_began(&mut self, min_age: Option<Duration>) {
@@ -275,12 +294,22 @@ mod tests {
     }
 
     #[test]
-    fn a_weighted_lender_that_is_full_gives_up_its_oldest() {
-        let lenders = [lender(5, 0), lender(0, 100)];
+    fn a_weighted_lender_that_is_full_gives_up_its_oldest_if_none_has_room() {
+        let mut lenders = [lender(5, 0), lender(0, 100), lender(1, 1)];
         let mut gms = lender_choice("gms", 1).unwrap();
         gms.epoch_began(AGE);
-        assert_eq!(counts(&mut *gms, &lenders, 100), [100, 0]);
-        assert!(gms.goes_on(&lenders[0]));
+        assert_eq!(counts(&mut *gms, &lenders, 100), [0, 0, 100], "room first, of those with a weight");
+        assert!(!gms.goes_on(&lenders[0]));
+        lenders[2].room = 0;
+        assert_eq!(counts(&mut *gms, &lenders, 100), [0, 100, 0], "room at all");
+        lenders[1].room = 0;
+        let drawn = counts(&mut *gms, &lenders, 600);
+        assert!(drawn[0] > 3 * drawn[2] && drawn[1] == 0, "by weight: {drawn:?}");
+        assert!(gms.goes_on(&lenders[0]), "a batch stays together");
+        lenders[1].room = 100;
+        gms.epoch_began(None);
+        assert_eq!(gms.choose(&lenders, None, false), Some(1), "by room alone");
+        assert!(!gms.goes_on(&lenders[0]));
     }
 
     #[test]

@@ -114,17 +114,33 @@ impl Borrower {
         let (buffer, version) = (c.buffer(), c.version);
         c.set_buffer(None);
         if c.at_lender == Stored::Yes {
-            let lender = c.lender;
-            c.at_lender = Stored::No;
-            let state = &mut self.lenders[usize::from(lender.0)];
-            state.held -= 1;
-            state.room += 1;
-            state.refused = false;
-            self.lent -= 1;
-            self.effects.push_back(Effect::Drop { lender, copy: i, version });
+            self.drop_at_lender(i, version);
         }
         self.free_buffers.extend(buffer);
         self.copies.release(i);
+    }
+
+    fn drop_at_lender(&mut self, i: CopyIndex, version: Version) {
+        let c = self.copies.get_mut(i);
+        let lender = c.lender;
+        c.at_lender = Stored::No;
+        let state = &mut self.lenders[usize::from(lender.0)];
+        state.held -= 1;
+        state.room += 1;
+        state.refused = false;
+        self.lent -= 1;
+        self.effects.push_back(Effect::Drop { lender, copy: i, version });
+    }
+
+    /// A copy's page has come home. Where its lender hardly has room nothing stays behind: the two nodes swap pages, as in gms-1995, section 3.1.
+    /// Where there is room a copy stays, so that a page which leaves unchanged need not travel again.
+    pub(super) fn came_home(&mut self, i: CopyIndex) {
+        let c = self.copies.get(i);
+        let swaps = self.config.disk && c.disk == Stored::Yes && c.at_lender == Stored::Yes;
+        let asked = || self.fetches.get(&i).is_some_and(|fetch| fetch.at_lender);
+        if swaps && self.lenders[usize::from(c.lender.0)].is_tight() && !asked() {
+            self.drop_at_lender(i, c.version);
+        }
     }
 
     /// One table entry less refers to the copy.

@@ -12,22 +12,63 @@ use std::vec;
 
 #[derive(Clone, Debug)]
 enum Op {
-    Write { space: usize, base: u64, value: u64 },
-    Read { space: usize, base: u64 },
-    Remove { space: usize, base: u64, len: u64 },
-    UnmapAndMap { space: usize, base: u64, len: u64 },
-    Remap { space: usize, base: u64, len: u64 },
-    Fork { space: usize },
-    Exit { space: usize },
-    Complete { pick: usize },
+    Write {
+        space: usize,
+        base: u64,
+        value: u64,
+    },
+    Read {
+        space: usize,
+        base: u64,
+    },
+    Remove {
+        space: usize,
+        base: u64,
+        len: u64,
+    },
+    UnmapAndMap {
+        space: usize,
+        base: u64,
+        len: u64,
+    },
+    Remap {
+        space: usize,
+        base: u64,
+        len: u64,
+    },
+    Fork {
+        space: usize,
+    },
+    Exit {
+        space: usize,
+    },
+    Complete {
+        pick: usize,
+    },
     LoseLender,
-    JoinLender { room: u64 },
-    Weights { weights: [u32; 4], min_age: u64 },
+    JoinLender {
+        room: u64,
+    },
+    Weights {
+        weights: [u32; 4],
+        min_age: u64,
+    },
     WeightsUnknown,
-    Room { room: bool },
+    Room {
+        room: bool,
+    },
+    /// A lender gives a stored page's place to another.
+    Replace {
+        pick: usize,
+        tells: bool,
+    },
     Tick,
-    Limit { pages: u64 },
-    Refuse { installs: u32 },
+    Limit {
+        pages: u64,
+    },
+    Refuse {
+        installs: u32,
+    },
 }
 
 #[derive(Clone, Debug)]
@@ -37,6 +78,7 @@ enum Pending {
     Read { copy: CopyIndex, version: Version, buffer: BufferIndex },
     Put { lender: LenderIndex, copy: CopyIndex, version: Version, value: u64 },
     Write { copy: CopyIndex, value: u64 },
+    Gone { lender: LenderIndex, copy: CopyIndex, version: Version },
 }
 
 const PAGES: u64 = 1500;
@@ -61,6 +103,8 @@ struct World {
     /// None of its pages can be taken.
     pinned: Option<SpaceKey>,
     lender_room: bool,
+    /// Lenders have given their place to others.
+    taken: BTreeSet<(CopyIndex, Version)>,
     /// Pages that were sent to each lender, and how often the lender changed from one to the next.
     puts: Vec<u64>,
     changes: u64,
@@ -101,6 +145,7 @@ impl World {
             forked: BTreeSet::new(),
             pinned: None,
             lender_room: true,
+            taken: BTreeSet::new(),
             puts: std::vec![0; lenders],
             changes: 0,
             put_last: None,
@@ -172,7 +217,8 @@ impl World {
                 }
                 Effect::Drop { lender, copy, version } => {
                     if let Some(store) = &mut self.lenders[usize::from(lender.0)] {
-                        assert!(store.remove(&(copy, version)).is_some(), "dropped what was not there");
+                        let there = store.remove(&(copy, version)).is_some();
+                        assert!(there || self.taken.contains(&(copy, version)), "dropped what was not there");
                     }
                 }
                 Effect::Lost { space, base } => panic!("lost {space:?} {base}"),
@@ -250,6 +296,10 @@ impl World {
                     PutAnswer::Refused
                 };
                 self.b.handle_put_answer(now, lender, copy, version, answer);
+            }
+            Pending::Gone { lender, copy, version } => {
+                // It may be older than what was put there since: then one that is there is believed gone.
+                self.b.handle_gone(lender, copy, version);
             }
             Pending::Write { copy, value } => {
                 self.disk.insert(copy, value);
@@ -397,7 +447,7 @@ impl World {
                 if let Some(i) = self.lenders.iter().position(Option::is_some) {
                     self.lenders[i] = None;
                     self.pending.retain(|p| {
-                        !matches!(p, Pending::Get { lender, .. } | Pending::Put { lender, .. } if usize::from(lender.0) == i)
+                        !matches!(p, Pending::Get { lender, .. } | Pending::Put { lender, .. } | Pending::Gone { lender, .. } if usize::from(lender.0) == i)
                     });
                     let now = self.time();
                     let lost = self.b.handle_lender_lost(now, LenderIndex(i as u8));
@@ -424,6 +474,28 @@ impl World {
                 self.drain();
             }
             Op::Room { room } => self.lender_room = room,
+            Op::Replace { pick, tells } => {
+                let stored: Vec<_> = self
+                    .lenders
+                    .iter()
+                    .enumerate()
+                    .flat_map(|(n, store)| {
+                        store
+                            .iter()
+                            .flat_map(BTreeMap::keys)
+                            .map(move |&(copy, version)| (LenderIndex(n as u8), copy, version))
+                    })
+                    .collect();
+                let Some(&(lender, copy, version)) = stored.get(pick % stored.len().max(1)) else { return };
+                self.lenders[usize::from(lender.0)]
+                    .as_mut()
+                    .expect("it has the page")
+                    .remove(&(copy, version));
+                self.taken.insert((copy, version));
+                if tells {
+                    self.pending.push(Pending::Gone { lender, copy, version });
+                }
+            }
             Op::Tick => {
                 self.now += 6_000_000;
                 self.b.handle_timeout(Instant(self.now));
@@ -487,6 +559,8 @@ fn ops(lose: bool) -> impl Strategy<Value = Vec<Op>> {
         1 => Just(Op::WeightsUnknown),
         1 => any::<bool>().prop_map(move |room| Op::Room { room: room || !lose }),
         1 => Just(Op::Tick),
+        2 => (0usize..1000, any::<bool>())
+            .prop_map(move |(pick, tells)| if lose { Op::Replace { pick, tells } } else { Op::Tick }),
         1 => (200u64..1200).prop_map(|pages| Op::Limit { pages }),
         2 => (1u32..8).prop_map(|installs| Op::Refuse { installs }),
     ];

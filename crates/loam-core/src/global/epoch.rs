@@ -78,7 +78,8 @@ pub struct EpochLimits {
     /// With less idle memory than this part of all frames (1 of so many) nothing is forwarded (section 6: "if the idle memory drops below a
     /// certain point, the use of global memory management should be abandoned until it returns").
     pub idle_min_part: u64,
-    /// Spare nodes whose processors are busy (section 6): a weight is multiplied with the idle part of the processors.
+    /// Spare nodes whose processors are busier than others' (section 6): a weight is multiplied with the idle part of the processors, compared with the
+    /// idlest node's. Where all are as busy as each other nobody is spared, and where memory is decides alone.
     pub cpu_counts: bool,
 }
 
@@ -152,6 +153,7 @@ impl EpochLimits {
         let (boundary, part, of) = boundary(summaries, wanted);
         epoch.min_age = age_at(boundary, part, of);
         let mut before = 0;
+        let idlest = summaries.values().map(cpu_idle).max().expect("there is a summary");
         for (&node, summary) in summaries {
             let counts = summary.counts();
             let older: u64 = counts[boundary + 1..].iter().map(|&count| u64::from(count)).sum();
@@ -159,7 +161,7 @@ impl EpochLimits {
             let here = u64::from(counts[boundary]);
             let inside = (before + here) * part / of - before * part / of;
             before += here;
-            let weight = self.spared(older + inside, summary.cpu_busy_permille);
+            let weight = self.spared(older + inside, cpu_idle(summary), idlest);
             if weight > 0 {
                 epoch.weights.push((node, u32::try_from(weight).unwrap_or(u32::MAX)));
             }
@@ -179,13 +181,18 @@ impl EpochLimits {
         Duration(by_supply.min(by_drift).clamp(self.duration_min.0, self.duration_max.0))
     }
 
-    fn spared(&self, weight: u64, cpu_busy_permille: u16) -> u64 {
+    fn spared(&self, weight: u64, cpu_idle: u64, idlest: u64) -> u64 {
         if !self.cpu_counts || weight == 0 {
             return weight;
         }
         // Never to nothing: memory that nobody else has is worth a slow answer.
-        (weight * u64::from(1_000 - cpu_busy_permille.min(1_000)) / 1_000).max(1)
+        (weight * cpu_idle / idlest).max(1)
     }
+}
+
+/// How idle a node's processors are, in thousandths, and a little more: nodes that are all busy differ by chance only.
+fn cpu_idle(summary: &AgeSummary) -> u64 {
+    100 + u64::from(1_000 - summary.cpu_busy_permille.min(1_000))
 }
 
 /// The bucket in which the `wanted` oldest pages end, and which part of its pages belongs to them: `part` of `of`.

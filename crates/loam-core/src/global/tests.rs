@@ -231,7 +231,15 @@ fn a_busy_processor_is_spared_but_not_forgotten() {
     let id = EpochId { number: 1, initiator: NodeId(1) };
     let last = Epoch { rates: Rates { replaced_milli: 100_000_000, consumed_milli: 0 }, ..Epoch::default() };
     let epoch = EpochLimits { duration_min: Duration(1), ..limits }.next(id, &last, Duration(0), &summaries);
-    assert_eq!((epoch.weight(NodeId(1)), epoch.weight(NodeId(2))), (500, 50));
+    assert_eq!((epoch.weight(NodeId(1)), epoch.weight(NodeId(2))), (500, 90));
+    let mut all_busy = summaries.clone();
+    all_busy.values_mut().for_each(|ages| ages.cpu_busy_permille = 1_000);
+    let epoch = EpochLimits { duration_min: Duration(1), ..limits }.next(id, &last, Duration(0), &all_busy);
+    assert_eq!(
+        (epoch.weight(NodeId(1)), epoch.weight(NodeId(2))),
+        (500, 500),
+        "nobody is busier than another"
+    );
     let same = EpochLimits { duration_min: Duration(1), cpu_counts: false, ..limits };
     let epoch = same.next(id, &last, Duration(0), &summaries);
     assert_eq!((epoch.weight(NodeId(1)), epoch.weight(NodeId(2))), (500, 500));

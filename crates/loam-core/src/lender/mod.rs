@@ -3,6 +3,7 @@
 //! ```text
 //! put:   reserve ──► the driver writes the slots ──► commit (or abort)
 //! get:   read_begin, get ──► the driver copies the slots out ──► read_end
+//! full:  reserve ──► the oldest spare pages give way (see `replace`) ──► take_gone, or poll_effect: Gone
 //! free:  drop_page, drop_all, replaced, or gone longer than the grace ──► poll_effect: Release ──► released
 //! limit: handle_limit ──► the oldest pages go, or are recalled (see `shrink`)
 //! ```
@@ -17,6 +18,10 @@
 
 mod ages;
 mod extent;
+mod order;
+mod replace;
+#[cfg(test)]
+mod replace_tests;
 mod runs;
 mod shrink;
 #[cfg(test)]
@@ -26,13 +31,17 @@ mod slots;
 mod tests;
 mod types;
 
+use crate::draw::Draw;
 use crate::ids::{ContentHash, SpaceId, Version};
 use crate::units::{BasePages, Bytes, Duration, EXTENT_BASE_PAGES, Instant};
 pub use ages::{AGE_BUCKETS, AGE_UNIT, AgeHistogram};
 use ages::{Ages, Moment};
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
+use alloc::vec::Vec;
 use extent::Extent;
+use order::{Order, Page};
+pub use replace::{GONE_PAGES_MAX, Gone};
 pub use runs::{Slot, SlotRun};
 use shrink::Shrink;
 pub use shrink::{RECALL_PAGES_MAX, RECALL_TIME, Recall};
@@ -58,6 +67,8 @@ struct Borrower {
     pages: u64,
     /// When its pages are freed; set while it has no connection.
     expires: Option<Instant>,
+    /// Pages that were replaced and that it has not been told of.
+    gone: Vec<(u64, Version)>,
 }
 
 impl Borrower {
@@ -82,6 +93,13 @@ pub struct Lender {
     shrink: Shrink,
     /// To be sent.
     recalls: VecDeque<Recall>,
+    /// Of spare pages.
+    order: Order,
+    draw: Draw,
+    /// When those whose pages were replaced must be told.
+    tell_at: Option<Instant>,
+    tell: VecDeque<Gone>,
+    replaced: u64,
     tenancy_last: u64,
     gets: u64,
     puts: u64,
@@ -116,6 +134,11 @@ impl Lender {
             ages: Default::default(),
             shrink: Shrink::default(),
             recalls: VecDeque::new(),
+            order: Order::default(),
+            draw: Draw::new(0),
+            tell_at: None,
+            tell: VecDeque::new(),
+            replaced: 0,
             tenancy_last: 0,
             gets: 0,
             puts: 0,
@@ -146,8 +169,15 @@ impl Lender {
             return Err(Unwelcome::TooManyBorrowers);
         }
         let tenancy = self.next_tenancy();
-        let borrower =
-            Borrower { tenancy, terms, name: name.into(), connections: 1, pages: 0, expires: None };
+        let borrower = Borrower {
+            tenancy,
+            terms,
+            name: name.into(),
+            connections: 1,
+            pages: 0,
+            expires: None,
+            gone: Vec::new(),
+        };
         self.borrowers.insert(space, borrower);
         Ok(())
     }
@@ -160,6 +190,7 @@ impl Lender {
         if borrower.connections > 0 {
             return;
         }
+        borrower.gone.clear();
         if borrower.pages == 0 {
             self.borrowers.remove(&space);
         } else {
@@ -168,13 +199,14 @@ impl Lender {
     }
 
     /// Makes room for new contents of `indexes`: slots for the first few of them (as many as the answer has; ask again
-    /// for the rest), or none if the store is full. Whatever the answer, older contents of `indexes` are gone: an
+    /// for the rest), or none if the store is full of what may not be replaced. Whatever the answer, older contents of `indexes` are gone: an
     /// old version must never be found once a new one is on its way.
-    pub fn reserve(&mut self, space: SpaceId, indexes: &[u64]) -> Option<SlotRun> {
+    pub fn reserve(&mut self, now: Instant, space: SpaceId, indexes: &[u64]) -> Option<SlotRun> {
         assert!(!indexes.is_empty());
         for &index in indexes {
             self.remove(space, index);
         }
+        self.make_room(now, space, indexes.len() as u64);
         self.slots.reserve(u32::try_from(indexes.len()).expect("a frame has few pages"))
     }
 
@@ -194,6 +226,9 @@ impl Lender {
         self.slots.store(slot, version, hash, used);
         let borrower = self.borrowers.get_mut(&space).expect("its connection is open");
         self.ages[borrower.terms as usize].add(used);
+        if borrower.terms == Terms::Spare {
+            self.order.add(slot, Page { space, tenancy: borrower.tenancy, index });
+        }
         borrower.pages += 1;
         let (extent, offset) = split(index);
         self.extents.entry((borrower.tenancy, extent)).or_default().insert(offset, slot);
@@ -226,6 +261,7 @@ impl Lender {
     ) {
         let borrower = self.borrowers.get(&space).expect("its connection is open");
         let (tenancy, ages) = (borrower.tenancy, &mut self.ages[borrower.terms as usize]);
+        let spare = borrower.terms == Terms::Spare;
         let now = Moment::of(now);
         let mut near: Option<(u64, Option<&Extent>)> = None;
         for (index, version) in pages {
@@ -239,11 +275,14 @@ impl Lender {
                 let (stored, hash) = self.slots.stored(slot);
                 (stored == version).then_some((slot, hash))
             });
-            if let Some((slot, _)) = hit
-                && let Some(before) = self.slots.touch(slot, now)
-            {
-                ages.remove(before);
-                ages.add(now);
+            if let Some((slot, _)) = hit {
+                if let Some(before) = self.slots.touch(slot, now) {
+                    ages.remove(before);
+                    ages.add(now);
+                }
+                if spare {
+                    self.order.touch(slot);
+                }
             }
             self.gets += 1;
             self.misses += u64::from(hit.is_none());
@@ -266,6 +305,7 @@ impl Lender {
     pub fn drop_all(&mut self, space: SpaceId) {
         let tenancy = self.next_tenancy();
         let borrower = self.borrowers.get_mut(&space).expect("its connection is open");
+        borrower.gone.clear();
         let old = core::mem::replace(&mut borrower.tenancy, tenancy);
         if core::mem::take(&mut borrower.pages) > 0 {
             self.leaving.push_back((old, borrower.terms));
@@ -292,6 +332,9 @@ impl Lender {
     fn free_slot(&mut self, terms: Terms, slot: Slot) {
         self.ages[terms as usize].remove(self.slots.used(slot));
         self.shrink.page_gone(self.slots.asked(slot));
+        if terms == Terms::Spare {
+            self.order.remove(slot);
+        }
         self.slots.free(slot);
     }
 
@@ -316,9 +359,9 @@ impl Lender {
         BasePages(self.slots.limit_pages())
     }
 
-    /// Ages to the unit, and how many pages have each: for a summary of another shape. An age may come more than once.
-    pub fn ages(&self, now: Instant) -> impl Iterator<Item = (Duration, u64)> {
-        self.ages.iter().flat_map(move |ages| ages.iter(now))
+    /// Ages to the unit of the pages under some terms, and how many have each: for a summary of another shape.
+    pub fn ages(&self, terms: Terms, now: Instant) -> impl Iterator<Item = (Duration, u64)> {
+        self.ages[terms as usize].iter(now)
     }
 
     /// How old the pages are: time since they were last put or fetched. Costs no look at the pages.
@@ -334,7 +377,7 @@ impl Lender {
             return Some(Instant(0));
         }
         let expires = self.borrowers.values().filter_map(|borrower| borrower.expires).min();
-        [expires, self.shrink_due()].into_iter().flatten().min()
+        [expires, self.shrink_due(), self.tell_at].into_iter().flatten().min()
     }
 
     /// Ends the borrowers whose grace ran out, frees a bounded number of pages of those who have gone, and goes a bounded
@@ -361,6 +404,7 @@ impl Lender {
                 self.free_slot(terms, slot);
             }
         }
+        self.tell_gone(now);
         // What leaves anyway may be enough.
         if self.leaving.is_empty() {
             self.shrink(now);
@@ -369,7 +413,9 @@ impl Lender {
 
     /// Whether [`Self::poll_effect`] has something.
     pub fn has_effect(&self) -> bool {
-        !self.recalls.is_empty() || (!self.shrink.drops() && self.slots.release_wanted())
+        !self.recalls.is_empty()
+            || !self.tell.is_empty()
+            || (!self.shrink.drops() && self.slots.release_wanted())
     }
 
     /// Whether there is something to do at once: effects, or steps of [`Self::handle_timeout`].
@@ -382,6 +428,9 @@ impl Lender {
         if let Some(recall) = self.recalls.pop_front() {
             return Some(Effect::Recall(recall));
         }
+        if let Some(gone) = self.tell.pop_front() {
+            return Some(Effect::Gone(gone));
+        }
         if self.shrink.drops() {
             return None;
         }
@@ -393,9 +442,10 @@ impl Lender {
         self.slots.released(run);
     }
 
-    /// Room that can be used at once.
+    /// Room that can be used at once, without replacing anything.
     pub fn free(&self) -> Bytes {
-        BasePages(self.slots.free_pages()).bytes()
+        let pages = self.slots.free_pages();
+        if pages <= self.stock() { Bytes(0) } else { BasePages(pages).bytes() }
     }
 
     /// The figures.
@@ -408,6 +458,7 @@ impl Lender {
             gets: self.gets,
             puts: self.puts,
             misses: self.misses,
+            replaced: self.replaced,
             dropped: self.shrink.dropped_pages,
             recalled: self.shrink.recalled_pages,
             kept: self.kept_pages(),

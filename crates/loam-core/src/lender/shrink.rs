@@ -250,7 +250,8 @@ impl Lender {
         for _ in 0..REAP_EXTENTS {
             // All of them have gone, or were used meanwhile: then the next look finds others.
             let Some((space, key)) = self.sweep_extent(&mut sweep) else { return };
-            let (slots, ages) = (&mut self.slots, &mut self.ages[Terms::Spare as usize]);
+            let (slots, ages, order) =
+                (&mut self.slots, &mut self.ages[Terms::Spare as usize], &mut self.order);
             let extent = self.extents.get_mut(&key).expect("it was just seen");
             let mut gone = 0;
             extent.remove_where(|slot| {
@@ -258,6 +259,7 @@ impl Lender {
                 let leaves = sweep.takes(used);
                 if leaves {
                     ages.remove(used);
+                    order.remove(slot);
                     slots.free(slot);
                     gone += 1;
                 }

@@ -64,6 +64,11 @@ struct Model {
     expires: Vec<Option<Instant>>,
     pages: BTreeMap<(u64, u64), (Version, u128)>,
     used: BTreeMap<(u64, u64), Moment>,
+    /// The order of the pages' last uses.
+    uses: BTreeMap<(u64, u64), u64>,
+    uses_last: u64,
+    /// Pages that were replaced and of which their borrower was not told.
+    untold: Vec<(u64, u64, Version)>,
     limit: u64,
     /// Pages of the recallable space that it was asked for and has not taken home.
     asked: Vec<(u64, Version)>,
@@ -82,6 +87,9 @@ impl Model {
             expires: vec![None; SPACES as usize],
             pages: BTreeMap::new(),
             used: BTreeMap::new(),
+            uses: BTreeMap::new(),
+            uses_last: 0,
+            untold: Vec::new(),
             limit: CAPACITY,
             asked: Vec::new(),
             slab: vec![0; CAPACITY as usize],
@@ -92,6 +100,42 @@ impl Model {
 
     fn forget(&mut self, space: u64) {
         self.pages.retain(|key, _| key.0 != space);
+        self.untold.retain(|page| page.0 != space);
+    }
+
+    fn use_now(&mut self, space: u64, index: u64) {
+        self.uses_last += 1;
+        self.used.insert((space, index), Moment::of(self.now));
+        self.uses.insert((space, index), self.uses_last);
+    }
+
+    /// Room for `wanted` pages of `space` was asked for: those that gave way were its own or the oldest, and no more than had to.
+    fn replaced(&mut self, space: u64, wanted: u64, free_before: u64) {
+        let gone: Vec<_> =
+            self.pages.keys().filter(|key| self.slot_of(key.0, key.1).is_none()).copied().collect();
+        assert!(gone.len() as u64 <= wanted.saturating_sub(free_before), "more gave way than had to");
+        for key in gone {
+            assert_eq!(key.0, SPARE, "an only copy gave way");
+            let left = self.pages.keys().filter(|other| self.slot_of(other.0, other.1).is_some());
+            let mut spare = left.filter(|other| other.0 == SPARE);
+            assert!(
+                space == SPARE || spare.all(|other| self.uses[other] > self.uses[&key]),
+                "an older page was kept"
+            );
+            let (version, _) = self.pages.remove(&key).expect("it was there");
+            if self.is_open(SPARE) {
+                self.untold.push((key.0, key.1, version));
+            }
+        }
+    }
+
+    fn told(&mut self, gone: &Gone) {
+        assert!(!gone.pages.is_empty() && gone.pages.len() <= GONE_PAGES_MAX);
+        for &(index, version) in &gone.pages {
+            let page = (gone.space.0, index, version);
+            let at = self.untold.iter().position(|other| *other == page).expect("it was replaced");
+            self.untold.remove(at);
+        }
     }
 
     fn is_open(&self, space: u64) -> bool {
@@ -105,8 +149,14 @@ impl Model {
             self.pages.remove(&(space, *index));
         }
         while !rest.is_empty() {
-            let Some(run) = self.lender.reserve(SpaceId(space), rest) else {
+            let free = self.lender.slots.free_pages();
+            let run = self.lender.reserve(self.now, SpaceId(space), rest);
+            self.replaced(space, rest.len() as u64, free);
+            let Some(run) = run else {
                 assert_eq!(self.lender.free(), Bytes(0), "refused though there was room");
+                let above = self.lender.slots.excess_pages() > 0;
+                let spare = self.pages.keys().any(|key| key.0 == SPARE);
+                assert!(above || !spare || !self.reads.is_empty(), "refused though pages could give way");
                 return;
             };
             assert!(run.pages as usize <= rest.len());
@@ -125,10 +175,29 @@ impl Model {
                     slot,
                 );
                 self.pages.insert((space, index), (Version(version), self.contents_last));
-                self.used.insert((space, index), Moment::of(self.now));
+                self.use_now(space, index);
             }
             rest = &rest[run.pages as usize..];
         }
+    }
+
+    /// Asks for pages. Answers where those are that were found, and what must be there.
+    fn get(&mut self, space: u64, asked: &[(u64, Version)]) -> Vec<(Slot, u128)> {
+        let (mut seen, mut answers) = (Vec::new(), Vec::new());
+        self.lender.get(self.now, SpaceId(space), asked.iter().copied(), |index, version, hit| {
+            answers.push((index, version, hit));
+        });
+        assert_eq!(answers.len(), asked.len());
+        for (&asked, (index, version, hit)) in asked.iter().zip(answers) {
+            assert_eq!(asked, (index, version));
+            let want = self.pages.get(&(space, index)).filter(|page| page.0 == version);
+            assert_eq!(hit.map(|(_, hash)| hash.0), want.map(|page| page.1));
+            if let Some((slot, hash)) = hit {
+                seen.push((slot, hash.0));
+                self.use_now(space, index);
+            }
+        }
+        seen
     }
 
     fn apply(&mut self, op: Op) {
@@ -146,6 +215,7 @@ impl Model {
                 self.open[space as usize] -= 1;
                 if !self.is_open(space) {
                     self.expires[space as usize] = Some(self.now + GRACE);
+                    self.untold.retain(|page| page.0 != space);
                 }
             }
             Op::Put { space, first, pages, version } if self.is_open(space) => {
@@ -153,43 +223,24 @@ impl Model {
             }
             Op::Abort { space, index } if self.is_open(space) => {
                 self.pages.remove(&(space, index));
-                if let Some(run) = self.lender.reserve(SpaceId(space), &[index]) {
+                let free = self.lender.slots.free_pages();
+                let run = self.lender.reserve(self.now, SpaceId(space), &[index]);
+                self.replaced(space, 1, free);
+                if let Some(run) = run {
                     run.slots().for_each(|slot| self.lender.abort(slot));
                 }
             }
             Op::Get { space, index, version } if self.is_open(space) => {
-                let want = self.pages.get(&(space, index)).filter(|page| page.0 == Version(version));
-                let slab = &self.slab;
-                let mut calls = 0;
-                let asked = [(index, Version(version))].into_iter();
-                self.lender.get(self.now, SpaceId(space), asked, |_, _, hit| {
-                    calls += 1;
-                    assert_eq!(hit.map(|(_, hash)| hash.0), want.map(|page| page.1));
-                    if let Some((slot, hash)) = hit {
-                        assert_eq!(slab[slot.0 as usize], hash.0, "other contents than were put");
-                    }
-                });
-                assert_eq!(calls, 1);
-                if want.is_some() {
-                    self.used.insert((space, index), Moment::of(self.now));
-                }
+                let seen = self.get(space, &[(index, Version(version))]);
+                let there = seen.iter().all(|(slot, contents)| self.slab[slot.0 as usize] == *contents);
+                assert!(there, "other contents than were put");
             }
             Op::ReadBegin { space } if self.is_open(space) => {
                 let ticket = self.lender.read_begin();
-                let all: Vec<_> = self
-                    .pages
-                    .iter()
-                    .filter(|(key, _)| key.0 == space)
-                    .map(|(key, p)| (key.1, p.0))
-                    .collect();
-                let mut seen = Vec::new();
-                for (index, _) in &all {
-                    self.used.insert((space, *index), Moment::of(self.now));
-                }
-                self.lender.get(self.now, SpaceId(space), all.into_iter(), |_, _, hit| {
-                    let (slot, hash) = hit.expect("the model has it");
-                    seen.push((slot, hash.0));
-                });
+                let pages = self.pages.iter().filter(|(key, _)| key.0 == space);
+                let all: Vec<_> = pages.map(|(key, page)| (key.1, page.0)).collect();
+                let seen = self.get(space, &all);
+                assert_eq!(seen.len(), all.len());
                 self.reads.push_back((ticket, seen));
             }
             Op::ReadEnd => {
@@ -261,9 +312,12 @@ impl Model {
         let mut steps = 0;
         while self.lender.poll_timeout().is_some_and(|at| at <= self.now) {
             self.lender.handle_timeout(self.now);
-            while !self.lender.recalls.is_empty() {
-                let Some(Effect::Recall(recall)) = self.lender.poll_effect() else { panic!("one waits") };
-                self.recalled(&recall);
+            while !self.lender.recalls.is_empty() || !self.lender.tell.is_empty() {
+                match self.lender.poll_effect() {
+                    Some(Effect::Recall(recall)) => self.recalled(&recall),
+                    Some(Effect::Gone(gone)) => self.told(&gone),
+                    other => panic!("{other:?} before what waits"),
+                }
             }
             steps += 1;
             assert!(steps < 1000, "it is never done");
@@ -314,8 +368,12 @@ impl Model {
         self.lender.slots.check();
         let ages = self.lender.age_histogram(self.now);
         assert_eq!(ages.iter().sum::<u64>(), self.lender.stats().pages, "each page has an age");
-        let old = self.lender.ages(self.now).filter(|(age, _)| *age >= AGE_UNIT).map(|(_, pages)| pages);
+        let all = [Terms::Spare, Terms::Recallable, Terms::Kept];
+        let by_terms = all.into_iter().flat_map(|terms| self.lender.ages(terms, self.now));
+        let old = by_terms.filter(|(age, _)| *age >= AGE_UNIT).map(|(_, pages)| pages);
         assert_eq!(old.sum::<u64>(), ages[1..].iter().sum::<u64>(), "the two ways to ask agree");
+        assert!(self.lender.tell_at.is_some() || self.untold.is_empty(), "a borrower will not be told");
+        assert_eq!(self.lender.order.pages(), self.lender.ages[Terms::Spare as usize].pages());
         for borrower in self.lender.borrowers() {
             let pages = self.pages.keys().filter(|key| key.0 == borrower.space.0).count();
             assert_eq!(borrower.pages, pages as u64);
@@ -375,10 +433,10 @@ fn a_full_store_still_replaces() {
     let space = SpaceId(7);
     lender.connection_opened(space, "a", Terms::Kept).unwrap();
     for version in 0..3 {
-        let run = lender.reserve(space, &[5]).expect("the old version makes room");
+        let run = lender.reserve(Instant(0), space, &[5]).expect("the old version makes room");
         lender.commit(Instant(0), space, 5, Version(version), ContentHash(1), run.first);
     }
-    assert_eq!(lender.reserve(space, &[6]), None);
+    assert_eq!(lender.reserve(Instant(0), space, &[6]), None);
 }
 
 #[test]

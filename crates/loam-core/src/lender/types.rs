@@ -1,5 +1,6 @@
 //! What a lender says to its driver, and what it is told.
 
+use super::replace::Gone;
 use super::runs::SlotRun;
 use super::shrink::Recall;
 use crate::ids::SpaceId;
@@ -8,7 +9,7 @@ use crate::units::Bytes;
 /// What may become of a borrower's pages when their memory is wanted back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Terms {
-    /// It has each of them elsewhere too: they may be dropped without a word.
+    /// It has each of them elsewhere too: they may be dropped, and give way to others' when there is no room.
     Spare,
     /// They may exist only here; it takes home those that it is asked for.
     Recallable,
@@ -23,6 +24,8 @@ pub enum Effect {
     Release(SlotRun),
     /// Ask a borrower to take pages home, on any of its connections. It answers by dropping them.
     Recall(Recall),
+    /// Tell a borrower, on any of its connections, that these pages are gone.
+    Gone(Gone),
 }
 
 /// Why a connection cannot be taken.
@@ -51,6 +54,8 @@ pub struct LenderStats {
     pub puts: u64,
     /// Base pages asked for that were not there.
     pub misses: u64,
+    /// Base pages that others took the place of, ever.
+    pub replaced: u64,
     /// Base pages dropped for the limit's sake, ever.
     pub dropped: u64,
     /// Base pages that went home after they had been recalled, ever.

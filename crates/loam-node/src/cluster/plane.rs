@@ -13,7 +13,8 @@ use crate::event_loop::Mailbox;
 use crate::shared::Shared;
 use loam_core::global::{AgeSummary, Coordinator, CoordinatorConfig, Effect};
 use loam_core::ids::NodeId;
-use loam_core::units::{Duration, Instant};
+use loam_core::lender::{LenderStats, Terms};
+use loam_core::units::{BasePages, Duration, Instant};
 use loam_wire::client::ClientError;
 use loam_wire::tls::Watched;
 use loam_wire::{NodeFigures, cluster_class, coordination, encode};
@@ -27,6 +28,8 @@ use tokio::sync::{mpsc, oneshot};
 
 /// How often this node looks at its own figures, and sends its table on.
 const FIGURES_INTERVAL: Duration = Duration::from_millis(500);
+/// Less by this part of what its machine lends, and a node's summary is wrong enough for another epoch.
+const INACCURATE_PART: u64 = 4;
 /// To how many others.
 const FIGURES_TO: usize = 2;
 /// How often what borrowers see is made anew, at least, and at most.
@@ -42,6 +45,31 @@ const CONNECT_THREADS_MAX: usize = 12;
 const FAREWELL: std::time::Duration = std::time::Duration::from_millis(150);
 
 type Met = (SocketAddr, Result<NodeId, ClientError>);
+
+/// What has been taken from others, up to some moment.
+#[derive(Clone, Copy, Debug, Default)]
+struct Taken {
+    replaced: u64,
+    pages: u64,
+}
+
+impl Taken {
+    fn of(stats: &LenderStats) -> Self {
+        Self { replaced: stats.replaced, pages: stats.pages }
+    }
+
+    /// Old pages that have given way since, and free frames that were filled beyond those that getpages left: a swap replaces nothing.
+    fn replaced_until(self, now: &LenderStats) -> u64 {
+        now.replaced - self.replaced + now.pages.saturating_sub(self.pages)
+    }
+}
+
+/// What a summary of ages was made of.
+#[derive(Clone, Copy, Debug)]
+struct Told {
+    taken: Taken,
+    limit: BasePages,
+}
 
 /// The thread, from outside. Ends when told to.
 #[derive(Debug)]
@@ -71,6 +99,10 @@ pub(crate) struct Plane {
     dialer: Dialer,
     table: Table,
     looks: u64,
+    /// What the last summary said.
+    told: Told,
+    /// Pages of others that the coordinator knows of.
+    seen: Taken,
     processors: Processors,
     random: SmallRng,
     meetings: BTreeSet<SocketAddr>,
@@ -146,6 +178,8 @@ impl Plane {
             dialer,
             table: Table::default(),
             looks: 0,
+            told: Told { taken: Taken::default(), limit: shared.lender().limit() },
+            seen: Taken::default(),
             processors: Processors::default(),
             random: SmallRng::seed_from_u64(random.rotate_left(32)),
             meetings: BTreeSet::new(),
@@ -211,6 +245,17 @@ impl Plane {
     /// Looks at this node's own figures, and sends the table to some others.
     fn look(&mut self, now: Instant) {
         self.looks += 1;
+        let (stats, limit) = {
+            let lender = self.shared.lender();
+            (lender.stats(), lender.limit())
+        };
+        let replaced = self.seen.replaced_until(&stats);
+        self.seen = Taken::of(&stats);
+        self.coordinator.handle_replaced(now, replaced);
+        // Old pages are gone that the weights of this epoch count on (section 3.2).
+        if limit.0 < self.told.limit.0 - self.told.limit.0 / INACCURATE_PART {
+            self.coordinator.handle_inaccurate(now);
+        }
         self.table.set(now, self.shared.own_figures(self.looks));
         let me = self.shared.front.id;
         let others: Vec<&Peer> = self.members.iter().filter(|peer| peer.id != me).collect();
@@ -323,13 +368,25 @@ impl Plane {
         }
     }
 
-    /// Free frames, and stored pages as being in use: no other page takes their place while their borrower wants them.
+    /// Free frames, and the pages that others may take the place of, by age. Only copies stay whatever their age: as good as in use.
     fn summary(&mut self) -> AgeSummary {
-        let stats = self.shared.lender().stats();
         let count = |pages: u64| u32::try_from(pages).unwrap_or(u32::MAX);
         let mut summary = AgeSummary::default();
+        let lender = self.shared.lender();
+        let stats = lender.stats();
+        let mut in_use = stats.pages;
+        for (age, pages) in lender.ages(Terms::Spare, self.shared.now()) {
+            summary.add(age, count(pages));
+            in_use -= pages;
+        }
+        drop(lender);
         summary.add_free(count(stats.free.base_pages().0));
-        summary.add_in_use(count(stats.pages));
+        summary.add_in_use(count(in_use));
+        let limit = stats.limit.base_pages();
+        // What came, in place of free frames and old pages, and what its own machine took back since the last summary.
+        summary.replaced = count(self.told.taken.replaced_until(&stats));
+        summary.consumed = count(self.told.limit.0.saturating_sub(limit.0));
+        self.told = Told { taken: Taken::of(&stats), limit };
         summary.cpu_busy_permille = self.processors.busy_permille();
         summary
     }

@@ -4,7 +4,7 @@ use super::{Governor, Sources, default_reserve};
 use crate::config::LendConfig;
 use crate::shared::Shared;
 use loam_core::ids::SpaceId;
-use loam_core::lender::{RECALL_TIME, Recall, Terms};
+use loam_core::lender::{Gone, RECALL_TIME, Recall, Terms};
 use loam_core::units::{BasePages, Bytes};
 use loam_wire::{PageRef, encode};
 use rustix::fd::OwnedFd;
@@ -100,6 +100,16 @@ pub(crate) fn post_recall(shared: &Shared, recall: &Recall) {
     let room = shared.lender().free();
     encode::recall(&mut frame, room.0, within_ms, &pages);
     shared.post(recall.space, frame);
+}
+
+/// Leaves word for the loops that others have taken the place of pages.
+pub(crate) fn post_gone(shared: &Shared, gone: &Gone) {
+    let pages: Vec<PageRef> =
+        gone.pages.iter().map(|(index, version)| PageRef::new(*index, *version)).collect();
+    let mut frame = Vec::new();
+    let room = shared.lender().free();
+    encode::gone(&mut frame, room.0, &pages);
+    shared.post(gone.space, frame);
 }
 
 /// There is room again: who was refused would not know.

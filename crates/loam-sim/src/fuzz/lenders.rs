@@ -199,6 +199,17 @@ impl Seat {
                 }
                 None
             }
+            ToBorrower::Gone { pages, free } => {
+                for (copy, version) in pages {
+                    sim.log(|| format!("borrower {}: lender {n} has copy {} no longer", self.index, copy.0));
+                    self.conns[n].stored.remove(&(copy, version));
+                    let covered = self.covered_but(copy, Source::Lender(lender));
+                    self.borrower.handle_gone(lender, copy, version);
+                    self.check_covered(&covered, sim);
+                }
+                self.borrower.handle_lender_room(lender, BasePages(free));
+                None
+            }
         };
         if let Some(why) = problem {
             self.lose_lender(n, why, sim);

@@ -165,11 +165,13 @@ impl Node {
                 let mut slots = Vec::new();
                 if lie != Some(Lie::Refuse) {
                     while slots.len() < indexes.len()
-                        && let Some(run) = self.core.reserve(space, &indexes[slots.len()..])
+                        && let Some(run) = self.core.reserve(sim.now, space, &indexes[slots.len()..])
                     {
                         slots.extend(run.slots());
                     }
                 }
+                let gone = self.core.take_gone(space);
+                Self::tell_gone(&self.core, wire, &gone, sim);
                 Job::Put { wire, request, pages, slots }
             }
             ToLender::Drop { pages } => {
@@ -281,10 +283,30 @@ impl Node {
         self.after(sim);
     }
 
+    fn tell_gone(core: &Lender, wire: usize, pages: &[(u64, Version)], sim: &mut Sim) {
+        if !pages.is_empty() {
+            let pages = pages.iter().map(|&(index, version)| (CopyIndex(index as u32), version)).collect();
+            let free = core.free().base_pages().0;
+            sim.send_to_borrower(wire, ToBorrower::Gone { pages, free });
+        }
+    }
+
     pub(crate) fn after(&mut self, sim: &mut Sim) {
-        while let Some(Effect::Release(run)) = self.core.poll_effect() {
-            let delay = sim.net_dice.delay(SERVICE);
-            sim.after(delay, Event::Released { lender: self.index, life: self.life, run });
+        while let Some(effect) = self.core.poll_effect() {
+            match effect {
+                Effect::Release(run) => {
+                    let delay = sim.net_dice.delay(SERVICE);
+                    sim.after(delay, Event::Released { lender: self.index, life: self.life, run });
+                }
+                Effect::Gone(gone) => {
+                    let mut wires = self.conns.iter().filter(|(_, conn)| !conn.closed);
+                    if let Some((&wire, _)) = wires.find(|(wire, _)| sim.wires[**wire].space == gone.space) {
+                        Self::tell_gone(&self.core, wire, &gone.pages, sim);
+                    }
+                }
+                // No lender's machine wants memory back here.
+                Effect::Recall(recall) => unreachable!("{recall:?}"),
+            }
         }
         if let Some(due) = self.core.poll_timeout() {
             let at = due.max(sim.now + Duration::from_micros(1));

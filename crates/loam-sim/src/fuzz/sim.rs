@@ -121,6 +121,7 @@ pub(crate) enum ToBorrower {
     Page { request: u64, pages: Vec<(CopyIndex, Version, u64)> },
     Miss { request: u64, pages: Vec<(CopyIndex, Version)> },
     Ack { request: u64, pages: Vec<(CopyIndex, Version, bool)>, free: u64 },
+    Gone { pages: Vec<(CopyIndex, Version)>, free: u64 },
     Closed,
 }
 

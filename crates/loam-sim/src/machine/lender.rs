@@ -23,7 +23,7 @@ impl Store {
 
     /// As a driver does it: reserve, write the slot, commit. False: no room.
     pub(super) fn put(&mut self, index: u32, version: Version, hash: ContentHash) -> bool {
-        let Some(run) = self.lender.reserve(SPACE, &[u64::from(index)]) else { return false };
+        let Some(run) = self.lender.reserve(Instant(0), SPACE, &[u64::from(index)]) else { return false };
         let slot = run.first;
         if self.contents.len() <= slot.0 as usize {
             self.contents.resize(slot.0 as usize + 1, ContentHash(0));

@@ -160,3 +160,55 @@ fn an_index_that_is_used_again_begins_anew() {
     while w.complete(0) {}
     assert!(held(&w)[0] > 0);
 }
+
+#[test]
+fn a_page_that_comes_home_leaves_nothing_with_a_lender_that_is_tight() {
+    let mut w = World::new(1, true, 600, 1);
+    w.b.config.rescue = false;
+    fill(&mut w);
+    w.read_all();
+    while w.complete(0) {}
+    assert_eq!(held(&w)[0], PAGES, "there is room: a copy of each page stays");
+    let puts = w.puts[0];
+    w.read_all();
+    while w.complete(0) {}
+    assert_eq!(w.puts[0], puts, "nothing that is unchanged is sent");
+    // Each round makes it a little roomier, until another borrower takes that.
+    for _ in 0..12 {
+        w.b.handle_lender_room(LenderIndex(0), BasePages(5));
+        w.read_all();
+        while w.complete(0) {}
+    }
+    assert!(
+        (PAGES - 600..PAGES - 300).contains(&held(&w)[0]),
+        "what is away, and hardly more: {:?}",
+        held(&w)
+    );
+    assert!(w.puts[0] > puts + 1_000, "{:?}", w.puts);
+    let store = w.lenders[0].as_ref().expect("it is there").len() as u64;
+    assert_eq!(held(&w)[0], store, "both know the same");
+}
+
+#[test]
+fn what_others_took_the_place_of_is_sent_again_or_read_from_the_disk() {
+    let mut w = World::new(1, true, 600, 1);
+    w.b.config.rescue = false;
+    fill(&mut w);
+    w.read_all();
+    while w.complete(0) {}
+    let stored: Vec<_> = w.lenders[0].as_ref().expect("it is there").keys().copied().collect();
+    let puts = w.puts[0];
+    for &(copy, version) in &stored {
+        w.lenders[0].as_mut().expect("it is there").remove(&(copy, version));
+        w.b.handle_gone(LenderIndex(0), copy, version);
+        // Again, and of another version: nothing happens.
+        w.b.handle_gone(LenderIndex(0), copy, version);
+        w.b.handle_gone(LenderIndex(0), copy, Version(version.0.wrapping_add(1)));
+    }
+    assert_eq!(held(&w), [0]);
+    w.read_all();
+    while w.complete(0) {}
+    assert!(w.b.stats().answered[FaultKind::Disk as usize] > 600, "{:?}", w.b.stats());
+    assert!(w.puts[0] > puts + 600, "what left since went to the lender again");
+    w.read_all();
+}
