@@ -8,8 +8,10 @@
 use crate::conn::Conn;
 use loam_core::ids::SpaceId;
 use loam_core::units::Duration;
+use loam_wire::client::{ClientError, Target};
 use loam_wire::limits::FRAME_BYTES_MAX;
-use loam_wire::{Decoded, Frame, ViewEntry, decode, encode};
+use loam_wire::tls::{Credentials, Watched};
+use loam_wire::{Decoded, Frame, ViewEntry, decode, encode, error_code};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::io::{ErrorKind, Read, Write};
@@ -57,7 +59,26 @@ pub(crate) enum News {
     /// The daemon cannot be heard any more, and is looked for.
     Gone(String),
     /// A handshake has ended.
-    Greeted(Node, Result<Box<Conn>, String>),
+    Greeted(Node, Result<Box<Conn>, NoLender>),
+}
+
+/// Why a node does not lend to this run.
+#[derive(Debug)]
+pub(crate) struct NoLender {
+    pub(crate) why: String,
+    /// It does not want to, or we do not want it: nothing that passes by itself.
+    pub(crate) denied: bool,
+}
+
+impl From<ClientError> for NoLender {
+    fn from(error: ClientError) -> Self {
+        let denied = match &error {
+            ClientError::Tls(_) => true,
+            ClientError::Refused { code, .. } => *code == error_code::DENIED,
+            _ => false,
+        };
+        Self { why: error.to_string(), denied }
+    }
 }
 
 /// See the module's documentation. The thread that listens ends soon after this is dropped.
@@ -67,6 +88,8 @@ pub(crate) struct Cluster {
     bring: Bring,
     /// What lenders are told of the pages that they get.
     features: u64,
+    /// What to show lenders; `None`: plain TCP.
+    credentials: Option<Arc<Watched>>,
     stop: Arc<AtomicBool>,
 }
 
@@ -92,7 +115,11 @@ impl Cluster {
     ///
     /// # Errors
     /// The system has no descriptor or thread left.
-    pub(crate) fn start(socket: &Path, features: u64) -> std::io::Result<Self> {
+    pub(crate) fn start(
+        socket: &Path,
+        credentials: Option<Arc<Watched>>,
+        features: u64,
+    ) -> std::io::Result<Self> {
         let (sender, news) = channel();
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let bring = Bring { news: sender, bell: Arc::new(bell) };
@@ -103,7 +130,7 @@ impl Cluster {
             crate::slots::block_all_signals();
             listen(&path, &to, &stopped);
         })?;
-        Ok(Self { news, bring, features, stop })
+        Ok(Self { news, bring, features, credentials, stop })
     }
 
     /// Readable when something has been brought.
@@ -131,16 +158,28 @@ impl Cluster {
     /// Connects to a node and says hello, on a thread of its own; [`News::Greeted`] comes when that has ended.
     pub(crate) fn greet(&self, node: Node, space: SpaceId, name: &str) {
         let (name, to, features) = (name.to_owned(), self.bring.clone(), self.features);
+        let credentials = self.credentials.clone();
         let thread = std::thread::Builder::new().name("loam-hello".into()).stack_size(STACK_BYTES);
         let started = thread.spawn(move || {
             crate::slots::block_all_signals();
-            let conn = Conn::connect(node.addr, features, space, &name, CONNECT_TIMEOUT);
-            to.bring(News::Greeted(node, conn.map(Box::new).map_err(|error| error.to_string())));
+            let credentials = credentials.map(|watched| current(&watched));
+            let target = Target { addr: node.addr, name: None, credentials };
+            let conn = Conn::connect(&target, features, space, &name, CONNECT_TIMEOUT);
+            to.bring(News::Greeted(node, conn.map(Box::new).map_err(NoLender::from)));
         });
         if let Err(error) = started {
-            self.bring.bring(News::Greeted(node, Err(format!("no thread can be started ({error})"))));
+            let why = format!("no thread can be started ({error})");
+            self.bring.bring(News::Greeted(node, Err(NoLender { why, denied: false })));
         }
     }
+}
+
+/// What the folder has now, or had last when it could be used.
+fn current(watched: &Watched) -> Arc<Credentials> {
+    if let Some(Err(why)) = watched.look() {
+        tracing::warn!("the new credentials are not used, the old ones stay: {why}");
+    }
+    watched.current()
 }
 
 impl Drop for Cluster {
@@ -277,7 +316,7 @@ mod tests {
         let path = std::env::temp_dir().join(format!("loam-cluster-{}.sock", std::process::id()));
         let _ = std::fs::remove_file(&path);
         let listener = UnixListener::bind(&path).expect("a socket can be made");
-        let cluster = Cluster::start(&path, 0).expect("a thread can be started");
+        let cluster = Cluster::start(&path, None, 0).expect("a thread can be started");
         let addr = SocketAddr::from(([10, 0, 0, 7], 7070));
         let entry = ViewEntry::new(9, addr, 3, 0, 4096, 8192);
         let mut daemon = accept(&listener);
@@ -309,7 +348,7 @@ mod tests {
     #[test]
     fn who_does_not_answer_is_told_without_waiting_here() {
         let path = std::env::temp_dir().join(format!("loam-nobody-{}.sock", std::process::id()));
-        let cluster = Cluster::start(&path, 0).expect("a thread can be started");
+        let cluster = Cluster::start(&path, None, 0).expect("a thread can be started");
         assert!(matches!(next(&cluster), News::Gone(_)), "there is no daemon");
         // A port that was free a moment ago.
         let addr = std::net::TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("loopback");

@@ -38,6 +38,7 @@ pub(crate) fn node(args: &NodeArgs) -> Result<ExitCode, Failure> {
     let mut config = loam_node::LendConfig::new(args.lend.on(memory.total));
     config.keep = args.keep.map(|keep| keep.on(memory.total));
     config.listen = args.listen;
+    config.tls = args.tls.clone();
     config.insecure = args.insecure;
     config.http = args.http;
     let path = args.socket.clone().or_else(own_socket);

@@ -3,6 +3,7 @@
 
 mod args;
 mod bench;
+mod ca;
 mod closing;
 mod cluster;
 mod daemon;
@@ -18,6 +19,7 @@ mod run;
 mod sim;
 mod size;
 mod status;
+mod target;
 mod text;
 mod trace;
 
@@ -44,6 +46,7 @@ fn dispatch(cli: args::Cli) -> Result<ExitCode, Failure> {
         args::Command::Mount(mount) => mount::mount(&mount),
         args::Command::Unmount(unmount) => mount::unmount(&unmount),
         args::Command::Status(status) => status::status(&status),
+        args::Command::Ca(ca) => ca::ca(&ca),
         args::Command::Bench(bench) => bench::bench(&bench),
         args::Command::Sim(sim) => sim::sim(&sim),
         args::Command::Doctor(doctor) => doctor::doctor(&doctor),

@@ -4,6 +4,7 @@
 //! request, some tens for a full one), never while contents are hashed, copied, sent or received.
 
 use crate::cluster::{Front, Published};
+use crate::limits::{COMPLAINT_AGAIN, COMPLAINTS_MAX};
 use crate::slab::Slab;
 use crate::watch;
 use loam_core::ids::SpaceId;
@@ -11,6 +12,8 @@ use loam_core::lender::{Lender, RECALL_TIME};
 use loam_core::units::{BASE_PAGE_BYTES, Instant};
 use loam_wire::NodeFigures;
 use rustix::fd::OwnedFd;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -30,6 +33,8 @@ pub(crate) struct Shared {
     /// Frames for borrowers that have asked for nothing, until a loop that has a connection of theirs takes them.
     posts: Mutex<Vec<Post>>,
     memory: Mutex<watch::Report>,
+    /// What was complained of lately, and when.
+    complaints: Mutex<BTreeMap<(IpAddr, String), std::time::Instant>>,
 }
 
 /// A frame for a borrower.
@@ -54,11 +59,25 @@ impl Shared {
             keeper_told: AtomicBool::new(false),
             posts: Mutex::new(Vec::new()),
             memory: Mutex::default(),
+            complaints: Mutex::default(),
         }
     }
 
     pub(crate) fn lender(&self) -> MutexGuard<'_, Lender> {
         self.lender.lock().expect("a thread that breaks an invariant ends the lender")
+    }
+
+    /// Whether this was not complained of for a while; from now on it was.
+    pub(crate) fn is_news(&self, of: IpAddr, text: &str) -> bool {
+        let now = std::time::Instant::now();
+        let mut complaints = self.complaints.lock().expect("nothing panics under it");
+        complaints.retain(|_, at| now < *at + COMPLAINT_AGAIN);
+        let key = (of, text.to_owned());
+        let known = complaints.contains_key(&key);
+        if !known && complaints.len() < COMPLAINTS_MAX {
+            complaints.insert(key, now);
+        }
+        !known
     }
 
     /// The core's time: nanoseconds since the start.
