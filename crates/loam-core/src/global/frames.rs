@@ -46,6 +46,29 @@ pub struct Frame {
 /// Uses closer together than this are one: a program that scans a page touches it many times.
 const ONE_USE: Duration = Duration::from_millis(1_000);
 
+/// How well a node knows how old pages are, and how it compares them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ages {
+    /// How often it looks which of its own pages were used (section 4.2): their ages are known in so long steps. 0: exactly.
+    pub sample: Duration,
+    /// A global page counts as so much older, in percent (section 3.1: "boosts the ages of global pages to favor their replacement").
+    pub boost_percent: u32,
+    /// All pages are in one list, in which one that comes from another node is the youngest (N-chance, section 2): of a global and a local page
+    /// that were used in the same step the local one is older.
+    pub one_list: bool,
+}
+
+impl Ages {
+    fn sampled(&self, age: Duration) -> Duration {
+        if self.sample.0 == 0 { age } else { Duration(age.0 - age.0 % self.sample.0) }
+    }
+
+    fn boosted(&self, age: Duration) -> Duration {
+        let boosted = u128::from(age.0) * u128::from(100 + self.boost_percent) / 100;
+        Duration(boosted.min(u128::from(u64::MAX)) as u64)
+    }
+}
+
 /// See the module.
 #[derive(Debug)]
 pub struct Frames {
@@ -56,13 +79,12 @@ pub struct Frames {
     local: List,
     global: BTreeSet<(Instant, u32)>,
     duplicates: usize,
-    /// A global page counts as so much older, in percent (section 3.1: "boosts the ages of global pages to favor their replacement").
-    boost_percent: u32,
+    ages: Ages,
 }
 
 impl Frames {
     /// `capacity` empty frames.
-    pub fn new(capacity: u32, boost_percent: u32) -> Self {
+    pub fn new(capacity: u32, ages: Ages) -> Self {
         Self {
             capacity,
             numbers: Numbering::default(),
@@ -71,7 +93,7 @@ impl Frames {
             local: List::default(),
             global: BTreeSet::new(),
             duplicates: 0,
-            boost_percent,
+            ages,
         }
     }
 
@@ -180,22 +202,25 @@ impl Frames {
     pub fn age(&self, now: Instant, frame: &Frame) -> Duration {
         let age = now - frame.last_used;
         match frame.kind {
-            Kind::Local => age,
-            Kind::Global => Duration(
-                (u128::from(age.0) * u128::from(100 + self.boost_percent) / 100).min(u128::from(u64::MAX))
-                    as u64,
-            ),
+            Kind::Global if !self.ages.one_list => self.ages.boosted(age),
+            Kind::Global | Kind::Local => self.ages.sampled(age),
         }
     }
 
-    /// The page that is oldest, global pages boosted.
+    /// The page that is oldest, as far as ages are known.
     pub fn oldest(&self, now: Instant) -> Option<(PageId, Frame)> {
         let local = (self.local.last != NONE).then_some(self.local.last);
         let global = self.global.first().map(|&(_, number)| number);
         let older = match (local, global) {
             (Some(local), Some(global)) => {
                 let age = |number: u32| self.age(now, &self.frames[number as usize]);
-                if age(global) >= age(local) { global } else { local }
+                let (global_age, local_age) = (age(global), age(local));
+                let tie_to_global = !self.ages.one_list;
+                if global_age > local_age || global_age == local_age && tie_to_global {
+                    global
+                } else {
+                    local
+                }
             }
             (one, other) => one.or(other)?,
         };
@@ -248,5 +273,50 @@ impl Frames {
         }
         summary.add_free(self.free());
         summary
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::SpaceId;
+
+    const MINUTE: Duration = Duration::from_millis(60_000);
+
+    fn page(index: u64) -> PageId {
+        PageId { space: SpaceId(1), index }
+    }
+
+    /// A local page, used `local` seconds ago, and a global one: which is older?
+    fn older(ages: Ages, local: u64, global: u64) -> Kind {
+        let now = Instant(1_000_000_000_000);
+        let mut frames = Frames::new(2, ages);
+        for (kind, age) in [(Kind::Local, local), (Kind::Global, global)] {
+            let last_used = Instant(now.0 - age * 1_000_000_000);
+            frames.insert(page(age), Frame { kind, last_used, ..Frame::default() });
+        }
+        frames.oldest(now).expect("it has two").1.kind
+    }
+
+    #[test]
+    fn global_pages_leave_first_among_equals() {
+        let exact = Ages { boost_percent: 25, ..Ages::default() };
+        assert_eq!(older(exact, 101, 100), Kind::Global, "125 s with its boost");
+        assert_eq!(older(exact, 150, 100), Kind::Local);
+        assert_eq!(
+            older(Ages { sample: MINUTE, ..exact }, 59, 1),
+            Kind::Global,
+            "the local one may be in use"
+        );
+        assert_eq!(older(Ages { sample: MINUTE, ..exact }, 61, 1), Kind::Local);
+    }
+
+    #[test]
+    fn in_one_list_who_came_within_the_last_sample_is_younger_than_all() {
+        let ages = Ages { sample: MINUTE, one_list: true, ..Ages::default() };
+        assert_eq!(older(ages, 1, 59), Kind::Local);
+        assert_eq!(older(ages, 1, 61), Kind::Global);
+        assert_eq!(older(ages, 119, 118), Kind::Local);
+        assert_eq!(older(Ages { sample: Duration(0), ..ages }, 1, 2), Kind::Global, "exactly known");
     }
 }

@@ -132,6 +132,14 @@ impl Costs {
         }
     }
 
+    /// A private page comes from another node's memory for one that goes there: "in steady state, every access requires a putpage to free a page
+    /// and a getpage to fetch the faulted page" (section 5.1).
+    pub(crate) fn swap(&self) -> Duration {
+        let get = [self.request, self.network_small, self.target, self.network_page, self.receipt];
+        let put = [self.put, self.put_own_directory, self.frame_free];
+        Duration(get.iter().chain(&put).map(|part| part.0).sum())
+    }
+
     /// From the sender's hands to the receiver's, if nothing else is on the links.
     pub(super) fn network(&self, class: Class) -> Duration {
         match class {

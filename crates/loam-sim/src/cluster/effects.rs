@@ -138,6 +138,8 @@ impl Cluster {
         let seat = &mut self.seats[from];
         seat.sent(&message, bytes);
         let left = seat.link_out.serve(at, on_link);
+        // In the queue's heap events are moved about: they are small.
+        let message = Box::new(message);
         // Both links at once: what is left of the time alone is in controllers and software.
         let rest = Duration(alone.0.saturating_sub(on_link.0));
         match class {

@@ -34,10 +34,10 @@ use crate::engine::Queue;
 use disk::Disk;
 use effects::Cause;
 use loam_core::global::placement;
-use loam_core::global::{GlobalNode, NodeConfig, NodeMessage};
+use loam_core::global::{Ages, GlobalNode, NodeConfig, NodeMessage};
 use loam_core::ids::{NodeId, PageId, SpaceId};
 use loam_core::units::{Duration, Instant};
-use seat::{Running, Seat};
+use seat::{Ramp, Running, Seat};
 use std::collections::BTreeSet;
 
 /// Longer than anything that is under way in a network that loses nothing.
@@ -72,11 +72,19 @@ impl ClusterConfig {
             global: true,
             placement: "gms",
             frames,
-            node: NodeConfig { fault_wait: FAULT_WAIT, ..NodeConfig::new(0) },
+            node: paper_node(),
             file_server_caches: false,
             seed: 1,
         }
     }
+}
+
+/// "Once a minute, we flush the TLB of all entries" (section 4.2): so well the ages of a node's own pages are known.
+const SAMPLE: Duration = Duration::from_millis(60_000);
+
+fn paper_node() -> NodeConfig {
+    let usual = NodeConfig::new(0);
+    NodeConfig { fault_wait: FAULT_WAIT, ages: Ages { sample: SAMPLE, ..usual.ages }, ..usual }
 }
 
 #[derive(Debug)]
@@ -84,11 +92,14 @@ enum Event {
     /// The node's program goes on.
     Resume(usize),
     /// The first byte of a page's message is at the link of its receiver.
-    Head(usize, usize, NodeMessage),
-    Deliver(usize, usize, NodeMessage),
+    Head(usize, usize, Box<NodeMessage>),
+    Deliver(usize, usize, Box<NodeMessage>),
     DiskDone(usize, PageId),
     Timer(usize),
     Frames(usize, u32),
+    /// The node's frames change from now on, one in each step, to so many.
+    Ramp(usize, u32, Duration),
+    RampStep(usize),
     Stop,
 }
 
@@ -161,6 +172,11 @@ impl Cluster {
         self.queue.push(at, Event::Frames(node, frames));
     }
 
+    /// The node's programs take frames into their own use from then on, or leave them, one in each `step`, until `frames` are left.
+    pub fn ramp_at(&mut self, at: Instant, node: usize, frames: u32, step: Duration) {
+        self.queue.push(at, Event::Ramp(node, frames, step));
+    }
+
     /// What is simulated now.
     pub fn now(&self) -> Instant {
         self.now
@@ -216,7 +232,7 @@ impl Cluster {
                 let at = self.seats[to].link_in.serve(now, on_link);
                 self.queue.push(at, Event::Deliver(from, to, message));
             }
-            Event::Deliver(from, to, message) => self.deliver(from, to, message, now),
+            Event::Deliver(from, to, message) => self.deliver(from, to, *message, now),
             Event::DiskDone(n, page) => {
                 self.seats[n].node.handle_disk_read(now, page);
                 self.drain(n, now, Cause::Other);
@@ -230,9 +246,29 @@ impl Cluster {
                 self.seats[n].node.handle_frames(now, frames);
                 self.drain(n, now, Cause::Other);
             }
+            Event::Ramp(n, frames, step) => {
+                let ramp = Ramp { frames, step };
+                if self.seats[n].ramp.replace(ramp).is_none() {
+                    self.queue.push(now + step, Event::RampStep(n));
+                }
+            }
+            Event::RampStep(n) => self.ramp(n, now),
             Event::Stop => return false,
         }
         true
+    }
+
+    fn ramp(&mut self, n: usize, now: Instant) {
+        let seat = &mut self.seats[n];
+        let Some(Ramp { frames, step }) = seat.ramp else { return };
+        let have = seat.node.frames().capacity();
+        if have == frames {
+            seat.ramp = None;
+            return;
+        }
+        seat.node.handle_frames(now, if have < frames { have + 1 } else { have - 1 });
+        self.queue.push(now + step, Event::RampStep(n));
+        self.drain(n, now, Cause::Other);
     }
 
     /// The program of a node goes on at `at`, up to the next event, or until it has to wait.

@@ -136,6 +136,14 @@ pub struct NodeReport {
     pub disk_reads: (u64, u64),
 }
 
+/// Frames come or go, one in each step.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ramp {
+    /// So many there are in the end.
+    pub(super) frames: u32,
+    pub(super) step: Duration,
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Seat {
@@ -146,6 +154,7 @@ pub(super) struct Seat {
     pub(super) disk: Disk,
     pub(super) running: Option<Running>,
     pub(super) timer: Option<Instant>,
+    pub(super) ramp: Option<Ramp>,
     pub(super) bytes_sent: u64,
     pub(super) epoch: EpochCosts,
     transfers: u64,
@@ -161,6 +170,7 @@ impl Seat {
             disk,
             running: None,
             timer: None,
+            ramp: None,
             bytes_sent: 0,
             epoch: EpochCosts::default(),
             transfers: 0,
