@@ -75,6 +75,8 @@ pub struct Frames {
     capacity: u32,
     numbers: Numbering<PageId>,
     frames: Vec<Frame>,
+    /// Which numbers are pages' that are present.
+    present: Vec<bool>,
     links: Links,
     local: List,
     global: BTreeSet<(Instant, u32)>,
@@ -89,6 +91,7 @@ impl Frames {
             capacity,
             numbers: Numbering::default(),
             frames: Vec::new(),
+            present: Vec::new(),
             links: Links::default(),
             local: List::default(),
             global: BTreeSet::new(),
@@ -164,6 +167,7 @@ impl Frames {
         let number = self.numbers.number(page);
         assert!(self.numbers.len() > before, "{page:?} is present twice");
         *cell(&mut self.frames, number) = frame;
+        *cell(&mut self.present, number) = true;
         match frame.kind {
             Kind::Local => {
                 let newest = self.local.first;
@@ -186,6 +190,7 @@ impl Frames {
         }
         self.duplicates -= usize::from(frame.duplicate);
         self.numbers.remove(page);
+        self.present[number as usize] = false;
         Some(frame)
     }
 
@@ -265,8 +270,10 @@ impl Frames {
     /// younger than `old_age` is in use.
     pub fn summarise(&self, now: Instant, old_age: Duration) -> AgeSummary {
         let mut summary = AgeSummary::default();
-        for (_, frame) in self.iter() {
-            match (frame.kind, self.age(now, &frame)) {
+        // As they lie in memory: in the order of the list each one is a miss of the processor's caches, and takes thirty times as long.
+        let present = self.present.iter().zip(&self.frames).filter(|(present, _)| **present);
+        for (_, frame) in present {
+            match (frame.kind, self.age(now, frame)) {
                 (Kind::Local, age) if age < old_age => summary.add_in_use(1),
                 (_, age) => summary.add(age, 1),
             }

@@ -27,7 +27,7 @@ impl Cluster {
     pub(super) fn deliver(&mut self, from: usize, to: usize, message: NodeMessage, now: Instant) {
         let c = &self.config.costs;
         let (cost, kind) = match &message {
-            NodeMessage::Cluster(_) => (c.receive, MessageKind::Else),
+            NodeMessage::Cluster(message) => (c.cluster_receive(message), MessageKind::Else),
             NodeMessage::Page(message) => match message {
                 PageMessage::Locate { .. } => (Duration(0), MessageKind::Locate),
                 PageMessage::Fetch { .. } => (Duration(0), MessageKind::Fetch),
@@ -86,8 +86,9 @@ impl Cluster {
         let c = &self.config.costs;
         match effect {
             Effect::Send { message: NodeMessage::Cluster(message), .. } => {
-                self.seats[n].epoch.charge(message, c.send);
-                c.send
+                let cost = c.cluster_send(message);
+                self.seats[n].epoch.charge(message, cost);
+                cost
             }
             Effect::Scanned { local, global } => {
                 let cost = c.scan(*local, *global);
@@ -155,7 +156,13 @@ impl Cluster {
         let seat = &mut self.seats[n];
         let step = seat.running.as_ref().filter(|running| running.is_waiting_for(page)).map(|r| r.next);
         let done = match step {
-            Some(step) if step.fresh => at,
+            Some(step) if step.fresh => {
+                // What is new goes to the server, and is in its memory.
+                if step.access.shared {
+                    self.served_files.insert(page);
+                }
+                at
+            }
             Some(step) if step.access.shared => {
                 let cached = !self.served_files.insert(page) && self.config.file_server_caches;
                 let read = if cached { at } else { self.file_server.read(at, page) };

@@ -24,9 +24,11 @@ mod program;
 mod seat;
 #[cfg(test)]
 mod tests;
+mod today;
 
 pub use costs::Costs;
 pub use message::PAGE_BYTES;
+pub(crate) use message::cluster_bytes;
 pub use program::{Program, Recording, Replay, Step, Walk, WalkConfig};
 pub use seat::{EpochCosts, EpochStep, NodeReport};
 
@@ -151,6 +153,15 @@ impl Cluster {
             }
         }
         cluster
+    }
+
+    /// From now on things cost this much.
+    pub(crate) fn set_costs(&mut self, costs: Costs) {
+        for seat in &mut self.seats {
+            seat.disk = Disk::new(costs.disk);
+        }
+        self.file_server = Disk::new(costs.file_server);
+        self.config.costs = costs;
     }
 
     /// `program` begins on a node.

@@ -25,12 +25,35 @@ pub trait Program: std::fmt::Debug + Send {
     fn next_step(&mut self) -> Option<Step>;
 }
 
+/// A reference in eight bytes: hundreds of millions of them are kept.
 #[derive(Clone, Copy, Debug)]
 struct Packed {
+    /// And in the two highest bits whether it writes, and whether the page is fresh.
     page: u32,
     cpu_ns: u32,
-    write: bool,
-    fresh: bool,
+}
+
+impl Packed {
+    const WRITE: u32 = 1 << 31;
+    const FRESH: u32 = 1 << 30;
+
+    fn new(page: u32, cpu_ns: u32, write: bool, fresh: bool) -> Self {
+        assert!(page < Self::FRESH, "fewer than 2^30 pages");
+        let flags = if write { Self::WRITE } else { 0 } | if fresh { Self::FRESH } else { 0 };
+        Self { page: page | flags, cpu_ns }
+    }
+
+    fn page(self) -> u32 {
+        self.page & (Self::FRESH - 1)
+    }
+
+    fn write(self) -> bool {
+        self.page & Self::WRITE != 0
+    }
+
+    fn fresh(self) -> bool {
+        self.page & Self::FRESH != 0
+    }
 }
 
 /// A workload's references, kept so that many simulations can run them.
@@ -60,11 +83,11 @@ impl Recording {
             for reference in &some {
                 let page = begins.number(reference.page);
                 seen[page as usize] = true;
-                let (cpu_ns, write, fresh) = (reference.cpu_ns, reference.write, reference.fresh);
-                steps.push(Packed { page, cpu_ns, write, fresh });
+                steps.push(Packed::new(page, reference.cpu_ns, reference.write, reference.fresh));
             }
         }
         workload.check()?;
+        steps.shrink_to_fit();
         let pages = seen.iter().filter(|&&seen| seen).count() as u64;
         Ok(Self { name: workload.name(), steps, pages })
     }
@@ -125,11 +148,11 @@ impl Program for Replay {
         }
         let step = self.recording.steps[self.at];
         self.at += 1;
-        let page = PageId { space: self.space, index: u64::from(step.page) };
+        let page = PageId { space: self.space, index: u64::from(step.page()) };
         Some(Step {
-            access: Access { page, shared: false, write: step.write },
+            access: Access { page, shared: false, write: step.write() },
             cpu_ns: u64::from(step.cpu_ns),
-            fresh: step.fresh,
+            fresh: step.fresh(),
             mark: self.at == 1 && self.passes_left == 1,
         })
     }

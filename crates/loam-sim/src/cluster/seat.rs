@@ -130,6 +130,8 @@ pub struct NodeReport {
     pub transfers: u64,
     /// Bytes that it sent.
     pub bytes_sent: u64,
+    /// Messages about pages that have none in them, which it sent: how many, how many bytes.
+    pub directory: (u64, u64),
     /// What epochs cost it.
     pub epochs: EpochCosts,
     /// Reads of its disk, and how many of them were sequential.
@@ -158,6 +160,7 @@ pub(super) struct Seat {
     pub(super) bytes_sent: u64,
     pub(super) epoch: EpochCosts,
     transfers: u64,
+    directory: (u64, u64),
 }
 
 impl Seat {
@@ -174,6 +177,7 @@ impl Seat {
             bytes_sent: 0,
             epoch: EpochCosts::default(),
             transfers: 0,
+            directory: (0, 0),
         }
     }
 
@@ -206,7 +210,11 @@ impl Seat {
                 self.epoch.bytes[step_of(message) as usize] += bytes;
             }
             NodeMessage::Page(PageMessage::Data { .. }) => self.transfers += 1,
-            NodeMessage::Page(_) => {}
+            NodeMessage::Page(PageMessage::Put { .. }) => {}
+            NodeMessage::Page(_) => {
+                self.directory.0 += 1;
+                self.directory.1 += bytes;
+            }
         }
     }
 
@@ -232,6 +240,7 @@ impl Seat {
             service: self.processor.busy(),
             transfers: self.transfers,
             bytes_sent: self.bytes_sent,
+            directory: self.directory,
             epochs: self.epoch,
             disk_reads: (self.disk.reads, self.disk.sequential),
             stats,
