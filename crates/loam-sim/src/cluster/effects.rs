@@ -182,15 +182,11 @@ impl Cluster {
         running.faults += 1;
         running.fault_wait = Duration(running.fault_wait.0 + (at - since).0);
         running.references += 1;
-        match running.program.next_step() {
-            None => {
-                running.ended = Some(at);
-                self.running -= 1;
-            }
-            Some(next) => {
-                running.next = next;
-                self.queue.push(at + Duration(next.cpu_ns), Event::Resume(n));
-            }
+        if running.program.next_step(&mut running.next) {
+            self.queue.push(at + Duration(running.next.cpu_ns), Event::Resume(n));
+        } else {
+            running.ended = Some(at);
+            self.running -= 1;
         }
     }
 

@@ -171,7 +171,8 @@ impl Cluster {
     pub fn start(&mut self, node: usize, mut program: Box<dyn Program>) {
         let seat = &mut self.seats[node];
         assert!(seat.running.as_ref().is_none_or(|running| running.ended.is_some()), "a program runs there");
-        let next = program.next_step().expect("a program has something to do");
+        let mut next = Step::none();
+        assert!(program.next_step(&mut next), "a program has something to do");
         seat.running = Some(Running::new(program, next, self.now));
         self.running += 1;
         let at = self.now + Duration(next.cpu_ns);
@@ -291,22 +292,21 @@ impl Cluster {
             return self.queue.push(at + stolen, Event::Resume(n));
         }
         loop {
-            let step = running.next;
-            if step.mark {
+            if running.next.mark {
                 running.marked(at, seat.node.stats());
             }
-            if !seat.node.handle_access(at, step.access) {
-                running.waiting = Some((step.access.page, at));
-                return self.drain(n, at, Cause::Access(step.access.shared));
+            let access = running.next.access;
+            if !seat.node.handle_access(at, access) {
+                running.waiting = Some((access.page, at));
+                return self.drain(n, at, Cause::Access(access.shared));
             }
             running.references += 1;
-            let Some(next) = running.program.next_step() else {
+            if !running.program.next_step(&mut running.next) {
                 running.ended = Some(at);
                 self.running -= 1;
                 return;
-            };
-            running.next = next;
-            at = at + Duration(next.cpu_ns);
+            }
+            at = at + Duration(running.next.cpu_ns);
             if self.queue.next_at().is_some_and(|other| other <= at) {
                 return self.queue.push(at, Event::Resume(n));
             }

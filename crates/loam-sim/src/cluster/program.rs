@@ -19,10 +19,18 @@ pub struct Step {
     pub mark: bool,
 }
 
-/// A program. None: it has ended.
+impl Step {
+    /// No reference yet.
+    pub(super) fn none() -> Self {
+        let page = PageId { space: SpaceId(0), index: 0 };
+        Self { access: Access { page, shared: false, write: false }, cpu_ns: 0, fresh: false, mark: false }
+    }
+}
+
+/// A program.
 pub trait Program: std::fmt::Debug + Send {
-    /// Its next reference.
-    fn next_step(&mut self) -> Option<Step>;
+    /// Its next reference. False: it has ended. (Written in place: a returned one is copied several times, and processors wait for each copy.)
+    fn next_step(&mut self, into: &mut Step) -> bool;
 }
 
 /// A reference in eight bytes: hundreds of millions of them are kept.
@@ -138,23 +146,22 @@ impl Replay {
 }
 
 impl Program for Replay {
-    fn next_step(&mut self) -> Option<Step> {
+    fn next_step(&mut self, into: &mut Step) -> bool {
         if self.at == self.recording.steps.len() {
             self.at = 0;
             self.passes_left -= 1;
         }
         if self.passes_left == 0 {
-            return None;
+            return false;
         }
         let step = self.recording.steps[self.at];
         self.at += 1;
         let page = PageId { space: self.space, index: u64::from(step.page()) };
-        Some(Step {
-            access: Access { page, shared: false, write: step.write() },
-            cpu_ns: u64::from(step.cpu_ns),
-            fresh: step.fresh(),
-            mark: self.at == 1 && self.passes_left == 1,
-        })
+        into.access = Access { page, shared: false, write: step.write() };
+        into.cpu_ns = u64::from(step.cpu_ns);
+        into.fresh = step.fresh();
+        into.mark = self.at == 1 && self.passes_left == 1;
+        true
     }
 }
 
@@ -197,14 +204,14 @@ impl Walk {
 }
 
 impl Program for Walk {
-    fn next_step(&mut self) -> Option<Step> {
+    fn next_step(&mut self, into: &mut Step) -> bool {
         let all = self.config.private + self.config.shared;
         if self.at == all {
             self.at = 0;
             self.pass = self.pass.saturating_add(1);
         }
         if self.config.passes.is_some_and(|passes| self.pass >= passes) {
-            return None;
+            return false;
         }
         // The first pass touches each page once.
         let jumps = self.config.random && self.pass > 0;
@@ -219,6 +226,7 @@ impl Program for Walk {
         let mark = self.at == 0 && self.pass == self.config.warm_up;
         self.at += 1;
         let access = Access { page, shared, write: builds };
-        Some(Step { access, cpu_ns: self.config.cpu_ns, fresh: builds, mark })
+        *into = Step { access, cpu_ns: self.config.cpu_ns, fresh: builds, mark };
+        true
     }
 }

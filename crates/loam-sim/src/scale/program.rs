@@ -33,10 +33,10 @@ impl Pager {
 }
 
 impl Program for Pager {
-    fn next_step(&mut self) -> Option<Step> {
+    fn next_step(&mut self, into: &mut Step) -> bool {
         const ALL: u32 = PRIVATE + SHARED;
         if self.at == if self.builds { ALL } else { REFERENCES } {
-            return None;
+            return false;
         }
         let index = if self.builds { self.at } else { self.dice.below(u64::from(ALL)) as u32 };
         let mark = self.at == 0;
@@ -45,6 +45,7 @@ impl Program for Pager {
         let (space, index) = if shared { (self.file, index) } else { (self.space, index - SHARED) };
         let page = PageId { space, index: u64::from(index) };
         let access = Access { page, shared, write: self.builds && !shared };
-        Some(Step { access, cpu_ns: CPU_NS, fresh: self.builds, mark })
+        *into = Step { access, cpu_ns: CPU_NS, fresh: self.builds, mark };
+        true
     }
 }
