@@ -75,7 +75,7 @@ pub struct Scaled {
     pub weights: usize,
     /// Nodes that have idle memory.
     pub idle: usize,
-    /// From the beginning of an epoch to that of the next one. None: none began.
+    /// From the beginning of an epoch to that of the next one. None: none began, or none that knew of idle memory.
     pub interval: Option<Duration>,
     /// Processor time for each epoch: of its initiator, besides what it does as everybody.
     pub initiator: Duration,
@@ -202,6 +202,10 @@ fn epochs(cluster: &mut Cluster, costs: &Costs, scaled: &mut Scaled) {
         return;
     }
     let after = reports(cluster);
+    scaled.weights = cluster.node(0).coordinator().epoch().weights.len();
+    if scaled.weights == 0 {
+        return;
+    }
     let each = |sum: u64| sum / EPOCHS;
     let sum = |of: &dyn Fn(&NodeReport) -> u64| -> u64 {
         after.iter().zip(&before).map(|(after, before)| of(after) - of(before)).sum()
@@ -218,7 +222,6 @@ fn epochs(cluster: &mut Cluster, costs: &Costs, scaled: &mut Scaled) {
     scaled.initiator_bytes = each(bytes(EpochStep::Request) + bytes(EpochStep::Distribute));
     scaled.all_bytes = each(sum(&|report: &NodeReport| report.epochs.all_bytes()));
     scaled.link = costs.on_link(scaled.initiator_bytes);
-    scaled.weights = cluster.node(0).coordinator().epoch().weights.len();
 }
 
 /// One more node: what the master sends, and what moves.

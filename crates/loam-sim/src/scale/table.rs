@@ -54,7 +54,8 @@ fn epochs(scaled: &[Scaled]) -> Table {
     for of in scaled {
         let mut row = named(of);
         let Some(interval) = of.interval else {
-            row.push(Cell::from("no epochs any more"));
+            // The next one is due before this one's weights have arrived: it is chosen from hardly any summaries.
+            row.extend([Cell::from("breaks down"), Cell::from(format!("{} / {}", of.weights, of.idle))]);
             row.resize(12, Cell::Empty);
             table.push(row);
             continue;
