@@ -155,6 +155,9 @@ pub(crate) struct NodeArgs {
     /// Memory that this machine keeps free for itself: less is lent when it has less [default: 5%, and 256M at least]
     #[arg(long, value_name = "SIZE")]
     pub(crate) keep: Option<Size>,
+    /// Read what the machine has from DIR/proc and DIR/sys (for tests)
+    #[arg(long, hide = true, value_name = "DIR", default_value = "/")]
+    pub(crate) machine_root: PathBuf,
     /// Where to listen; port 0 lets the system choose
     #[arg(long, value_name = "ADDR:PORT", default_value_t = SocketAddr::from(([127, 0, 0, 1], PORT)))]
     pub(crate) listen: SocketAddr,
