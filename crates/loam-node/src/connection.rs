@@ -75,6 +75,28 @@ impl Drop for Place {
     }
 }
 
+/// The local pages of one program, counted for as long as its connection lives.
+#[derive(Debug)]
+struct LocalPages {
+    shared: Arc<Shared>,
+    pages: u64,
+}
+
+impl LocalPages {
+    fn new(shared: &Arc<Shared>, pages: u64) -> Self {
+        // More than there can be is a mistake, and must not overflow the sum of all.
+        let pages = pages.min(LOCAL_PAGES_MAX);
+        shared.local_pages.fetch_add(pages, Ordering::Relaxed);
+        Self { shared: Arc::clone(shared), pages }
+    }
+}
+
+impl Drop for LocalPages {
+    fn drop(&mut self) {
+        self.shared.local_pages.fetch_sub(self.pages, Ordering::Relaxed);
+    }
+}
+
 #[derive(Debug)]
 struct Line {
     stream: Stream,
@@ -86,6 +108,7 @@ struct Line {
     /// The request and the version of the last view that was sent, if views are wanted.
     subscription: Option<(u64, u64)>,
     origin: Origin,
+    local_pages: Option<LocalPages>,
 }
 
 impl Outlet for Line {
@@ -98,6 +121,11 @@ impl Outlet for Line {
 
     fn is_local(&self) -> bool {
         self.origin == Origin::Local
+    }
+
+    fn has_local_pages(&mut self, shared: &Arc<Shared>, pages: u64) {
+        self.local_pages = None;
+        self.local_pages = Some(LocalPages::new(shared, pages));
     }
 
     fn subscribe(&mut self, request: u64, version: u64) {
@@ -161,6 +189,7 @@ impl Connection {
                 sent_bytes: 0,
                 moved: now,
                 subscription: None,
+                local_pages: None,
                 origin,
             },
             peer: Peer::Stranger,

@@ -55,6 +55,8 @@ pub(crate) trait Outlet {
     fn flush(&mut self);
     /// It is a program of this machine, by the UNIX socket.
     fn is_local(&self) -> bool;
+    /// It has so many local pages, from now on and until it goes.
+    fn has_local_pages(&mut self, shared: &Arc<Shared>, pages: u64);
     /// From now on each view after version `version` goes out with this request's number.
     fn subscribe(&mut self, request: u64, version: u64);
     /// Who the peer proved to be; `None` where nothing has to be proved.
@@ -149,6 +151,7 @@ impl Service {
                     encode::nodes(head, request, &published.cluster, &published.nodes)
                 });
             }
+            (_, Frame::Local { pages }) if out.is_local() => out.has_local_pages(&self.shared, pages),
             // Local programs borrow; they have no part in what nodes agree on.
             (Peer::Tool, Frame::Cluster { sender, class, bytes }) if !out.is_local() => {
                 require(Role::Node, out.identity())?;

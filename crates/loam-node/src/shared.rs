@@ -14,7 +14,7 @@ use loam_wire::NodeFigures;
 use rustix::fd::OwnedFd;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 #[derive(Debug)]
@@ -26,6 +26,8 @@ pub(crate) struct Shared {
     /// The cluster, as event loops see it.
     pub(crate) front: Front,
     pub(crate) connections: AtomicUsize,
+    /// Of the programs of this machine that borrow.
+    pub(crate) local_pages: AtomicU64,
     pub(crate) stop: AtomicBool,
     started: std::time::Instant,
     keeper: OwnedFd,
@@ -53,6 +55,7 @@ impl Shared {
             instance: front.id.0,
             front,
             connections: AtomicUsize::new(0),
+            local_pages: AtomicU64::new(0),
             stop: AtomicBool::new(false),
             started: std::time::Instant::now(),
             keeper,
@@ -98,7 +101,7 @@ impl Shared {
             capacity_bytes: stats.capacity.0.into(),
             used_bytes: (stats.pages * BASE_PAGE_BYTES as u64).into(),
             free_bytes: stats.free.0.into(),
-            local_pages: 0.into(),
+            local_pages: self.local_pages.load(Ordering::Relaxed).into(),
             uptime_s: self.uptime_s().into(),
         }
     }

@@ -366,6 +366,9 @@ impl Agent<'_> {
 
     /// Sends what was collected for lenders, of putpages a piece (see [`Conn::flush`]).
     pub(super) fn flush(&mut self) {
+        if let Some(membership) = &self.membership {
+            membership.has_local_pages(self.borrower.frames().0);
+        }
         let mut broken = Vec::new();
         for n in 0..self.lenders.len() {
             let Some(conn) = &mut self.lenders[n].conn else { continue };

@@ -23,6 +23,7 @@ use rand::{RngExt, SeedableRng};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use tokio::sync::{mpsc, oneshot};
 
@@ -374,7 +375,7 @@ impl Plane {
         let mut summary = AgeSummary::default();
         let lender = self.shared.lender();
         let stats = lender.stats();
-        let mut in_use = stats.pages;
+        let mut in_use = stats.pages + self.shared.local_pages.load(Ordering::Relaxed);
         for (age, pages) in lender.ages(Terms::Spare, self.shared.now()) {
             summary.add(age, count(pages));
             in_use -= pages;
