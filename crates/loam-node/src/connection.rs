@@ -7,7 +7,7 @@ use crate::service::{Outlet, Peer, Refusal, Service};
 use crate::shared::Shared;
 use loam_core::ids::SpaceId;
 use loam_wire::tls::{Identity, TlsError};
-use loam_wire::{Decoded, Stream, WireError, decode, encode, error_code};
+use loam_wire::{Decoded, MountAt, Stream, WireError, decode, encode, error_code};
 use rustix::event::epoll::EventFlags;
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -97,6 +97,19 @@ impl Drop for LocalPages {
     }
 }
 
+/// A mount of this machine, known for as long as its connection lives.
+#[derive(Debug)]
+struct Here {
+    shared: Arc<Shared>,
+    number: u64,
+}
+
+impl Drop for Here {
+    fn drop(&mut self) {
+        self.shared.mount_is_gone(self.number);
+    }
+}
+
 #[derive(Debug)]
 struct Line {
     stream: Stream,
@@ -109,6 +122,7 @@ struct Line {
     subscription: Option<(u64, u64)>,
     origin: Origin,
     local_pages: Option<LocalPages>,
+    mount: Option<Here>,
 }
 
 impl Outlet for Line {
@@ -126,6 +140,12 @@ impl Outlet for Line {
     fn has_local_pages(&mut self, shared: &Arc<Shared>, pages: u64) {
         self.local_pages = None;
         self.local_pages = Some(LocalPages::new(shared, pages));
+    }
+
+    fn is_mount(&mut self, shared: &Arc<Shared>, at: MountAt) {
+        self.mount = None;
+        let number = shared.mount_is_here(at);
+        self.mount = number.map(|number| Here { shared: Arc::clone(shared), number });
     }
 
     fn subscribe(&mut self, request: u64, version: u64) {
@@ -190,6 +210,7 @@ impl Connection {
                 moved: now,
                 subscription: None,
                 local_pages: None,
+                mount: None,
                 origin,
             },
             peer: Peer::Stranger,

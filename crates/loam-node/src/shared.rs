@@ -10,7 +10,8 @@ use crate::watch;
 use loam_core::ids::SpaceId;
 use loam_core::lender::{Lender, RECALL_TIME};
 use loam_core::units::{BASE_PAGE_BYTES, Instant};
-use loam_wire::NodeFigures;
+use loam_wire::limits::MOUNTS_MAX;
+use loam_wire::{MountAt, NodeFigures};
 use rustix::fd::OwnedFd;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -28,6 +29,8 @@ pub(crate) struct Shared {
     pub(crate) connections: AtomicUsize,
     /// Of the programs of this machine that borrow.
     pub(crate) local_pages: AtomicU64,
+    /// Mounts of this machine, by the number that each got here.
+    mounts: Mutex<BTreeMap<u64, MountAt>>,
     pub(crate) stop: AtomicBool,
     started: std::time::Instant,
     keeper: OwnedFd,
@@ -56,6 +59,7 @@ impl Shared {
             front,
             connections: AtomicUsize::new(0),
             local_pages: AtomicU64::new(0),
+            mounts: Mutex::default(),
             stop: AtomicBool::new(false),
             started: std::time::Instant::now(),
             keeper,
@@ -148,6 +152,24 @@ impl Shared {
             !mine
         });
         taken
+    }
+
+    /// A mount of this machine has said where it is. Answers the number by which it is forgotten again; `None`: there are too many.
+    pub(crate) fn mount_is_here(&self, at: MountAt) -> Option<u64> {
+        let mut mounts = self.mounts.lock().expect("nothing panics under it");
+        let number = mounts.keys().last().map_or(0, |last| last + 1);
+        (mounts.len() < MOUNTS_MAX).then(|| mounts.insert(number, at))?;
+        Some(number)
+    }
+
+    pub(crate) fn mount_is_gone(&self, number: u64) {
+        self.mounts.lock().expect("nothing panics under it").remove(&number);
+    }
+
+    /// Mounts of this machine that show this source.
+    pub(crate) fn mounts_of(&self, group: u64) -> Vec<MountAt> {
+        let mounts = self.mounts.lock().expect("nothing panics under it");
+        mounts.values().filter(|at| at.group() == group).copied().collect()
     }
 
     /// What the watch has found last.
