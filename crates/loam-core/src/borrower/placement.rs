@@ -27,9 +27,16 @@ pub struct LenderState {
     pub weight: u32,
     /// It has refused a page since the last word of its room or weight.
     pub refused: bool,
+    /// It has asked for pages to be taken home, and has not told of room since: what goes makes no room.
+    pub wants_back: bool,
 }
 
 impl LenderState {
+    /// It takes pages, as far as is known.
+    pub(super) fn has_room(&self) -> bool {
+        self.up && !self.refused && !self.wants_back && self.room > 0
+    }
+
     /// It hardly has room, for one that has so much with it.
     pub(super) fn is_tight(&self) -> bool {
         self.room < self.held / TIGHT_PART
