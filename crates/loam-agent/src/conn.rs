@@ -244,6 +244,15 @@ impl Conn {
             let place = self.out.front().map_or(0, |f| usize::from(f.sent_bytes > 0));
             self.out.insert(place, frame);
         }
+        // Before the puts: a copy that has just been given back may be put again. The other way round cannot be: nothing is
+        // dropped whose put is not answered.
+        while !self.drops.is_empty() {
+            let n = self.drops.len().min(DROP_PAGES_MAX);
+            let mut frame = self.frame();
+            encode::drop(&mut frame.head, &self.drops[..n]);
+            self.drops.drain(..n);
+            self.out.push_back(frame);
+        }
         while !self.puts.is_empty() {
             let n = self.puts.len().min(PUT_PAGES);
             let mut frame = self.frame();
@@ -252,13 +261,6 @@ impl Conn {
             encode::putpage(&mut frame.head, self.request, &metas);
             frame.pages.extend(self.puts.drain(..n).map(|(_, buffer)| buffer));
             self.unanswered += n as u64;
-            self.out.push_back(frame);
-        }
-        while !self.drops.is_empty() {
-            let n = self.drops.len().min(DROP_PAGES_MAX);
-            let mut frame = self.frame();
-            encode::drop(&mut frame.head, &self.drops[..n]);
-            self.drops.drain(..n);
             self.out.push_back(frame);
         }
     }
