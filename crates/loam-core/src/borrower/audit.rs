@@ -78,6 +78,7 @@ impl Borrower {
 
     fn audit_copies(&self, refs: &BTreeMap<CopyIndex, u32>) {
         let (mut held, mut lent) = (vec![0_u64; self.lenders.len()], 0);
+        let mut wanted_back = held.clone();
         let (mut live, mut sending, mut reusable) = (0, 0, 0);
         let queued: BTreeSet<(CopyIndex, Version)> = self.recalls.iter().copied().collect();
         for (i, c) in self.copies.iter_live() {
@@ -114,6 +115,9 @@ impl Borrower {
                 "copy {} is wanted back, and nothing is done about it",
                 i.0
             );
+            if c.recalled {
+                wanted_back[usize::from(c.old.unwrap_or(c.lender).0)] += 1;
+            }
             reusable += u64::from(c.reusable);
             assert!(!c.reusable || (c.buffer().is_some() && self.is_safe(i)), "copy {} is not reusable", i.0);
         }
@@ -127,6 +131,11 @@ impl Borrower {
         assert_eq!(reusable, self.reusable_count, "reusable copies are miscounted");
         let homing = self.fetches.values().filter(|fetch| fetch.recall).count();
         assert_eq!(homing as u64, self.homing, "copies on their way home are miscounted");
+        let counted = self.lenders.iter().map(|lender| lender.wanted_back);
+        assert!(
+            wanted_back.iter().copied().eq(counted),
+            "what lenders want back is miscounted: {wanted_back:?}"
+        );
         let counted = self.lenders.iter().map(|lender| lender.held);
         assert!(held.iter().copied().eq(counted), "what lenders hold is miscounted: {held:?}");
     }

@@ -44,7 +44,6 @@ impl Borrower {
         let state = &mut self.lenders[usize::from(lender.0)];
         state.room = room.0;
         state.refused &= room.0 == 0;
-        state.wants_back &= room.0 == 0;
     }
 
     /// A lender has a copy no longer: another page has taken its place. When
@@ -103,8 +102,8 @@ impl Borrower {
     pub fn handle_lender_lost(&mut self, now: Instant, lender: LenderIndex) -> BasePages {
         self.waits_clock(now);
         self.forget_old(lender);
-        let held = self.lenders[usize::from(lender.0)].held;
-        self.lenders[usize::from(lender.0)] = LenderState { held, ..LenderState::default() };
+        let LenderState { held, wanted_back, .. } = self.lenders[usize::from(lender.0)];
+        self.lenders[usize::from(lender.0)] = LenderState { held, wanted_back, ..LenderState::default() };
         let theirs: Vec<CopyIndex> = self
             .copies
             .iter_live()
@@ -121,11 +120,12 @@ impl Borrower {
             } else {
                 self.lenders[usize::from(lender.0)].held -= 1;
             }
-            let copy = self.copies.get_mut(i);
-            (copy.at_lender, copy.recalled) = (Stored::No, false);
+            self.unmark_recalled(i);
+            self.copies.get_mut(i).at_lender = Stored::No;
             self.lent -= 1;
         }
-        assert_eq!(self.lenders[usize::from(lender.0)].held, 0, "a lender that is lost holds nothing");
+        let state = self.lenders[usize::from(lender.0)];
+        assert_eq!((state.held, state.wanted_back), (0, 0), "a lender that is lost holds nothing");
         for &i in &theirs {
             let asked = self.fetches.get(&i).filter(|f| f.at_lender).map(|f| f.version);
             if let Some(answer) = asked.and_then(|v| self.take_answer(i, v, Source::Lender(lender))) {

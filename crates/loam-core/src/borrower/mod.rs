@@ -307,8 +307,8 @@ pub struct Borrower {
     homing: u64,
     /// Where what comes home goes on to, and how many more pages go there before the choice is made again.
     moves_to: Option<(LenderIndex, u32)>,
-    /// There was no slot file to begin with, and one has been written to since.
-    late_slot_file: bool,
+    /// A lender has wanted pages back: since then what no lender takes is written, though there was no disk to begin with.
+    writes_late: bool,
 
     batches: BTreeMap<BatchId, Batch>,
     batch_next: u64,
@@ -387,7 +387,7 @@ impl Borrower {
             recalls: VecDeque::new(),
             homing: 0,
             moves_to: None,
-            late_slot_file: false,
+            writes_late: false,
             batches: BTreeMap::new(),
             batch_next: 0,
             evict_pause_until: None,

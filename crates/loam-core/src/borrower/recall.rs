@@ -9,8 +9,8 @@
 //! names the old lender again, which then has to do without the memory. Faults come first: few pages are under way at a time, and
 //! only in buffers that evictions do not need.
 //!
-//! While a lender wants memory back, and once there is a slot file for that reason, what leaves and no lender takes goes to the slot file too:
-//! else the pages that have come home that way would fill the budget one by one as they are written.
+//! From the first time that a lender wants memory back, what leaves and no lender takes goes to the slot file too: else the pages that have
+//! come home that way would fill the budget one by one as they are written.
 
 use super::copies::{CopyIndex, LenderIndex, Stored};
 use super::faults::Fetch;
@@ -37,12 +37,13 @@ impl Borrower {
         self.waits_clock(now);
         self.handle_lender_room(lender, room);
         for (i, version) in pages {
-            self.lenders[usize::from(lender.0)].wants_back = true;
+            self.writes_late = true;
             let Some(c) = self.copies.find_mut(i) else { continue };
             let held = c.version == version && c.lender == lender && c.at_lender == Stored::Yes;
             // What nobody refers to any more is dropped anyway.
             if held && c.refs > 0 && !c.recalled {
                 c.recalled = true;
+                self.lenders[usize::from(lender.0)].wanted_back += 1;
                 self.recalls.push_back((i, version));
             }
         }
@@ -117,6 +118,15 @@ impl Borrower {
         }
     }
 
+    /// A copy has gone from who wants it back, or has to stay there. False: nobody wants it back.
+    pub(super) fn unmark_recalled(&mut self, i: CopyIndex) -> bool {
+        let c = self.copies.get_mut(i);
+        let wanted = core::mem::take(&mut c.recalled);
+        let lender = c.old.unwrap_or(c.lender);
+        self.lenders[usize::from(lender.0)].wanted_back -= u64::from(wanted);
+        wanted
+    }
+
     /// Sends a copy that is in a buffer to another lender, or to the disk if none has room.
     fn move_out(&mut self, i: CopyIndex) {
         let c = self.copies.get(i);
@@ -146,11 +156,6 @@ impl Borrower {
         self.moves_to.map(|(lender, _)| lender)
     }
 
-    /// What no lender takes goes to the slot file, though there was none to begin with.
-    pub(super) fn may_write_late(&self) -> bool {
-        !self.config.disk && (self.late_slot_file || self.lenders.iter().any(|lender| lender.wants_back))
-    }
-
     /// Writes a copy that is in a buffer to the slot file.
     pub(super) fn write_late(&mut self, i: CopyIndex) {
         self.unmark_reusable(i);
@@ -170,10 +175,10 @@ impl Borrower {
         }
         if !written {
             // The lender asks again after a while. The others that wait would fare no better.
-            self.copies.get_mut(i).recalled = false;
+            self.unmark_recalled(i);
             for (i, version) in core::mem::take(&mut self.recalls) {
-                if let Some(c) = self.copies.find_mut(i).filter(|c| c.version == version) {
-                    c.recalled &= c.old.is_some();
+                if self.copies.find_mut(i).is_some_and(|c| c.version == version && c.old.is_none()) {
+                    self.unmark_recalled(i);
                 }
             }
         } else if !c.fetching {
@@ -183,9 +188,12 @@ impl Borrower {
 
     /// If another lender has taken it, the old one may forget it.
     pub(super) fn moved(&mut self, i: CopyIndex) {
+        if self.copies.get(i).old.is_none() {
+            return;
+        }
+        self.unmark_recalled(i);
         let c = self.copies.get_mut(i);
-        let Some(lender) = c.old.take() else { return };
-        c.recalled = false;
+        let lender = c.old.take().expect("looked at above");
         let version = c.version;
         self.forget_at(lender, i, version);
     }
@@ -209,8 +217,8 @@ impl Borrower {
         let theirs: Vec<CopyIndex> =
             self.copies.iter_live().filter(|(_, c)| c.old == Some(lender)).map(|(i, _)| i).collect();
         for i in theirs {
-            let c = self.copies.get_mut(i);
-            (c.old, c.recalled) = (None, false);
+            self.unmark_recalled(i);
+            self.copies.get_mut(i).old = None;
             self.lenders[usize::from(lender.0)].held -= 1;
             self.lent -= 1;
         }

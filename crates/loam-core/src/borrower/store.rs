@@ -29,7 +29,6 @@ impl Borrower {
         let c = self.copies.get_mut(copy);
         assert_eq!(c.disk, Stored::Sending, "a write that was not asked for");
         c.disk = if written { Stored::Yes } else { Stored::No };
-        self.late_slot_file |= written && !self.config.disk;
         self.written_home(copy, written);
         if !written && !self.is_safe(copy) {
             self.remember_stuck(copy);
@@ -70,7 +69,7 @@ impl Borrower {
         if c.refs == 0 || c.busy() || self.is_safe(i) {
             return;
         }
-        if self.may_write_late() {
+        if self.writes_late && !self.config.disk {
             self.write_late(i);
         } else {
             self.remember_stuck(i);
@@ -130,20 +129,21 @@ impl Borrower {
     }
 
     pub(super) fn drop_at_lender(&mut self, i: CopyIndex, version: Version) {
+        let makes_room = !self.unmark_recalled(i);
         let c = self.copies.get_mut(i);
         let lender = c.lender;
-        (c.at_lender, c.recalled) = (Stored::No, false);
+        c.at_lender = Stored::No;
+        let state = &mut self.lenders[usize::from(lender.0)];
+        if makes_room {
+            state.room += 1;
+            state.refused = false;
+        }
         self.forget_at(lender, i, version);
     }
 
     /// A lender may forget a copy, which the record does not say of it any more.
     pub(super) fn forget_at(&mut self, lender: LenderIndex, i: CopyIndex, version: Version) {
-        let state = &mut self.lenders[usize::from(lender.0)];
-        state.held -= 1;
-        if !state.wants_back {
-            state.room += 1;
-            state.refused = false;
-        }
+        self.lenders[usize::from(lender.0)].held -= 1;
         self.lent -= 1;
         self.effects.push_back(Effect::Drop { lender, copy: i, version });
     }
@@ -345,7 +345,8 @@ impl Borrower {
         match source {
             Source::Disk => c.disk = Stored::No,
             Source::Lender(lender) if c.at_lender == Stored::Yes && c.lender == lender => {
-                (c.at_lender, c.recalled) = (Stored::No, false);
+                c.at_lender = Stored::No;
+                self.unmark_recalled(i);
                 self.lenders[usize::from(lender.0)].held -= 1;
                 self.lent -= 1;
             }

@@ -233,3 +233,26 @@ fn a_copy_that_the_disk_has_is_given_back_at_once() {
     w.agree();
     w.read_all();
 }
+
+/// A lender that lends less, and goes on lending: once what it asked for has gone, a page that goes makes room for one that comes.
+#[test]
+fn a_lender_that_has_got_back_what_it_asked_for_is_used_again() {
+    let mut w = away_under_none(1);
+    let pages: Vec<_> = w.lenders[0].as_ref().expect("it is there").keys().copied().take(500).collect();
+    w.ask_back(0, pages);
+    assert_eq!(w.b.lender(LenderIndex(0)).wanted_back, 500);
+    w.finish();
+    let left = w.stored_at(0);
+    assert_eq!((w.b.lender(LenderIndex(0)).wanted_back, w.b.lender(LenderIndex(0)).room), (0, 0));
+    w.full.clear();
+    for round in 1..4 {
+        for base in 0..PAGES {
+            w.step(&Op::Write { space: 0, base, value: round * PAGES + base });
+            assert!(w.b.lender(LenderIndex(0)).room <= 600, "the room of what was wanted back");
+        }
+    }
+    w.finish();
+    w.agree();
+    assert!(w.stored_at(0) > left / 2 && w.stored_at(0) <= left + 100, "{} of {left}", w.stored_at(0));
+    w.read_all();
+}
