@@ -87,8 +87,8 @@ enum Pending {
     Evict(BatchId),
     Get { lender: LenderIndex, copy: CopyIndex, version: Version },
     Read { copy: CopyIndex, version: Version, buffer: BufferIndex },
-    Put { lender: LenderIndex, copy: CopyIndex, version: Version, value: u64 },
-    Write { copy: CopyIndex, value: u64 },
+    Put { lender: LenderIndex, copy: CopyIndex, version: Version, value: u64, buffer: BufferIndex },
+    Write { copy: CopyIndex, value: u64, buffer: BufferIndex },
     Gone { lender: LenderIndex, copy: CopyIndex, version: Version },
 }
 
@@ -225,11 +225,11 @@ impl World {
                     assert_eq!(u128::from(value), hash.0, "a buffer was reused before it was sent");
                     self.puts[usize::from(lender.0)] += 1;
                     self.changes += u64::from(self.put_last.replace(lender) != Some(lender));
-                    self.pending.push(Pending::Put { lender, copy, version, value });
+                    self.pending.push(Pending::Put { lender, copy, version, value, buffer });
                 }
                 Effect::WriteDisk { copy, buffer } => {
                     let value = self.buffers[buffer.0 as usize];
-                    self.pending.push(Pending::Write { copy, value });
+                    self.pending.push(Pending::Write { copy, value, buffer });
                 }
                 Effect::Drop { lender, copy, version } => {
                     if let Some(store) = &mut self.lenders[usize::from(lender.0)] {
@@ -303,8 +303,9 @@ impl World {
                 self.buffers[buffer.0 as usize] = v;
                 self.b.handle_arrival(now, copy, version, ContentHash(u128::from(v)), Source::Disk, 7);
             }
-            Pending::Put { lender, copy, version, value } => {
+            Pending::Put { lender, copy, version, value, buffer } => {
                 let Some(store) = &mut self.lenders[usize::from(lender.0)] else { return true };
+                assert_eq!(value, self.buffers[buffer.0 as usize], "a buffer was reused while it was sent");
                 let answer = if self.lender_room && !self.full.contains(&usize::from(lender.0)) {
                     store.insert((copy, version), value);
                     PutAnswer::Stored
@@ -317,7 +318,11 @@ impl World {
                 // It may be older than what was put there since: then one that is there is believed gone.
                 self.b.handle_gone(lender, copy, version);
             }
-            Pending::Write { copy, value } => {
+            Pending::Write { copy, value, buffer } => {
+                assert_eq!(
+                    value, self.buffers[buffer.0 as usize],
+                    "a buffer was reused while it was written"
+                );
                 if !self.writes_fail {
                     self.disk.insert(copy, value);
                 }
