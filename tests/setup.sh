@@ -18,6 +18,7 @@ need xz xz-utils
 need setpriv util-linux
 need ip iproute2
 need valgrind valgrind
+need fio fio
 # A static program needs the C library's archive.
 [ -n "$(cc -print-file-name=libc.a 2>/dev/null | grep / || true)" ] || missing="$missing libc6-dev"
 

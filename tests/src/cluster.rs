@@ -5,7 +5,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -25,7 +25,24 @@ pub struct Node {
     socket: PathBuf,
     log: PathBuf,
     join: Vec<SocketAddr>,
+    lend: &'static str,
     flags: Vec<String>,
+}
+
+/// What nodes are started with.
+pub struct Setup<'a> {
+    /// How many are started at once; the others by [`Node::start`].
+    pub started: usize,
+    /// How much each lends.
+    pub lend: &'static str,
+    /// Flags of each; without `--tls` among them it gets `--insecure`.
+    pub flags: &'a dyn Fn(usize) -> Vec<String>,
+}
+
+impl Default for Setup<'_> {
+    fn default() -> Self {
+        Self { started: usize::MAX, lend: "16M", flags: &|_| Vec::new() }
+    }
 }
 
 /// Nodes, and the folder with their sockets and logs.
@@ -44,7 +61,7 @@ impl Cluster {
     /// If one cannot be started.
     pub fn on_loopback(count: usize) -> Self {
         let addrs = (0..count).map(|_| crate::lender::free_addr()).collect();
-        Self::start(addrs, None)
+        Self::start(addrs, None, &Setup::default())
     }
 
     /// `count` nodes, each on a machine of its own as far as the network is concerned. `None`, with a line that says so, where that is not permitted.
@@ -52,16 +69,24 @@ impl Cluster {
     /// # Panics
     /// If one cannot be started.
     pub fn in_namespaces(count: usize) -> Option<Self> {
+        Self::in_namespaces_with(count, &Setup::default())
+    }
+
+    /// The same with a setup of its own.
+    ///
+    /// # Panics
+    /// If one cannot be started.
+    pub fn in_namespaces_with(count: usize, setup: &Setup<'_>) -> Option<Self> {
         if !place::is_root() {
             eprintln!("skipped: network namespaces need root");
             return None;
         }
         let net = Net::new(count);
         let addrs = (0..count).map(|number| net.addr(number)).collect();
-        Some(Self::start(addrs, Some(net)))
+        Some(Self::start(addrs, Some(net), setup))
     }
 
-    fn start(addrs: Vec<SocketAddr>, net: Option<Net>) -> Self {
+    fn start(addrs: Vec<SocketAddr>, net: Option<Net>, setup: &Setup<'_>) -> Self {
         let scratch = place::Scratch::new("cluster");
         let seed = addrs[0];
         let node = |(number, addr): (usize, SocketAddr)| Node {
@@ -72,11 +97,12 @@ impl Cluster {
             socket: scratch.join(&format!("n{number}.sock")),
             log: scratch.join(&format!("n{number}.log")),
             join: vec![seed],
-            flags: Vec::new(),
+            lend: setup.lend,
+            flags: (setup.flags)(number),
         };
         let nodes = addrs.into_iter().enumerate().map(node).collect();
         let mut cluster = Self { nodes, scratch, net };
-        cluster.nodes.iter_mut().for_each(Node::start);
+        cluster.nodes.iter_mut().take(setup.started).for_each(Node::start);
         cluster
     }
 
@@ -97,6 +123,7 @@ impl Cluster {
             socket: self.scratch.join(&format!("n{number}.sock")),
             log: self.scratch.join(&format!("n{number}.log")),
             join: vec![self.nodes[1].addr],
+            lend: "16M",
             flags: flags.iter().map(|&flag| flag.to_owned()).collect(),
         };
         node.start();
@@ -176,19 +203,54 @@ fn figures_are_known(view: &Value) -> bool {
 }
 
 impl Node {
-    fn start(&mut self) {
+    /// A `loam` on the node's machine, as far as the network is concerned.
+    pub fn loam(&self) -> Command {
         let loam = place::loam();
-        let mut command = match &self.namespace {
+        match &self.namespace {
             None => shell::that_dies_with_us(&loam),
             Some(namespace) => {
                 let mut command = shell::that_dies_with_us("ip".as_ref());
                 command.args(["netns", "exec", namespace]).arg(&loam);
                 command
             }
-        };
+        }
+    }
+
+    /// Its socket for local programs.
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// Starts it.
+    ///
+    /// # Panics
+    /// If it cannot be started.
+    pub fn start(&mut self) {
+        let command = self.loam();
+        self.start_by(command);
+    }
+
+    /// Starts it on a machine in a namespace whose clocks (monotonic, since boot) are `ahead_s` seconds ahead of ours.
+    ///
+    /// # Panics
+    /// If it cannot be started.
+    pub fn start_with_clock(&mut self, ahead_s: i64) {
+        let namespace = self.namespace.as_ref().expect("it is in a namespace");
+        let mut command = shell::that_dies_with_us("ip".as_ref());
+        command.args(["netns", "exec", namespace, "unshare", "--time"]);
+        // A time namespace is for children only: who unshares it stays, and must take the other with it.
+        command.args(["--monotonic", &ahead_s.to_string(), "--boottime", &ahead_s.to_string()]);
+        command.args(["--fork", "--kill-child=KILL"]).arg(place::loam());
+        self.start_by(command);
+    }
+
+    fn start_by(&mut self, mut command: Command) {
         let log =
             std::fs::OpenOptions::new().create(true).append(true).open(&self.log).expect("a log can be made");
-        command.args(["node", "--lend", "16M", "--insecure", "--name", &self.name]);
+        command.args(["node", "--lend", self.lend, "--name", &self.name]);
+        if !self.flags.iter().any(|flag| flag == "--tls") {
+            command.arg("--insecure");
+        }
         command.args(["--listen", &self.addr.to_string(), "--socket"]).arg(&self.socket);
         for seed in &self.join {
             command.args(["--join", &seed.to_string()]);

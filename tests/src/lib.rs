@@ -20,4 +20,5 @@ pub mod procfs;
 pub mod redis;
 pub mod sampler;
 pub mod shell;
+pub mod site;
 pub mod workloads;

@@ -8,8 +8,10 @@
 use crate::conn::Conn;
 use loam_core::ids::SpaceId;
 use loam_core::units::Duration;
+use loam_wire::client::{ClientError, Target};
 use loam_wire::limits::FRAME_BYTES_MAX;
-use loam_wire::{Decoded, Frame, ViewEntry, decode, encode};
+use loam_wire::tls::{Credentials, Watched};
+use loam_wire::{Decoded, Frame, ViewEntry, decode, encode, error_code};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::io::{ErrorKind, Read, Write};
@@ -17,7 +19,7 @@ use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time;
 
@@ -27,6 +29,8 @@ pub(crate) const CONNECT_TIMEOUT: time::Duration = time::Duration::from_secs(3);
 const LOOK: time::Duration = time::Duration::from_millis(100);
 /// Between two tries to reach a daemon that is gone.
 const AGAIN: time::Duration = time::Duration::from_millis(500);
+/// How often the daemon is told of the program's local pages.
+const TELL: time::Duration = time::Duration::from_millis(500);
 /// Stack of a thread here.
 const STACK_BYTES: usize = 256 * 1024;
 
@@ -57,7 +61,26 @@ pub(crate) enum News {
     /// The daemon cannot be heard any more, and is looked for.
     Gone(String),
     /// A handshake has ended.
-    Greeted(Node, Result<Box<Conn>, String>),
+    Greeted(Node, Result<Box<Conn>, NoLender>),
+}
+
+/// Why a node does not lend to this run.
+#[derive(Debug)]
+pub(crate) struct NoLender {
+    pub(crate) why: String,
+    /// It does not want to, or we do not want it: nothing that passes by itself.
+    pub(crate) denied: bool,
+}
+
+impl From<ClientError> for NoLender {
+    fn from(error: ClientError) -> Self {
+        let denied = match &error {
+            ClientError::Tls(_) => true,
+            ClientError::Refused { code, .. } => *code == error_code::DENIED,
+            _ => false,
+        };
+        Self { why: error.to_string(), denied }
+    }
 }
 
 /// See the module's documentation. The thread that listens ends soon after this is dropped.
@@ -67,7 +90,10 @@ pub(crate) struct Cluster {
     bring: Bring,
     /// What lenders are told of the pages that they get.
     features: u64,
+    /// What to show lenders; `None`: plain TCP.
+    credentials: Option<Arc<Watched>>,
     stop: Arc<AtomicBool>,
+    local_pages: Arc<AtomicU64>,
 }
 
 /// How a thread brings something.
@@ -92,18 +118,29 @@ impl Cluster {
     ///
     /// # Errors
     /// The system has no descriptor or thread left.
-    pub(crate) fn start(socket: &Path, features: u64) -> std::io::Result<Self> {
+    pub(crate) fn start(
+        socket: &Path,
+        credentials: Option<Arc<Watched>>,
+        features: u64,
+    ) -> std::io::Result<Self> {
         let (sender, news) = channel();
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let bring = Bring { news: sender, bell: Arc::new(bell) };
         let stop = Arc::new(AtomicBool::new(false));
+        let local_pages = Arc::new(AtomicU64::new(0));
         let (path, to, stopped) = (socket.to_owned(), bring.clone(), Arc::clone(&stop));
+        let pages = Arc::clone(&local_pages);
         let thread = std::thread::Builder::new().name("loam-cluster".into()).stack_size(STACK_BYTES);
         thread.spawn(move || {
             crate::slots::block_all_signals();
-            listen(&path, &to, &stopped);
+            listen(&path, &to, &stopped, &pages);
         })?;
-        Ok(Self { news, bring, features, stop })
+        Ok(Self { news, bring, features, credentials, stop, local_pages })
+    }
+
+    /// The daemon will hear that the program has so many base pages here.
+    pub(crate) fn has_local_pages(&self, pages: u64) {
+        self.local_pages.store(pages, Relaxed);
     }
 
     /// Readable when something has been brought.
@@ -131,16 +168,28 @@ impl Cluster {
     /// Connects to a node and says hello, on a thread of its own; [`News::Greeted`] comes when that has ended.
     pub(crate) fn greet(&self, node: Node, space: SpaceId, name: &str) {
         let (name, to, features) = (name.to_owned(), self.bring.clone(), self.features);
+        let credentials = self.credentials.clone();
         let thread = std::thread::Builder::new().name("loam-hello".into()).stack_size(STACK_BYTES);
         let started = thread.spawn(move || {
             crate::slots::block_all_signals();
-            let conn = Conn::connect(node.addr, features, space, &name, CONNECT_TIMEOUT);
-            to.bring(News::Greeted(node, conn.map(Box::new).map_err(|error| error.to_string())));
+            let credentials = credentials.map(|watched| current(&watched));
+            let target = Target { addr: node.addr, name: None, credentials };
+            let conn = Conn::connect(&target, features, space, &name, CONNECT_TIMEOUT);
+            to.bring(News::Greeted(node, conn.map(Box::new).map_err(NoLender::from)));
         });
         if let Err(error) = started {
-            self.bring.bring(News::Greeted(node, Err(format!("no thread can be started ({error})"))));
+            let why = format!("no thread can be started ({error})");
+            self.bring.bring(News::Greeted(node, Err(NoLender { why, denied: false })));
         }
     }
+}
+
+/// What the folder has now, or had last when it could be used.
+fn current(watched: &Watched) -> Arc<Credentials> {
+    if let Some(Err(why)) = watched.look() {
+        tracing::warn!("the new credentials are not used, the old ones stay: {why}");
+    }
+    watched.current()
 }
 
 impl Drop for Cluster {
@@ -151,11 +200,11 @@ impl Drop for Cluster {
 }
 
 /// Listens until it is told to stop, again and again.
-fn listen(path: &PathBuf, to: &Bring, stop: &AtomicBool) {
+fn listen(path: &PathBuf, to: &Bring, stop: &AtomicBool, local_pages: &AtomicU64) {
     let mut told = String::new();
     while !stop.load(Relaxed) {
         let mut heard = false;
-        let why = subscribe(path, stop, |view| {
+        let why = subscribe(path, stop, local_pages, |view| {
             heard = true;
             to.bring(News::View(view));
         });
@@ -172,7 +221,12 @@ fn listen(path: &PathBuf, to: &Bring, stop: &AtomicBool) {
 }
 
 /// Asks for views and passes them on. Answers why there are no more.
-fn subscribe(path: &PathBuf, stop: &AtomicBool, mut take: impl FnMut(View)) -> String {
+fn subscribe(
+    path: &PathBuf,
+    stop: &AtomicBool,
+    local_pages: &AtomicU64,
+    mut take: impl FnMut(View),
+) -> String {
     let talk = || -> std::io::Result<UnixStream> {
         let stream = UnixStream::connect(path)?;
         stream.set_read_timeout(Some(LOOK))?;
@@ -189,7 +243,17 @@ fn subscribe(path: &PathBuf, stop: &AtomicBool, mut take: impl FnMut(View)) -> S
         Err(error) => return error.to_string(),
     };
     let (mut received, mut end) = (vec![0; 16 * 1024], 0);
+    let (mut told_pages, mut told_at) = (0, time::Instant::now());
     while !stop.load(Relaxed) {
+        let pages = local_pages.load(Relaxed);
+        if pages != told_pages && told_at.elapsed() >= TELL {
+            let mut out = Vec::new();
+            encode::local(&mut out, pages);
+            if let Err(error) = (&stream).write_all(&out) {
+                return error.to_string();
+            }
+            (told_pages, told_at) = (pages, time::Instant::now());
+        }
         let consumed = match decode(&received[..end]) {
             Ok(Decoded::Whole { frame, consumed }) => {
                 match frame {
@@ -277,7 +341,7 @@ mod tests {
         let path = std::env::temp_dir().join(format!("loam-cluster-{}.sock", std::process::id()));
         let _ = std::fs::remove_file(&path);
         let listener = UnixListener::bind(&path).expect("a socket can be made");
-        let cluster = Cluster::start(&path, 0).expect("a thread can be started");
+        let cluster = Cluster::start(&path, None, 0).expect("a thread can be started");
         let addr = SocketAddr::from(([10, 0, 0, 7], 7070));
         let entry = ViewEntry::new(9, addr, 3, 0, 4096, 8192);
         let mut daemon = accept(&listener);
@@ -309,7 +373,7 @@ mod tests {
     #[test]
     fn who_does_not_answer_is_told_without_waiting_here() {
         let path = std::env::temp_dir().join(format!("loam-nobody-{}.sock", std::process::id()));
-        let cluster = Cluster::start(&path, 0).expect("a thread can be started");
+        let cluster = Cluster::start(&path, None, 0).expect("a thread can be started");
         assert!(matches!(next(&cluster), News::Gone(_)), "there is no daemon");
         // A port that was free a moment ago.
         let addr = std::net::TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("loopback");

@@ -1,9 +1,11 @@
 //! What `loam run` asks of the agent.
 
 use loam_core::units::Bytes;
+use loam_wire::client::Target;
+use loam_wire::tls::Watched;
 use std::ffi::OsString;
-use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// When a page's local frame may be reused (DESIGN.md, section 5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,12 +28,13 @@ impl Durability {
 }
 
 /// Whom to borrow from.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub enum Lenders {
     /// These, as long as they live; may be none under [`Durability::Disk`].
-    Fixed(Vec<SocketAddr>),
+    Fixed(Vec<Target>),
     /// Whoever lends in the cluster of the node's daemon behind this socket: lenders come and go while the program runs.
-    Cluster(PathBuf),
+    /// With credentials each is met with those that the folder has then.
+    Cluster(PathBuf, Option<Arc<Watched>>),
 }
 
 /// Everything that [`crate::run`] needs to know.

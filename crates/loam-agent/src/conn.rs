@@ -7,11 +7,11 @@ use crate::pool::Pool;
 use loam_core::borrower::BufferIndex;
 use loam_core::ids::SpaceId;
 use loam_core::units::BASE_PAGE_BYTES;
+use loam_wire::client::{self, Target};
 use loam_wire::limits::{DROP_PAGES_MAX, FRAME_BYTES_MAX, REQUEST_PAGES_MAX};
-use loam_wire::{PageMeta, PageRef, client, encode};
+use loam_wire::{PageMeta, PageRef, Stream, encode};
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Read, Write};
-use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 /// Room for received bytes: a whole frame, and enough behind it that a stream is read in large pieces.
@@ -53,7 +53,7 @@ impl Outgoing {
 /// See the module's documentation.
 #[derive(Debug)]
 pub(crate) struct Conn {
-    pub(crate) stream: TcpStream,
+    pub(crate) stream: Stream,
     /// What the lender said that it can still take, in bytes.
     pub(crate) free_bytes: u64,
     received: Vec<u8>,
@@ -77,18 +77,18 @@ pub(crate) struct Conn {
 impl Conn {
     /// Connects and says hello.
     pub(crate) fn connect(
-        addr: SocketAddr,
+        target: &Target,
         features: u64,
         space: SpaceId,
         name: &str,
         timeout: Duration,
     ) -> Result<Self, client::ClientError> {
-        let (stream, welcome) = client::connect(addr, features, space.0, name, timeout)?;
-        stream.set_nonblocking(true)?;
+        let (stream, welcome) = client::connect(target, features, space.0, name, timeout)?;
+        stream.socket().set_nonblocking(true)?;
         Ok(Self::new(stream, welcome.free_bytes()))
     }
 
-    fn new(stream: TcpStream, free_bytes: u64) -> Self {
+    fn new(stream: Stream, free_bytes: u64) -> Self {
         Self {
             stream,
             free_bytes,
@@ -143,6 +143,11 @@ impl Conn {
         frame.pages.is_empty() || begun || self.puts_under_way + frame.pages.len() <= PUTS_UNDER_WAY_MAX
     }
 
+    /// Something has come that the socket's readiness does not tell of.
+    pub(crate) fn holds(&self) -> bool {
+        self.stream.holds()
+    }
+
     /// An answer is owed.
     pub(crate) fn owes(&self) -> bool {
         self.unanswered > 0
@@ -169,6 +174,7 @@ impl Conn {
         encode::bye(&mut frame.head);
         self.out.push_back(frame);
         let _ = self.flush(pool);
+        self.stream.end();
     }
 
     fn frame(&mut self) -> Outgoing {
@@ -228,7 +234,18 @@ impl Conn {
                 Err(e) => return Err(e),
             }
         }
-        Ok(())
+        self.push()
+    }
+
+    /// Sends what the stream has taken and still has.
+    fn push(&mut self) -> io::Result<()> {
+        match self.stream.flush() {
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                self.wants_write = true;
+                Ok(())
+            }
+            other => other,
+        }
     }
 
     /// Makes frames of what was collected.
@@ -299,7 +316,8 @@ impl Conn {
                 Ok(bytes) => {
                     self.end += bytes;
                     self.quiet_since = Instant::now();
-                    return Ok(if self.end == room { Came::More } else { Came::All });
+                    let more = self.end == room || self.stream.holds();
+                    return Ok(if more { Came::More } else { Came::All });
                 }
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(Came::Nothing),
@@ -327,7 +345,7 @@ mod tests {
     use super::*;
     use loam_core::ids::{ContentHash, Version};
     use loam_wire::{Decoded, Frame, decode};
-    use std::net::TcpListener;
+    use std::net::{TcpListener, TcpStream};
 
     /// Pages of each frame that has come; of a getpage, as a negative number, of a drop a thousand times as many.
     fn frames(lender: &mut TcpStream, bytes: &mut Vec<u8>) -> Vec<i64> {
@@ -357,7 +375,7 @@ mod tests {
         let (mut lender, _) = listener.accept().unwrap();
         lender.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
         let mut bytes = Vec::new();
-        let mut conn = Conn::new(stream, 0);
+        let mut conn = Conn::new(Stream::Plain(stream), 0);
         let pool = Pool::new(1).unwrap();
         for index in 0..400 {
             conn.put(PageMeta::new(index, Version(1), ContentHash(7)), BufferIndex(0));
@@ -391,7 +409,7 @@ mod tests {
         stream.set_nonblocking(true).unwrap();
         let (mut lender, _) = listener.accept().unwrap();
         lender.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
-        let mut conn = Conn::new(stream, 0);
+        let mut conn = Conn::new(Stream::Plain(stream), 0);
         conn.drop_page(PageRef::new(7, Version(1)));
         conn.put(PageMeta::new(7, Version(1), ContentHash(7)), BufferIndex(0));
         conn.flush(&Pool::new(1).unwrap()).unwrap();

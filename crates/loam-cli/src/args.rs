@@ -1,7 +1,9 @@
 //! The command line. Every flag is documented here once; help, man pages and completions come from it.
 
+use crate::ca::args::CaArgs;
 use crate::sim::SimArgs;
 use crate::size::{Embedded, Size};
+use crate::target::LenderArg;
 use crate::trace::args::TraceArgs;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
@@ -39,7 +41,7 @@ pub(crate) enum Command {
     /// Lends memory of this machine to programs on other machines until it gets SIGINT or SIGTERM.
     ///
     /// Memory is taken as it is used and given back when its borrower is gone. More than the machine has free is refused.
-    /// There are no certificates yet, so anything but a loopback address needs `--insecure`: whoever reaches
+    /// An address that other machines can reach needs `--tls`, or `--insecure` on a network that is trusted: whoever reaches
     /// the port can then read and write what is lent.
     Lend(LendArgs),
     /// Be a node of a cluster: lend memory, and know of the others
@@ -62,16 +64,17 @@ pub(crate) enum Command {
     /// same source.
     ///
     /// Returns when programs can use it; the mount stays until `loam unmount`. Files that change at the source are seen changed at the
-    /// next open. There are no certificates yet, so anything but a loopback address needs `--insecure`: whoever reaches the port
-    /// can then read what is mounted.
+    /// next open. An address that other machines can reach needs `--tls`, or `--insecure` on a network that is trusted: whoever reaches
+    /// the port can then read what is mounted.
     Mount(MountArgs),
     /// End a `loam mount`
     Unmount(UnmountArgs),
-    /// Show this user's runs and, if asked, lenders
     /// Show this user's runs, the cluster, and if asked other nodes and lenders
     ///
     /// Shows the runs of this user while they run, and the cluster as this machine's node sees it, or the nodes whose addresses are given.
     Status(StatusArgs),
+    /// Make certificates, so that lenders and borrowers know each other
+    Ca(CaArgs),
     /// Measure this machine
     Bench(BenchArgs),
     /// Simulate: what a recorded program would do with other memory and other policies
@@ -113,6 +116,10 @@ pub(crate) struct LendArgs {
     /// Where to listen; port 0 lets the system choose
     #[arg(long, value_name = "ADDR:PORT", default_value_t = SocketAddr::from(([127, 0, 0, 1], PORT)))]
     pub(crate) listen: SocketAddr,
+    /// Encrypt, and serve only borrowers with a certificate of the same authority: folder with ca.pem, node.pem, node.key (`loam ca
+    /// issue`); read again when it changes
+    #[arg(long, value_name = "DIR")]
+    pub(crate) tls: Option<PathBuf>,
     /// Allow an address that other machines can reach, unencrypted and unauthenticated
     #[arg(long)]
     pub(crate) insecure: bool,
@@ -135,6 +142,7 @@ Examples:
   loam lend 4G
   loam lend 25% --listen 127.0.0.1:7071
   loam lend 48G --keep 8G                              gives back what its machine needs
+  loam lend 16G --listen 10.0.0.7:7070 --tls node-7    see `loam ca --help`
   loam lend 16G --listen 10.0.0.7:7070 --insecure      only on a network that you trust";
 
 /// Arguments of `loam node`.
@@ -147,6 +155,9 @@ pub(crate) struct NodeArgs {
     /// Memory that this machine keeps free for itself: less is lent when it has less [default: 5%, and 256M at least]
     #[arg(long, value_name = "SIZE")]
     pub(crate) keep: Option<Size>,
+    /// Read what the machine has from DIR/proc and DIR/sys (for tests)
+    #[arg(long, hide = true, value_name = "DIR", default_value = "/")]
+    pub(crate) machine_root: PathBuf,
     /// Where to listen; port 0 lets the system choose
     #[arg(long, value_name = "ADDR:PORT", default_value_t = SocketAddr::from(([127, 0, 0, 1], PORT)))]
     pub(crate) listen: SocketAddr,
@@ -161,6 +172,10 @@ pub(crate) struct NodeArgs {
     /// A node that starts with the name of a member takes its place if that one is dead.
     #[arg(long)]
     pub(crate) name: Option<String>,
+    /// Encrypt, and talk only to nodes and borrowers with a certificate of the same authority: folder with ca.pem, node.pem, node.key
+    /// (`loam ca issue NAME --role node`); read again when it changes
+    #[arg(long, value_name = "DIR")]
+    pub(crate) tls: Option<PathBuf>,
     /// Allow addresses that other machines can reach, unencrypted and unauthenticated
     #[arg(long)]
     pub(crate) insecure: bool,
@@ -180,8 +195,8 @@ pub(crate) struct NodeArgs {
 
 const NODE_EXAMPLES: &str = "\
 Examples:
-  loam node --lend 16G --listen 10.0.0.7:7070 --insecure                        the first one
-  loam node --lend 16G --listen 10.0.0.8:7070 --join 10.0.0.7:7070 --insecure   any other
+  loam node --lend 16G --listen 10.0.0.7:7070 --tls node-7                        the first one
+  loam node --lend 16G --listen 10.0.0.8:7070 --join 10.0.0.7:7070 --tls node-8   any other; see `loam ca --help`
   loam node --lend 25% --join 10.0.0.7:7070 --http 127.0.0.1:9090
   loam status                                                                   what it sees
 
@@ -247,9 +262,12 @@ pub(crate) struct RunArgs {
     /// Memory that the program and its children may keep on this machine [default: 75% of what is available now]
     #[arg(long, value_name = "SIZE")]
     pub(crate) local: Option<Size>,
-    /// Borrow from this lender and no cluster; may be given several times
-    #[arg(long, value_name = "ADDR:PORT")]
-    pub(crate) lender: Vec<SocketAddr>,
+    /// Borrow from this lender and no cluster; may be given several times. With a name, its certificate must have it
+    #[arg(long, value_name = "[NAME@]ADDR:PORT")]
+    pub(crate) lender: Vec<LenderArg>,
+    /// Encrypt, and use only lenders with a certificate of the same authority: folder with ca.pem, node.pem, node.key (`loam ca issue`)
+    #[arg(long, value_name = "DIR")]
+    pub(crate) tls: Option<PathBuf>,
     /// Borrow from the cluster of the `loam node` behind this socket [default: /run/loam/node.sock, $XDG_RUNTIME_DIR/loam/node.sock]
     #[arg(long, value_name = "SOCKET", conflicts_with_all = ["lender", "embedded"])]
     pub(crate) node: Option<PathBuf>,
@@ -320,6 +338,10 @@ pub(crate) struct MountArgs {
     /// What the source is called, the same at all its mounts [default: SERVER:EXPORT/PATH for NFS, else SOURCE's path]
     #[arg(long)]
     pub(crate) name: Option<String>,
+    /// Encrypt, and talk only to mounts with a node's certificate of the same authority: folder with ca.pem, node.pem, node.key (`loam ca
+    /// issue NAME --role node`); read again when it changes
+    #[arg(long, value_name = "DIR")]
+    pub(crate) tls: Option<PathBuf>,
     /// Stay in the foreground until Ctrl-C
     #[arg(long)]
     pub(crate) foreground: bool,
@@ -363,14 +385,17 @@ pub(crate) fn page_size(text: &str) -> Result<Size, String> {
 #[command(after_help = STATUS_EXAMPLES)]
 pub(crate) struct StatusArgs {
     /// Ask this node or lender about its cluster, instead of this machine's node; may be several
-    #[arg(value_name = "ADDR:PORT")]
-    pub(crate) nodes: Vec<SocketAddr>,
+    #[arg(value_name = "[NAME@]ADDR:PORT")]
+    pub(crate) nodes: Vec<LenderArg>,
     /// The socket of this machine's node [default: as `loam node` has it]
     #[arg(long, value_name = "PATH", conflicts_with = "nodes")]
     pub(crate) socket: Option<PathBuf>,
     /// Ask this lender too; may be given several times
-    #[arg(long, value_name = "ADDR:PORT")]
-    pub(crate) lender: Vec<SocketAddr>,
+    #[arg(long, value_name = "[NAME@]ADDR:PORT")]
+    pub(crate) lender: Vec<LenderArg>,
+    /// Credentials to ask nodes and lenders with: folder with ca.pem, node.pem, node.key (`loam ca issue`)
+    #[arg(long, value_name = "DIR")]
+    pub(crate) tls: Option<PathBuf>,
     /// Print one JSON object (keys: docs/summary.md, docs/cluster.md)
     #[arg(long)]
     pub(crate) json: bool,
@@ -413,6 +438,9 @@ pub(crate) struct BenchFaultArgs {
     /// Seconds of random reading
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=600))]
     pub(crate) seconds: u64,
+    /// Measure what TLS costs instead: plain and with credentials that are made for it, in turns
+    #[arg(long, conflicts_with = "floor_only")]
+    pub(crate) tls: bool,
     /// Measure this machine without Loam only
     #[arg(long)]
     pub(crate) floor_only: bool,
@@ -421,6 +449,7 @@ pub(crate) struct BenchFaultArgs {
 const BENCH_EXAMPLES: &str = "\
 Examples:
   loam bench fault
+  loam bench fault --tls
   loam bench fault --mib 2048 --seconds 20 --json fault.json";
 
 /// Arguments of `loam doctor`.
@@ -429,6 +458,9 @@ pub(crate) struct DoctorArgs {
     /// Folder to check for the slot file [default: /var/tmp/loam-UID]
     #[arg(long, value_name = "DIR")]
     pub(crate) disk: Option<PathBuf>,
+    /// Credentials to check: folder with ca.pem, node.pem, node.key
+    #[arg(long, value_name = "DIR")]
+    pub(crate) tls: Option<PathBuf>,
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,

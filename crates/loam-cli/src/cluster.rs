@@ -2,10 +2,9 @@
 
 use crate::text::{printable, seconds, table};
 use loam_core::units::{BASE_PAGE_BYTES, Bytes};
-use loam_wire::client::{Client, ClientError};
+use loam_wire::client::{Client, ClientError, Target};
 use loam_wire::{ClusterFigures, NodeEntry, NodeFacts};
 use serde::Serialize;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -19,7 +18,7 @@ const NS_PER_S: f64 = 1e9;
 #[derive(Debug)]
 pub(crate) enum Asked {
     /// A node somewhere.
-    Addr(SocketAddr),
+    Target(Target),
     /// This machine's, by its socket.
     Local(PathBuf),
 }
@@ -77,7 +76,9 @@ pub(crate) fn local(given: Option<&Path>) -> Option<Asked> {
 /// Asks a node.
 pub(crate) fn ask(asked: &Asked) -> ClusterStatus {
     let (client, place) = match asked {
-        Asked::Addr(addr) => (Client::connect(*addr, 0, NAME, ANSWER_WITHIN), addr.to_string()),
+        Asked::Target(target) => {
+            (Client::connect(target.clone(), 0, NAME, ANSWER_WITHIN), target.addr.to_string())
+        }
         Asked::Local(path) => {
             (Client::connect_local(path, 0, NAME, ANSWER_WITHIN), path.display().to_string())
         }

@@ -37,7 +37,9 @@ pub(crate) fn node(args: &NodeArgs) -> Result<ExitCode, Failure> {
     let memory = machine::memory()?;
     let mut config = loam_node::LendConfig::new(args.lend.on(memory.total));
     config.keep = args.keep.map(|keep| keep.on(memory.total));
+    config.machine_root.clone_from(&args.machine_root);
     config.listen = args.listen;
+    config.tls = args.tls.clone();
     config.insecure = args.insecure;
     config.http = args.http;
     let path = args.socket.clone().or_else(own_socket);

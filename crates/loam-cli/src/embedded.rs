@@ -4,6 +4,7 @@ use crate::failure::Failure;
 use crate::size::Embedded;
 use loam_core::units::Bytes;
 use rustix::process::{Pid, Signal};
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
@@ -28,8 +29,8 @@ pub(crate) struct Lenders {
 }
 
 impl Lenders {
-    /// Starts them and waits until each one listens.
-    pub(crate) fn start(executable: &Path, embedded: Embedded) -> Result<Self, Failure> {
+    /// Starts them, with these credentials if any, and waits until each one listens.
+    pub(crate) fn start(executable: &Path, embedded: Embedded, tls: Option<&Path>) -> Result<Self, Failure> {
         let memory = crate::machine::memory()?;
         let size = embedded.size.on(memory.total);
         let asked = Bytes(size.0.saturating_mul(u64::from(embedded.count)));
@@ -48,6 +49,7 @@ impl Lenders {
                 .arg("lend")
                 .arg(size.0.to_string())
                 .args(["--listen", "127.0.0.1:0", "--embedded-by", &std::process::id().to_string()])
+                .args(tls.map(|dir| [OsStr::new("--tls"), dir.as_os_str()]).into_iter().flatten())
                 .stdin(Stdio::null())
                 .stdout(Stdio::piped())
                 // A group of their own: Ctrl-C is for the program, and its memory must outlive it.

@@ -18,6 +18,7 @@ pub(crate) fn lend(args: &LendArgs) -> Result<ExitCode, Failure> {
     let embedded = args.embedded_by.is_some();
     let mut config = loam_node::LendConfig::new(size);
     config.listen = args.listen;
+    config.tls = args.tls.clone();
     config.insecure = args.insecure;
     config.keep = args.keep.map(|keep| keep.on(memory.total));
     config.machine_root.clone_from(&args.machine_root);

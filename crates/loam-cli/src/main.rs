@@ -3,6 +3,7 @@
 
 mod args;
 mod bench;
+mod ca;
 mod closing;
 mod cluster;
 mod daemon;
@@ -14,10 +15,12 @@ mod lend;
 mod machine;
 mod mount;
 mod node;
+mod pipes;
 mod run;
 mod sim;
 mod size;
 mod status;
+mod target;
 mod text;
 mod trace;
 
@@ -26,6 +29,7 @@ use failure::Failure;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    pipes::end_quietly();
     let cli = match args::Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return failure::usage(&error),
@@ -44,6 +48,7 @@ fn dispatch(cli: args::Cli) -> Result<ExitCode, Failure> {
         args::Command::Mount(mount) => mount::mount(&mount),
         args::Command::Unmount(unmount) => mount::unmount(&unmount),
         args::Command::Status(status) => status::status(&status),
+        args::Command::Ca(ca) => ca::ca(&ca),
         args::Command::Bench(bench) => bench::bench(&bench),
         args::Command::Sim(sim) => sim::sim(&sim),
         args::Command::Doctor(doctor) => doctor::doctor(&doctor),

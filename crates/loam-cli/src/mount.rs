@@ -28,6 +28,7 @@ pub(crate) fn mount(args: &MountArgs) -> Result<ExitCode, Failure> {
         cache: args.cache.on(memory.total),
         listen: args.listen,
         peers: args.peer.clone(),
+        tls: args.tls.clone(),
         insecure: args.insecure,
     };
     loam_mount::mount(&config, |mounted| {

@@ -5,10 +5,12 @@ use crate::closing;
 use crate::embedded;
 use crate::failure::{self, Failure};
 use crate::machine::{self, Memory};
-use crate::node;
+use crate::{node, target};
 use loam_agent::summary::Summary;
 use loam_agent::{Durability, Lenders, RunConfig};
 use loam_core::units::Bytes;
+use loam_wire::client::Target;
+use loam_wire::tls::Role;
 use std::ffi::OsStr;
 use std::io::IsTerminal;
 use std::os::unix::ffi::OsStrExt;
@@ -66,19 +68,22 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode, Failure> {
     let summary_file = args.summary.as_deref().map(open_summary).transpose()?;
 
     let embedded =
-        args.embedded.map(|embedded| embedded::Lenders::start(&executable, embedded)).transpose()?;
+        args.embedded.map(|embedded| embedded::Lenders::start(&executable, embedded, None)).transpose()?;
     let placement = args.placement.unwrap_or(match cluster {
         Some(_) => PlacementArg::Gms,
         None => PlacementArg::RoundRobin,
     });
     let lenders = match cluster {
-        Some(socket) => Lenders::Cluster(socket),
+        Some(socket) => Lenders::Cluster(socket, target::watched(args.tls.as_deref(), &[Role::Borrower])?),
         None => {
+            let mut lenders = target::targets(&args.lender, args.tls.as_deref(), &[Role::Borrower])?;
+            // On loopback, and ours alone: nothing to encrypt.
             let started = embedded.iter().flat_map(|started| &started.addrs);
-            Lenders::Fixed(args.lender.iter().chain(started).copied().collect())
+            lenders.extend(started.map(|&addr| Target::from(addr)));
+            Lenders::Fixed(lenders)
         }
     };
-    if lenders == Lenders::Fixed(Vec::new()) && !args.quiet {
+    if matches!(&lenders, Lenders::Fixed(none) if none.is_empty()) && !args.quiet {
         let dir = disk_dir.display();
         eprintln!("loam: no --lender and {}: pages go to the disk alone, in {dir}", node::absent());
     }

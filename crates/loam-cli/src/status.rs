@@ -3,10 +3,11 @@
 use crate::args::StatusArgs;
 use crate::cluster::{self, Asked, ClusterStatus};
 use crate::failure::Failure;
+use crate::target;
 use crate::text::{count, micros, printable, seconds, table};
 use loam_agent::summary::Summary;
 use loam_core::units::{BASE_PAGE_BYTES, Bytes};
-use loam_wire::client::{Client, Status};
+use loam_wire::client::{Client, Status, Target};
 use loam_wire::{FEATURES_KNOWN, MemoryFigures, feature};
 use serde::Serialize;
 use std::io::Read;
@@ -70,10 +71,12 @@ struct BorrowerStatus {
 /// Asks and prints.
 pub(crate) fn status(args: &StatusArgs) -> Result<ExitCode, Failure> {
     let runs = runs(&loam_agent::control_dir())?;
-    let lenders: Vec<LenderStatus> = args.lender.iter().map(|&addr| ask_lender(addr)).collect();
+    let tls = args.tls.as_deref();
+    let lenders: Vec<LenderStatus> =
+        target::targets(&args.lender, tls, &[])?.into_iter().map(ask_lender).collect();
     let asked: Vec<Asked> = match args.nodes[..] {
         [] => cluster::local(args.socket.as_deref()).into_iter().collect(),
-        _ => args.nodes.iter().copied().map(Asked::Addr).collect(),
+        _ => target::targets(&args.nodes, tls, &[])?.into_iter().map(Asked::Target).collect(),
     };
     let clusters: Vec<ClusterStatus> = asked.iter().map(cluster::ask).collect();
     if args.json {
@@ -120,14 +123,16 @@ fn ask_run(path: &Path) -> std::io::Result<Summary> {
     Ok(serde_json::from_slice(&answer)?)
 }
 
-fn ask_lender(addr: SocketAddr) -> LenderStatus {
-    let asked =
-        Client::connect_with(addr, FEATURES_KNOWN, 0, "loam status", ANSWER_WITHIN).and_then(|mut client| {
+fn ask_lender(target: Target) -> LenderStatus {
+    let addr = target.addr;
+    let asked = Client::connect_with(target, FEATURES_KNOWN, 0, "loam status", ANSWER_WITHIN).and_then(
+        |mut client| {
             let status = client.status()?;
             let knows = client.welcome().features() & feature::RECALL != 0;
             let memory = if knows { Some(client.memory()?) } else { None };
             Ok((status, memory))
-        });
+        },
+    );
     match asked {
         Ok((status, memory)) => LenderStatus { memory: memory.map(memory_status), ..answered(addr, &status) },
         Err(error) => LenderStatus { error: Some(error.to_string()), ..silent(addr) },
@@ -307,7 +312,7 @@ mod tests {
         let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("bound");
         let addr = listener.local_addr().expect("bound");
         drop(listener);
-        let asked = ask_lender(addr);
+        let asked = ask_lender(addr.into());
         assert!(asked.error.is_some());
         assert!(lender_text(&asked).contains(&addr.to_string()));
     }

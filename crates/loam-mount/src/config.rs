@@ -23,6 +23,8 @@ pub struct MountConfig {
     pub listen: Option<SocketAddr>,
     /// Other mounts of the same source.
     pub peers: Vec<SocketAddr>,
+    /// Folder with credentials for TLS (`loam ca issue`), read again whenever it changes.
+    pub tls: Option<PathBuf>,
     /// Listen on an address that other machines can reach, without encryption.
     pub insecure: bool,
 }
@@ -41,7 +43,9 @@ impl MountConfig {
         if self.cache.0 < CACHE_BYTES_MIN {
             return Err(MountError::CacheTooSmall { asked: self.cache.0, min: CACHE_BYTES_MIN });
         }
-        if let Some(addr) = self.listen.filter(|addr| !addr.ip().is_loopback() && !self.insecure) {
+        if let Some(addr) =
+            self.listen.filter(|addr| !addr.ip().is_loopback() && self.tls.is_none() && !self.insecure)
+        {
             return Err(MountError::NotLoopback { addr });
         }
         let source = self.source.canonicalize().and_then(|path| directory(&path).map(|()| path));

@@ -67,13 +67,16 @@ pub enum MountError {
     },
     /// Anybody who reaches the address could read what is mounted.
     #[error(
-        "refusing to listen on {addr}: it is reachable from other machines and mounts do not encrypt yet; \
-         use a loopback address, or say --insecure on a network that you trust"
+        "refusing to listen on {addr}: it is reachable from other machines, and without credentials nothing is encrypted; \
+         give --tls DIR (`loam ca issue` makes one), use a loopback address, or say --insecure on a network that you trust"
     )]
     NotLoopback {
         /// What was asked for.
         addr: SocketAddr,
     },
+    /// There are credentials, and they cannot be used.
+    #[error("cannot talk TLS to other mounts: {0}")]
+    Credentials(#[from] loam_wire::tls::CredentialsError),
     /// The address is taken, or not this machine's.
     #[error("cannot listen on {addr}: {why}; choose another with --listen ADDR:PORT")]
     Listen {

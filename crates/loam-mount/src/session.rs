@@ -130,7 +130,7 @@ fn group_config(config: &MountConfig, name: &str) -> Option<GroupConfig> {
         None if config.peers.is_empty() => return None,
         None => any,
     };
-    Some(GroupConfig { name: name.to_owned(), listen, peers: config.peers.clone() })
+    Some(GroupConfig { name: name.to_owned(), listen, peers: config.peers.clone(), tls: config.tls.clone() })
 }
 
 fn options(name: &str) -> Config {

@@ -14,6 +14,8 @@ pub struct LendConfig {
     pub size: Bytes,
     /// Where to listen; port 0 takes any that is free.
     pub listen: SocketAddr,
+    /// Folder with credentials for TLS (`loam ca issue`), read again whenever it changes.
+    pub tls: Option<PathBuf>,
     /// Listen on an address that other machines can reach, without encryption.
     pub insecure: bool,
     /// How long a loop goes on polling after a request before it sleeps, in microseconds. 0: it sleeps at once.
@@ -53,6 +55,7 @@ impl LendConfig {
         Self {
             size,
             listen: (Ipv4Addr::LOCALHOST, loam_wire::DEFAULT_PORT).into(),
+            tls: None,
             insecure: false,
             spin_us: 100,
             cluster: None,
@@ -77,7 +80,7 @@ impl LendConfig {
         if self.size > available {
             return Err(NodeError::TooLarge { asked: self.size, available });
         }
-        if !self.listen.ip().is_loopback() && !self.insecure {
+        if !self.listen.ip().is_loopback() && self.tls.is_none() && !self.insecure {
             return Err(NodeError::NotLoopback { addr: self.listen });
         }
         match self.http {

@@ -6,16 +6,18 @@ use crate::limits::*;
 use crate::service::{Outlet, Peer, Refusal, Service};
 use crate::shared::Shared;
 use loam_core::ids::SpaceId;
-use loam_wire::{Decoded, decode, encode, error_code};
+use loam_wire::tls::{Identity, TlsError};
+use loam_wire::{Decoded, Stream, WireError, decode, encode, error_code};
 use rustix::event::epoll::EventFlags;
-use rustix::fd::OwnedFd;
-use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, Shutdown};
 use std::fmt;
+use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
+
+/// What a TLS client says first: a record of its handshake, of any version.
+const TLS_BEGINS: &[u8] = &[22, 3];
 
 /// What an attempt to make progress came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,9 +75,31 @@ impl Drop for Place {
     }
 }
 
+/// The local pages of one program, counted for as long as its connection lives.
+#[derive(Debug)]
+struct LocalPages {
+    shared: Arc<Shared>,
+    pages: u64,
+}
+
+impl LocalPages {
+    fn new(shared: &Arc<Shared>, pages: u64) -> Self {
+        // More than there can be is a mistake, and must not overflow the sum of all.
+        let pages = pages.min(LOCAL_PAGES_MAX);
+        shared.local_pages.fetch_add(pages, Ordering::Relaxed);
+        Self { shared: Arc::clone(shared), pages }
+    }
+}
+
+impl Drop for LocalPages {
+    fn drop(&mut self) {
+        self.shared.local_pages.fetch_sub(self.pages, Ordering::Relaxed);
+    }
+}
+
 #[derive(Debug)]
 struct Line {
-    socket: OwnedFd,
+    stream: Stream,
     outgoing: Outgoing,
     broken: bool,
     sent_bytes: u64,
@@ -84,6 +108,7 @@ struct Line {
     /// The request and the version of the last view that was sent, if views are wanted.
     subscription: Option<(u64, u64)>,
     origin: Origin,
+    local_pages: Option<LocalPages>,
 }
 
 impl Outlet for Line {
@@ -98,27 +123,44 @@ impl Outlet for Line {
         self.origin == Origin::Local
     }
 
+    fn has_local_pages(&mut self, shared: &Arc<Shared>, pages: u64) {
+        self.local_pages = None;
+        self.local_pages = Some(LocalPages::new(shared, pages));
+    }
+
     fn subscribe(&mut self, request: u64, version: u64) {
         self.subscription = Some((request, version));
     }
 
     fn flush(&mut self) {
-        while self.outgoing.len() > 0 && !self.broken {
-            match rustix::net::send(
-                &self.socket,
-                self.outgoing.bytes(),
-                SendFlags::DONTWAIT | SendFlags::NOSIGNAL,
-            ) {
+        while self.waits() && !self.broken {
+            let sent = if self.outgoing.len() > 0 {
+                self.stream.write(self.outgoing.bytes())
+            } else {
+                self.stream.flush().map(|()| 0)
+            };
+            match sent {
                 Ok(bytes) => {
                     self.outgoing.sent(bytes);
                     self.sent_bytes += bytes as u64;
                     self.moved = Instant::now();
                 }
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => return,
+                Err(why) if why.kind() == io::ErrorKind::Interrupted => {}
+                Err(why) if why.kind() == io::ErrorKind::WouldBlock => return,
                 Err(_) => self.broken = true,
             }
         }
+    }
+
+    fn identity(&self) -> Option<&Identity> {
+        self.stream.identity()
+    }
+}
+
+impl Line {
+    /// Something is to be sent.
+    fn waits(&self) -> bool {
+        self.outgoing.len() > 0 || self.stream.waits()
     }
 }
 
@@ -137,16 +179,17 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(crate) fn new(socket: OwnedFd, origin: Origin, place: Place) -> Self {
+    pub(crate) fn new(stream: Stream, origin: Origin, place: Place) -> Self {
         let now = Instant::now();
         Self {
             line: Line {
-                socket,
+                stream,
                 outgoing: Outgoing::default(),
                 broken: false,
                 sent_bytes: 0,
                 moved: now,
                 subscription: None,
+                local_pages: None,
                 origin,
             },
             peer: Peer::Stranger,
@@ -159,15 +202,15 @@ impl Connection {
         }
     }
 
-    pub(crate) fn socket(&self) -> &OwnedFd {
-        &self.line.socket
+    pub(crate) fn socket(&self) -> &Stream {
+        &self.line.stream
     }
 
     /// What to wait for: nothing more is read while much waits to be sent.
     pub(crate) fn wants(&self) -> EventFlags {
         let mut wants = EventFlags::empty();
-        // A socket that can be written at once brings an unfinished turn back.
-        wants.set(EventFlags::OUT, self.line.outgoing.len() > 0 || self.unfinished);
+        // A socket that can be written at once brings an unfinished turn back, and what has come and is not in the socket.
+        wants.set(EventFlags::OUT, self.line.waits() || self.unfinished || self.line.stream.holds());
         wants.set(EventFlags::IN, self.has_room() || self.state != State::Open);
         wants
     }
@@ -179,7 +222,7 @@ impl Connection {
     /// Does all that can be done without waiting, up to one turn's worth.
     pub(crate) fn advance(&mut self, service: &mut Service) -> Progress {
         let mut progress = Progress::None;
-        if self.line.outgoing.len() > 0 || self.unfinished {
+        if self.line.waits() || self.unfinished {
             self.line.flush();
             progress = Progress::Some;
             self.handle_frames(service);
@@ -193,14 +236,14 @@ impl Connection {
             }
             let room = self.incoming.room();
             let room_bytes = room.len();
-            match rustix::net::recv(&self.line.socket, room, RecvFlags::DONTWAIT) {
-                Ok((_, 0)) => {
+            match self.line.stream.read(room) {
+                Ok(0) => {
                     if self.state == State::Open && !self.incoming.bytes().is_empty() {
                         tracing::warn!("{} closed in the middle of a frame", self.line.origin);
                     }
                     self.state = State::Over;
                 }
-                Ok((_, bytes)) => {
+                Ok(bytes) => {
                     progress = Progress::Some;
                     turn_bytes += bytes;
                     self.incoming.received(bytes);
@@ -209,12 +252,9 @@ impl Connection {
                         break;
                     }
                 }
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => break,
-                Err(why) => {
-                    tracing::info!("lost {}: {why}", self.line.origin);
-                    self.state = State::Over;
-                }
+                Err(why) if why.kind() == io::ErrorKind::Interrupted => {}
+                Err(why) if why.kind() == io::ErrorKind::WouldBlock => break,
+                Err(why) => self.lose(&why, service),
             }
         }
         if self.line.broken {
@@ -246,25 +286,65 @@ impl Connection {
                 Ok(Decoded::Whole { frame, consumed }) => {
                     service.handle(&mut self.peer, frame, &mut self.line).map(|()| consumed)
                 }
-                Err(error) => Err(error.into()),
+                Err(error) => Err(self.refusal_of(error)),
             };
             match handled {
                 Ok(consumed) => self.incoming.consume(consumed),
-                Err(refusal) => self.refuse(&refusal),
+                Err(refusal) => self.refuse(&refusal, service),
             }
         }
         self.line.flush();
     }
 
-    fn refuse(&mut self, refusal: &Refusal) {
-        tracing::warn!("refused {}: {}", self.line.origin, refusal.text);
+    /// What to say about bytes that are no frame.
+    fn refusal_of(&self, error: WireError) -> Refusal {
+        if self.peer == Peer::Stranger && self.incoming.bytes().starts_with(TLS_BEGINS) {
+            let text =
+                "you speak TLS, and here are no credentials: start it with --tls DIR, or leave --tls out";
+            return Refusal { code: error_code::DENIED, text: text.to_owned() };
+        }
+        error.into()
+    }
+
+    /// The connection broke.
+    fn lose(&mut self, why: &io::Error, service: &Service) {
+        let was_open = self.state == State::Open;
+        self.state = State::Over;
+        match TlsError::of(why) {
+            Some(TlsError::Truncated) | None => tracing::info!("lost {}: {why}", self.line.origin),
+            Some(tls) if was_open => {
+                self.complain(service, &format!("no TLS: {tls}"));
+                self.say_farewell();
+            }
+            Some(_) => {}
+        }
+    }
+
+    /// Says why a peer is refused; of one that comes again and again with the same mistake once a minute.
+    fn complain(&self, service: &Service, why: &str) {
+        let origin = self.line.origin;
+        match origin {
+            Origin::Tcp(addr) if !service.is_news(addr.ip(), why) => {
+                tracing::debug!("refused {origin} again: {why}")
+            }
+            _ => tracing::warn!("refused {origin}: {why}"),
+        }
+    }
+
+    fn refuse(&mut self, refusal: &Refusal, service: &Service) {
+        self.complain(service, &refusal.text);
         let mut head = Vec::new();
         encode::error(&mut head, refusal.code, &refusal.text);
         self.line.outgoing.append(head.len()).copy_from_slice(&head);
         self.line.flush();
+        self.say_farewell();
+    }
+
+    /// Leaves the peer some time to read what was said last.
+    fn say_farewell(&mut self) {
         self.state = State::Farewell(Instant::now() + FAREWELL_TIMEOUT);
         if self.line.outgoing.len() == 0 {
-            let _ = rustix::net::shutdown(&self.line.socket, Shutdown::Write);
+            self.line.stream.end();
         }
     }
 
@@ -306,6 +386,7 @@ impl Connection {
             encode::error(&mut head, error_code::ENDING, "the lender was told to end");
             self.line.outgoing.append(head.len()).copy_from_slice(&head);
             self.line.flush();
+            self.line.stream.end();
         }
     }
 
@@ -313,12 +394,11 @@ impl Connection {
     pub(crate) fn sweep(&mut self, now: Instant) -> bool {
         self.incoming.shrink();
         self.line.outgoing.shrink();
+        self.line.stream.shrink();
         let late = match self.state {
             State::Farewell(until) => return now >= until,
             _ if self.peer == Peer::Stranger && now > self.opened + HELLO_TIMEOUT => "said no hello",
-            _ if self.line.outgoing.len() > 0 && now > self.line.moved + STALLED_TIMEOUT => {
-                "does not take its answers"
-            }
+            _ if self.line.waits() && now > self.line.moved + STALLED_TIMEOUT => "does not take its answers",
             _ => return false,
         };
         tracing::warn!("closed {}: it {late}", self.line.origin);

@@ -1,6 +1,7 @@
 //! Why lending could not begin.
 
 use loam_core::units::Bytes;
+use loam_wire::tls::CredentialsError;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -28,8 +29,8 @@ pub enum NodeError {
     },
     /// Anybody who reaches the address could read what borrowers store.
     #[error(
-        "refusing to listen on {addr}: it is reachable from other machines and there is no encryption yet; \
-         use a loopback address, or say --insecure on a network that you trust"
+        "refusing to listen on {addr}: it is reachable from other machines, and without credentials nothing is encrypted; \
+         give --tls DIR (`loam ca issue` makes one), use a loopback address, or say --insecure on a network that you trust"
     )]
     NotLoopback {
         /// What was asked for.
@@ -68,6 +69,9 @@ pub enum NodeError {
         /// The system's answer.
         why: io::Error,
     },
+    /// There are credentials, and they cannot be used.
+    #[error("cannot lend with TLS: {0}")]
+    Credentials(#[from] CredentialsError),
     /// The address is taken, or not this machine's.
     #[error("cannot listen on {addr}: {why}; choose another with --listen ADDR:PORT")]
     Listen {

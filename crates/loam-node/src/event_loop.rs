@@ -8,6 +8,7 @@ use crate::latency::LatencyHold;
 use crate::limits::SWEEP_INTERVAL;
 use crate::service::Service;
 use crate::shared::{Shared, ring, silence};
+use loam_wire::Stream;
 use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -25,7 +26,7 @@ const HOT_LOOKS: u32 = 8;
 const YIELD_ALONE: Duration = Duration::from_nanos(1_500);
 
 /// A connection on its way to a loop.
-pub(crate) type Newcomer = (OwnedFd, Origin, Place);
+pub(crate) type Newcomer = (Stream, Origin, Place);
 
 /// The keeper's handle of a loop.
 #[derive(Debug)]
@@ -164,9 +165,9 @@ impl EventLoop {
     fn welcome_newcomers(&mut self) {
         silence(&self.mailbox.bell);
         let newcomers = std::mem::take(&mut *self.mailbox.newcomers.lock().expect("nothing panics under it"));
-        for (socket, origin, place) in newcomers {
+        for (stream, origin, place) in newcomers {
             self.token_last += 1;
-            let connection = Connection::new(socket, origin, place);
+            let connection = Connection::new(stream, origin, place);
             let data = EventData::new_u64(self.token_last);
             match epoll::add(&self.epoll, connection.socket(), data, connection.interest) {
                 Ok(()) => assert!(self.connections.insert(self.token_last, connection).is_none()),

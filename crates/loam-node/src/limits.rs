@@ -12,6 +12,8 @@ pub const GRACE: loam_core::units::Duration = loam_core::units::Duration::from_m
 pub const LOOPS_MAX: usize = 8;
 
 /// A connection must have said hello by then.
+/// Base pages that a program may say are local (16 TiB).
+pub(crate) const LOCAL_PAGES_MAX: u64 = 1 << 32;
 pub(crate) const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 /// A peer that takes none of the bytes that wait for it this long is given up.
 pub(crate) const STALLED_TIMEOUT: Duration = Duration::from_secs(60);
@@ -21,6 +23,12 @@ pub(crate) const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
 pub(crate) const PEER_VANISHED_TIMEOUT_MS: u32 = 30_000;
 /// A quiet connection is asked after this whether its peer is still there, and then so often.
 pub(crate) const KEEPALIVE: Duration = Duration::from_secs(15);
+/// Who is refused for the same reason again and again is in the log once in this time.
+pub(crate) const COMPLAINT_AGAIN: Duration = Duration::from_secs(60);
+/// Such reasons that are remembered.
+pub(crate) const COMPLAINTS_MAX: usize = 256;
+/// How often credentials are looked at, and used if they are others than before.
+pub(crate) const CREDENTIALS_INTERVAL: Duration = Duration::from_secs(1);
 /// How often a loop looks for the above.
 pub(crate) const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 

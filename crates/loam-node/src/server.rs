@@ -16,15 +16,17 @@ use crate::watch::{Watch, post_gone, post_recall};
 use loam_core::ids::NodeId;
 use loam_core::lender::{Effect, Lender};
 use loam_core::units::Bytes;
+use loam_wire::Stream;
+use loam_wire::tls::{Role, Watched};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd};
 use rustix::fd::{AsFd, OwnedFd};
 use signal_hook::consts::{SIGINT, SIGTERM};
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long to leave the listener alone when the system has no descriptor or memory for a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -107,6 +109,9 @@ struct Keeper {
     listener: TcpListener,
     local: Option<Local>,
     control: Option<Control>,
+    /// For connections that come; those that are there keep what they came with.
+    credentials: Option<Arc<Watched>>,
+    looked: Instant,
     loops: Vec<(Arc<Mailbox>, JoinHandle<()>)>,
     next: usize,
     watch: Watch,
@@ -152,13 +157,15 @@ fn listen_http(addr: SocketAddr) -> Result<(TcpListener, SocketAddr), NodeError>
 impl Keeper {
     fn start(config: &LendConfig) -> Result<Self, NodeError> {
         let pages = config.check()?;
+        let credentials = config.tls.as_deref().map(|dir| Watched::load(dir, &[Role::Node])).transpose()?;
+        let credentials = credentials.map(Arc::new);
         let listen = |why| NodeError::Listen { addr: config.listen, why };
         let listener = TcpListener::bind(config.listen).map_err(listen)?;
         listener.set_nonblocking(true).map_err(listen)?;
         let addr = listener.local_addr().map_err(listen)?;
         let (slab, warning) = Slab::create(pages.bytes())?;
         let mut warnings: Vec<String> = warning.into_iter().collect();
-        if !addr.ip().is_loopback() {
+        if !addr.ip().is_loopback() && credentials.is_none() {
             warnings.push(format!(
                 "listening on {addr} without encryption: whoever reaches it can read what borrowers store and fill \
                  the memory; use it on a network that you trust"
@@ -188,8 +195,18 @@ impl Keeper {
             warnings,
         };
         let watch = Watch::new(config, pages.bytes());
-        let mut keeper =
-            Self { lending, shared, listener, local, control: None, loops: Vec::new(), next: 0, watch };
+        let mut keeper = Self {
+            lending,
+            shared,
+            listener,
+            local,
+            control: None,
+            credentials,
+            looked: Instant::now(),
+            loops: Vec::new(),
+            next: 0,
+            watch,
+        };
         let cores = thread::available_parallelism().map_or(1, usize::from);
         for number in 0..config.loops.unwrap_or(cores).clamp(1, LOOPS_MAX) {
             let started = bell().and_then(|bell| keeper.start_loop(config, number, bell));
@@ -202,7 +219,8 @@ impl Keeper {
             let mailboxes = keeper.loops.iter().map(|(mailbox, _)| Arc::clone(mailbox)).collect();
             let started = random().and_then(|random| {
                 let http = http.map(|(listener, _)| listener);
-                Plane::start(&keeper.shared, mailboxes, cluster.zip(packets), http, random)
+                let credentials = keeper.credentials.clone();
+                Plane::start(&keeper.shared, mailboxes, cluster.zip(packets), credentials, http, random)
             });
             match started {
                 Ok(control) => keeper.control = Some(control),
@@ -237,6 +255,7 @@ impl Keeper {
                 self.wake_loops();
             }
             let wait = if paused { Some(ACCEPT_PAUSE) } else { self.work() };
+            let look = self.credentials.as_ref().map_or(look, |_| look.min(CREDENTIALS_INTERVAL));
             let wait = Some(wait.unwrap_or(look).min(look));
             let wait = wait.map(|wait| Timespec::try_from(wait).expect("graces are short"));
             // Without a signal descriptor the bell stands in for it.
@@ -272,9 +291,26 @@ impl Keeper {
             if pressed && presses == PollFlags::PRI {
                 self.watch.hurry();
             }
+            self.look_at_credentials();
             paused = (comes || comes_locally) && self.accept().is_err();
         }
         self.end();
+    }
+
+    /// Connections that come from now on get what is in the folder now, if it can be used.
+    fn look_at_credentials(&mut self) {
+        let Some(credentials) = &self.credentials else { return };
+        if self.looked.elapsed() < CREDENTIALS_INTERVAL {
+            return;
+        }
+        self.looked = Instant::now();
+        match credentials.look() {
+            None => {}
+            Some(Ok(new)) => {
+                tracing::info!("new credentials of {} are in use for new connections", new.identity())
+            }
+            Some(Err(why)) => tracing::warn!("the new credentials are not used, the old ones stay: {why}"),
+        }
     }
 
     /// A bounded number of steps of what there is to do. Answers how long there is nothing more.
@@ -321,12 +357,13 @@ impl Keeper {
     }
 
     /// A connection that waits, from elsewhere or from here.
-    fn next_connection(&self) -> std::io::Result<(OwnedFd, Origin)> {
+    fn next_connection(&self) -> std::io::Result<(TcpStream, Origin)> {
         match (self.listener.accept(), &self.local) {
             (Err(error), Some(local)) if error.kind() == std::io::ErrorKind::WouldBlock => {
-                local.accept().map(|socket| (socket, Origin::Local))
+                // (A stream of bytes like any other; that it is no TCP shows in its addresses alone.)
+                local.accept().map(|socket| (TcpStream::from(socket), Origin::Local))
             }
-            (accepted, _) => accepted.map(|(socket, addr)| (OwnedFd::from(socket), Origin::Tcp(addr))),
+            (accepted, _) => accepted.map(|(socket, addr)| (socket, Origin::Tcp(addr))),
         }
     }
 
@@ -345,11 +382,26 @@ impl Keeper {
                 },
             };
             if let Some(place) = Place::take(&self.shared) {
-                if let Origin::Tcp(addr) = origin {
-                    prepare(&socket, addr);
+                // A program of this machine proves nothing: the socket's permissions say who may connect.
+                let credentials = match origin {
+                    Origin::Tcp(addr) => {
+                        prepare(&socket, addr);
+                        self.credentials.as_ref().map(|watched| watched.current())
+                    }
+                    Origin::Local => None,
+                };
+                let stream = socket
+                    .set_nonblocking(true)
+                    .and_then(|()| Stream::accepted(socket, credentials.as_deref()));
+                match stream {
+                    Ok(stream) => {
+                        self.next = (self.next + 1) % self.loops.len();
+                        self.loops[self.next].0.deliver((stream, origin, place));
+                    }
+                    Err(why) => tracing::warn!("cannot take the connection of {origin}: {why}"),
                 }
-                self.next = (self.next + 1) % self.loops.len();
-                self.loops[self.next].0.deliver((socket, origin, place));
+            } else if self.credentials.is_some() && origin != Origin::Local {
+                tracing::warn!("refused {origin}: {CONNECTIONS_MAX} connections are open");
             } else {
                 tracing::warn!("refused {origin}: {CONNECTIONS_MAX} connections are open");
                 let mut head = Vec::new();
@@ -379,7 +431,7 @@ impl Keeper {
 }
 
 /// Small answers leave at once, and a peer whose machine vanished is noticed.
-fn prepare(socket: &OwnedFd, addr: SocketAddr) {
+fn prepare(socket: &TcpStream, addr: SocketAddr) {
     let set = rustix::net::sockopt::set_tcp_nodelay(socket, true)
         .and_then(|()| rustix::net::sockopt::set_socket_keepalive(socket, true))
         .and_then(|()| rustix::net::sockopt::set_tcp_keepidle(socket, KEEPALIVE))

@@ -8,10 +8,12 @@ use loam_core::ids::{NodeId, SpaceId};
 use loam_core::lender::{Slot, SlotRun, Terms, Unwelcome};
 use loam_core::units::{BASE_PAGE_BYTES, Bytes};
 use loam_wire::limits::{GONE_PAGES_MAX, STATUS_BORROWERS_MAX};
+use loam_wire::tls::{Identity, Role};
 use loam_wire::{
     BorrowerEntry, FEATURES_KNOWN, Frame, MemoryFigures, PROTOCOL_VERSION, PageAck, PageMeta, PageRef,
     PutStatus, StatusFigures, WireError, encode, error_code, feature, page_hash,
 };
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -53,8 +55,12 @@ pub(crate) trait Outlet {
     fn flush(&mut self);
     /// It is a program of this machine, by the UNIX socket.
     fn is_local(&self) -> bool;
+    /// It has so many local pages, from now on and until it goes.
+    fn has_local_pages(&mut self, shared: &Arc<Shared>, pages: u64);
     /// From now on each view after version `version` goes out with this request's number.
     fn subscribe(&mut self, request: u64, version: u64);
+    /// Who the peer proved to be; `None` where nothing has to be proved.
+    fn identity(&self) -> Option<&Identity>;
 }
 
 /// One event loop's side of the service, with the lists that it uses again and again.
@@ -95,7 +101,7 @@ impl Service {
     ) -> Result<(), Refusal> {
         match (*peer, frame) {
             (Peer::Stranger, Frame::Hello { version, features, space, name }) => {
-                *peer = self.hello(version, features, space, name)?;
+                *peer = self.hello(version, features, space, name, out.identity())?;
                 let stats = self.shared.lender().stats();
                 let (capacity, free) = (stats.capacity.0, stats.free.0);
                 self.answer(out, |shared, head| {
@@ -145,8 +151,10 @@ impl Service {
                     encode::nodes(head, request, &published.cluster, &published.nodes)
                 });
             }
+            (_, Frame::Local { pages }) if out.is_local() => out.has_local_pages(&self.shared, pages),
             // Local programs borrow; they have no part in what nodes agree on.
             (Peer::Tool, Frame::Cluster { sender, class, bytes }) if !out.is_local() => {
+                require(Role::Node, out.identity())?;
                 let packet = Packet { sender: NodeId(sender), class, bytes: bytes.into() };
                 if !self.shared.front.deliver(packet) {
                     let text = "this lender is in no cluster: start it with `loam node` to be joined";
@@ -161,6 +169,11 @@ impl Service {
         Ok(())
     }
 
+    /// Whether nobody was told this of that address for a while.
+    pub(crate) fn is_news(&self, of: IpAddr, text: &str) -> bool {
+        self.shared.is_news(of, text)
+    }
+
     /// What there is to tell of the cluster.
     pub(crate) fn published(&self) -> Arc<Published> {
         self.shared.published()
@@ -173,7 +186,14 @@ impl Service {
         out.queue().append(self.head.len()).copy_from_slice(&self.head);
     }
 
-    fn hello(&self, version: u16, features: u64, space: u64, name: &str) -> Result<Peer, Refusal> {
+    fn hello(
+        &self,
+        version: u16,
+        features: u64,
+        space: u64,
+        name: &str,
+        identity: Option<&Identity>,
+    ) -> Result<Peer, Refusal> {
         if version != PROTOCOL_VERSION {
             return Err(Refusal {
                 code: error_code::VERSION,
@@ -186,6 +206,7 @@ impl Service {
         if space == 0 {
             return Ok(Peer::Tool);
         }
+        require(Role::Borrower, identity)?;
         let space = SpaceId(space);
         // Who does not say that its pages are spare may have them only here; who does not know recalls is not asked.
         let terms = match (features & feature::RECALL != 0, features & feature::SPARE != 0) {
@@ -402,6 +423,17 @@ impl Service {
         };
         (figures, borrowers)
     }
+}
+
+/// Refuses a peer whose certificate has not this role. Where nothing has to be proved everybody has it.
+fn require(role: Role, identity: Option<&Identity>) -> Result<(), Refusal> {
+    let Some(identity) = identity.filter(|identity| !identity.is(role)) else { return Ok(()) };
+    let (name, role) = (&identity.name, role.word());
+    let text = format!(
+        "the certificate of {identity} has not the role {role}: issue one with `loam ca issue {name} --role {role}`, or with \
+         --role both"
+    );
+    Err(Refusal { code: error_code::DENIED, text })
 }
 
 /// Copies slots into `to` in order, neighbours in one call.

@@ -4,6 +4,7 @@
 //! request, some tens for a full one), never while contents are hashed, copied, sent or received.
 
 use crate::cluster::{Front, Published};
+use crate::limits::{COMPLAINT_AGAIN, COMPLAINTS_MAX};
 use crate::slab::Slab;
 use crate::watch;
 use loam_core::ids::SpaceId;
@@ -11,7 +12,9 @@ use loam_core::lender::{Lender, RECALL_TIME};
 use loam_core::units::{BASE_PAGE_BYTES, Instant};
 use loam_wire::NodeFigures;
 use rustix::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 #[derive(Debug)]
@@ -23,6 +26,8 @@ pub(crate) struct Shared {
     /// The cluster, as event loops see it.
     pub(crate) front: Front,
     pub(crate) connections: AtomicUsize,
+    /// Of the programs of this machine that borrow.
+    pub(crate) local_pages: AtomicU64,
     pub(crate) stop: AtomicBool,
     started: std::time::Instant,
     keeper: OwnedFd,
@@ -30,6 +35,8 @@ pub(crate) struct Shared {
     /// Frames for borrowers that have asked for nothing, until a loop that has a connection of theirs takes them.
     posts: Mutex<Vec<Post>>,
     memory: Mutex<watch::Report>,
+    /// What was complained of lately, and when.
+    complaints: Mutex<BTreeMap<(IpAddr, String), std::time::Instant>>,
 }
 
 /// A frame for a borrower.
@@ -48,17 +55,32 @@ impl Shared {
             instance: front.id.0,
             front,
             connections: AtomicUsize::new(0),
+            local_pages: AtomicU64::new(0),
             stop: AtomicBool::new(false),
             started: std::time::Instant::now(),
             keeper,
             keeper_told: AtomicBool::new(false),
             posts: Mutex::new(Vec::new()),
             memory: Mutex::default(),
+            complaints: Mutex::default(),
         }
     }
 
     pub(crate) fn lender(&self) -> MutexGuard<'_, Lender> {
         self.lender.lock().expect("a thread that breaks an invariant ends the lender")
+    }
+
+    /// Whether this was not complained of for a while; from now on it was.
+    pub(crate) fn is_news(&self, of: IpAddr, text: &str) -> bool {
+        let now = std::time::Instant::now();
+        let mut complaints = self.complaints.lock().expect("nothing panics under it");
+        complaints.retain(|_, at| now < *at + COMPLAINT_AGAIN);
+        let key = (of, text.to_owned());
+        let known = complaints.contains_key(&key);
+        if !known && complaints.len() < COMPLAINTS_MAX {
+            complaints.insert(key, now);
+        }
+        !known
     }
 
     /// The core's time: nanoseconds since the start.
@@ -79,7 +101,7 @@ impl Shared {
             capacity_bytes: stats.capacity.0.into(),
             used_bytes: (stats.pages * BASE_PAGE_BYTES as u64).into(),
             free_bytes: stats.free.0.into(),
-            local_pages: 0.into(),
+            local_pages: self.local_pages.load(Ordering::Relaxed).into(),
             uptime_s: self.uptime_s().into(),
         }
     }

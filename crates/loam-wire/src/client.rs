@@ -1,8 +1,9 @@
 //! The blocking side: the handshake, and a small client for tools and tests. The agent uses the handshake and
 //! then goes on without blocking.
 
+use crate::tls::{Credentials, TlsError, TlsStream};
 use crate::{
-    BorrowerEntry, ClusterFigures, Decoded, Frame, MemoryFigures, NodeEntry, PageRef, StatusFigures,
+    BorrowerEntry, ClusterFigures, Decoded, Frame, MemoryFigures, NodeEntry, PageRef, StatusFigures, Stream,
     WelcomeBody, WireError, decode, encode,
 };
 use std::io::{self, IoSlice, Read, Write};
@@ -10,7 +11,25 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Whom to connect to, and how.
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// Where it listens.
+    pub addr: SocketAddr,
+    /// The name that its certificate must have; without one, any node's will do.
+    pub name: Option<String>,
+    /// What to show it, and how to know it. `None`: plain TCP.
+    pub credentials: Option<Arc<Credentials>>,
+}
+
+impl From<SocketAddr> for Target {
+    fn from(addr: SocketAddr) -> Self {
+        Self { addr, name: None, credentials: None }
+    }
+}
 
 /// Why talking to a lender failed.
 #[derive(Debug, thiserror::Error)]
@@ -33,7 +52,10 @@ pub enum ClientError {
     },
     /// The connection broke or was too slow.
     #[error("lost the lender: {0}")]
-    Io(#[from] io::Error),
+    Io(io::Error),
+    /// TLS failed: one side does not know the other, or does not want it.
+    #[error("no TLS with the lender: {0}")]
+    Tls(TlsError),
     /// The other end does not speak our protocol.
     #[error("the lender's answer cannot be used: {0}")]
     Wire(#[from] WireError),
@@ -53,6 +75,15 @@ pub enum ClientError {
         "a page that came is not what its hash says: damaged on its way, or in the memory of who sent it"
     )]
     BadPage,
+}
+
+impl From<io::Error> for ClientError {
+    fn from(error: io::Error) -> Self {
+        match error.downcast::<TlsError>() {
+            Ok(tls) => Self::Tls(tls),
+            Err(error) => Self::Io(error),
+        }
+    }
 }
 
 /// Reads exactly one frame into `buffer` (and nothing behind it), and decodes it.
@@ -76,49 +107,84 @@ pub fn read_frame<'a>(mut from: impl Read, buffer: &'a mut Vec<u8>) -> Result<Fr
     }
 }
 
-/// Says hello on a blocking socket and waits for the welcome, each read and write at most `timeout`. Takes not a byte more
-/// than the welcome off the socket, which may be made nonblocking afterwards; its timeouts are lifted.
+/// Says hello on a blocking stream and waits for the welcome, each read and write at most `timeout`. Takes not a byte more
+/// than the welcome off the stream, whose socket may be made nonblocking afterwards; its timeouts are lifted.
 ///
 /// # Errors
 /// [`ClientError`], among them the lender's refusal in its own words.
 pub fn handshake(
-    stream: &TcpStream,
+    stream: &mut Stream,
     features: u64,
     space: u64,
     name: &str,
     timeout: Duration,
 ) -> Result<WelcomeBody, ClientError> {
-    stream.set_read_timeout(Some(timeout))?;
-    stream.set_write_timeout(Some(timeout))?;
+    stream.socket().set_read_timeout(Some(timeout))?;
+    stream.socket().set_write_timeout(Some(timeout))?;
     let mut out = Vec::new();
     encode::hello_with(&mut out, features, space, name);
-    let mut socket = stream;
-    socket.write_all(&out)?;
-    let welcome = match read_frame(socket, &mut out)? {
-        Frame::Welcome(welcome) => *welcome,
-        _ => return Err(ClientError::Unexpected),
+    // A peer that has refused us may have gone already, and what it said is still to be read.
+    let said = stream.write_all(&out);
+    let welcome = match (read_frame(&mut *stream, &mut out), said) {
+        (Ok(Frame::Welcome(welcome)), Ok(())) => *welcome,
+        (Ok(_), Ok(())) => return Err(ClientError::Unexpected),
+        (Err(ClientError::Io(_)) | Ok(_), Err(said)) => return Err(said.into()),
+        (Err(error), _) => return Err(error),
     };
-    stream.set_read_timeout(None)?;
-    stream.set_write_timeout(None)?;
+    stream.socket().set_read_timeout(None)?;
+    stream.socket().set_write_timeout(None)?;
     Ok(welcome)
+}
+
+/// The handshake of TLS on a blocking socket, all of it within `timeout`.
+fn shake(tls: &mut TlsStream, timeout: Duration) -> Result<(), ClientError> {
+    let deadline = Instant::now() + timeout;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::Error::from(io::ErrorKind::TimedOut).into());
+        }
+        tls.socket().set_read_timeout(Some(left))?;
+        tls.socket().set_write_timeout(Some(left))?;
+        if tls.shake()? {
+            return Ok(());
+        }
+    }
 }
 
 /// Connects and shakes hands; `features` are [`crate::feature`]'s.
 ///
 /// # Errors
-/// As [`handshake`], and [`ClientError::Connect`].
+/// As [`handshake`], and [`ClientError::Connect`], [`ClientError::Tls`].
 pub fn connect(
-    addr: SocketAddr,
+    target: &Target,
     features: u64,
     space: u64,
     name: &str,
     timeout: Duration,
-) -> Result<(TcpStream, WelcomeBody), ClientError> {
-    let stream =
+) -> Result<(Stream, WelcomeBody), ClientError> {
+    let addr = target.addr;
+    let socket =
         TcpStream::connect_timeout(&addr, timeout).map_err(|why| ClientError::Connect { addr, why })?;
-    stream.set_nodelay(true)?;
-    let welcome = handshake(&stream, features, space, name, timeout)?;
+    socket.set_nodelay(true)?;
+    let mut stream = secure(socket, target, timeout)?;
+    let welcome = handshake(&mut stream, features, space, name, timeout)?;
     Ok((stream, welcome))
+}
+
+/// The stream over a socket that is connected, with the handshake of TLS done if there are credentials.
+///
+/// # Errors
+/// [`ClientError::Tls`], [`ClientError::Io`].
+pub fn secure(socket: TcpStream, target: &Target, timeout: Duration) -> Result<Stream, ClientError> {
+    match &target.credentials {
+        None => Ok(Stream::Plain(socket)),
+        Some(credentials) => {
+            let mut tls = TlsStream::client(socket, credentials, target.name.as_deref())?;
+            shake(&mut tls, timeout)?;
+            Ok(Stream::Tls(Box::new(tls)))
+        }
+    }
 }
 
 /// As [`connect`], by the UNIX socket of this machine's node. (What comes back is a stream of bytes like any other; that it is no TCP shows in
@@ -131,10 +197,11 @@ pub fn connect_local(
     space: u64,
     name: &str,
     timeout: Duration,
-) -> Result<(TcpStream, WelcomeBody), ClientError> {
+) -> Result<(Stream, WelcomeBody), ClientError> {
     let refused = |why| ClientError::Local { path: path.to_owned(), why };
-    let stream = TcpStream::from(OwnedFd::from(UnixStream::connect(path).map_err(refused)?));
-    let welcome = handshake(&stream, 0, space, name, timeout)?;
+    let socket = TcpStream::from(OwnedFd::from(UnixStream::connect(path).map_err(refused)?));
+    let mut stream = Stream::Plain(socket);
+    let welcome = handshake(&mut stream, 0, space, name, timeout)?;
     Ok((stream, welcome))
 }
 
@@ -150,7 +217,7 @@ pub struct Status {
 /// One connection that waits for each answer.
 #[derive(Debug)]
 pub struct Client {
-    stream: TcpStream,
+    stream: Stream,
     welcome: WelcomeBody,
     buffer: Vec<u8>,
     out: Vec<u8>,
@@ -163,8 +230,13 @@ impl Client {
     ///
     /// # Errors
     /// As [`connect`].
-    pub fn connect(addr: SocketAddr, space: u64, name: &str, timeout: Duration) -> Result<Self, ClientError> {
-        Self::connect_with(addr, 0, space, name, timeout)
+    pub fn connect(
+        target: impl Into<Target>,
+        space: u64,
+        name: &str,
+        timeout: Duration,
+    ) -> Result<Self, ClientError> {
+        Self::connect_with(target, 0, space, name, timeout)
     }
 
     /// As [`Self::connect`], with [`crate::feature`]s. One with [`crate::feature::RECALL`] may [receive](Self::receive)
@@ -173,13 +245,14 @@ impl Client {
     /// # Errors
     /// As [`connect`].
     pub fn connect_with(
-        addr: SocketAddr,
+        target: impl Into<Target>,
         features: u64,
         space: u64,
         name: &str,
         timeout: Duration,
     ) -> Result<Self, ClientError> {
-        connect(addr, features, space, name, timeout).and_then(|connection| Self::over(connection, timeout))
+        connect(&target.into(), features, space, name, timeout)
+            .and_then(|connection| Self::over(connection, timeout))
     }
 
     /// The same by the UNIX socket of this machine's node.
@@ -195,9 +268,9 @@ impl Client {
         connect_local(path, space, name, timeout).and_then(|connection| Self::over(connection, timeout))
     }
 
-    fn over((stream, welcome): (TcpStream, WelcomeBody), timeout: Duration) -> Result<Self, ClientError> {
-        stream.set_read_timeout(Some(timeout))?;
-        stream.set_write_timeout(Some(timeout))?;
+    fn over((stream, welcome): (Stream, WelcomeBody), timeout: Duration) -> Result<Self, ClientError> {
+        stream.socket().set_read_timeout(Some(timeout))?;
+        stream.socket().set_write_timeout(Some(timeout))?;
         Ok(Self { stream, welcome, buffer: Vec::new(), out: Vec::new(), request_last: 0 })
     }
 
@@ -208,7 +281,7 @@ impl Client {
 
     /// The socket, for what this client does not do itself.
     pub fn stream(&self) -> &TcpStream {
-        &self.stream
+        self.stream.socket()
     }
 
     /// A request id that was not used on this connection.
@@ -234,7 +307,8 @@ impl Client {
                 Err(error) => return Err(error.into()),
             }
         }
-        Ok(())
+        // What a stream has taken and not sent, since the socket took no more for a while.
+        Ok(self.stream.flush()?)
     }
 
     /// Waits for one frame. An error frame comes out as [`ClientError::Refused`].
@@ -242,7 +316,7 @@ impl Client {
     /// # Errors
     /// [`ClientError`].
     pub fn receive(&mut self) -> Result<Frame<'_>, ClientError> {
-        read_frame(&self.stream, &mut self.buffer)
+        read_frame(&mut self.stream, &mut self.buffer)
     }
 
     /// The lender's figures.

@@ -142,6 +142,11 @@ pub enum Frame<'a> {
         /// Which.
         pages: &'a [PageRef],
     },
+    /// Borrower to the node of its own machine, over the UNIX socket: so many base pages of my program are local. No answer.
+    Local {
+        /// Instead of what was said before on this connection.
+        pages: u64,
+    },
     /// Client to lender: how much do you lend now, and why?
     MemoryRequest {
         /// Comes back in the answer.
@@ -393,6 +398,7 @@ fn frame<'a>(
         kind::GONE => {
             Frame::Gone { free_bytes: one::<AckBody>(fixed).free_bytes.get(), pages: list(entries) }
         }
+        kind::LOCAL => Frame::Local { pages: one::<LocalBody>(fixed).pages.get() },
         kind::MEMORY_REQUEST => Frame::MemoryRequest { request },
         kind::MEMORY => Frame::Memory {
             request,

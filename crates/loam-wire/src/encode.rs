@@ -156,6 +156,11 @@ pub fn gone(out: &mut Vec<u8>, free_bytes: u64, pages: &[PageRef]) {
     append(out, kind::GONE, 0, pages.len(), body.as_bytes(), pages.as_bytes());
 }
 
+/// `Local`.
+pub fn local(out: &mut Vec<u8>, pages: u64) {
+    append(out, kind::LOCAL, 0, 0, LocalBody { pages: pages.into() }.as_bytes(), &[]);
+}
+
 /// `MemoryRequest`.
 pub fn memory_request(out: &mut Vec<u8>, request: u64) {
     append(out, kind::MEMORY_REQUEST, request, 0, &[], &[]);

@@ -1,4 +1,5 @@
-//! Frames between borrowers and lenders, and their codec. `docs/protocol.md` draws every byte.
+//! Frames between borrowers and lenders, their codec, and the transports that carry them: TCP, plain or with TLS ([`Stream`]).
+//! `docs/protocol.md` draws every byte.
 //!
 //! The codec needs no sockets: [`decode()`] looks at the front of a receive buffer and gives back a [`Frame`] that borrows
 //! from it; the functions of [`encode`] append to a send buffer. Page payloads are never copied here: a borrower
@@ -17,8 +18,10 @@ mod error;
 mod layout;
 pub mod limits;
 pub mod mount;
+mod stream;
 #[cfg(test)]
 mod tests;
+pub mod tls;
 
 pub use cluster::{ClusterFigures, NodeEntry, NodeFacts, NodeFigures, ViewEntry, ViewFigures};
 pub use decode::{Decoded, Frame, PageHead, decode, page_head, page_head_bytes};
@@ -27,6 +30,7 @@ pub use layout::HEADER_BYTES;
 pub use layout::{
     BorrowerEntry, MemoryFigures, PageAck, PageMeta, PageRef, PutStatus, StatusFigures, WelcomeBody,
 };
+pub use stream::Stream;
 
 use loam_core::ids::ContentHash;
 
@@ -71,6 +75,8 @@ pub mod error_code {
     pub const ENDING: u16 = 4;
     /// A mount of another source, or not a mount at all.
     pub const OTHER_SOURCE: u16 = 5;
+    /// The peer may not do this: it has no credentials, or its certificate has not the role.
+    pub const DENIED: u16 = 6;
 }
 
 /// The hash that proves a base page's contents.

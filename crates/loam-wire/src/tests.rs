@@ -30,6 +30,7 @@ enum Message {
     View { request: u64, figures: ViewFigures, nodes: Vec<ViewEntry> },
     Recall { free: u64, within_ms: u32, pages: Vec<PageRef> },
     Gone { free: u64, pages: Vec<PageRef> },
+    Local(u64),
     MemoryRequest(u64),
     Memory { request: u64, figures: MemoryFigures, reason: String },
     MountHello { group: u64, node: u64, port: u16, name: String },
@@ -135,6 +136,7 @@ fn messages() -> impl Strategy<Value = Message> {
             .prop_map(|(request, holders)| Message::Located { request, holders }),
         (0..3_u8, vec(runs, 1..257)).prop_map(|(what, extents)| Message::Runs { what, extents }),
         any::<u64>().prop_map(Message::Ping),
+        any::<u64>().prop_map(Message::Local),
         any::<u64>().prop_map(Message::MemoryRequest),
         (any::<u64>(), gone).prop_map(|(free, pages)| Message::Gone { free, pages }),
         (any::<u64>(), any::<u32>(), recalled).prop_map(|(free, within_ms, pages)| Message::Recall {
@@ -212,6 +214,7 @@ impl Message {
             Self::View { request, figures, nodes } => encode::view(out, *request, figures, nodes),
             Self::Recall { free, within_ms, pages } => encode::recall(out, *free, *within_ms, pages),
             Self::Gone { free, pages } => encode::gone(out, *free, pages),
+            Self::Local(pages) => encode::local(out, *pages),
             Self::MemoryRequest(request) => encode::memory_request(out, *request),
             Self::Memory { request, figures, reason } => encode::memory(out, *request, figures, reason),
             Self::MountHello { group, node, port, name } => mount::hello(out, *group, *node, *port, name),
@@ -264,6 +267,7 @@ impl Message {
             ) => {
                 assert_eq!((free_bytes, w, p), (*free, *within_ms, &pages[..]));
             }
+            (Self::Local(pages), Frame::Local { pages: p }) => assert_eq!(p, *pages),
             (Self::Gone { free, pages }, Frame::Gone { free_bytes, pages: p }) => {
                 assert_eq!((free_bytes, p), (*free, &pages[..]));
             }

@@ -3,15 +3,17 @@
 use super::Agent;
 use super::lenders::Lender;
 use crate::AgentError;
-use crate::cluster::{CONNECT_TIMEOUT, Cluster, News, Node, View};
+use crate::cluster::{CONNECT_TIMEOUT, Cluster, News, NoLender, Node, View};
 use crate::config::Durability;
 use crate::conn::Conn;
 use loam_core::borrower::LenderIndex;
 use loam_core::ids::SpaceId;
 use loam_core::units::{Duration, Instant};
+use loam_wire::tls::Watched;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::Arc;
 use std::time;
 
 /// Lenders of a run at most; of more those with the largest weights.
@@ -54,11 +56,12 @@ impl Membership {
     /// Listens to the daemon, and joins the lenders that its first view has.
     pub(super) fn start(
         socket: &Path,
+        credentials: Option<Arc<Watched>>,
         durability: Durability,
         space: SpaceId,
         name: &str,
     ) -> Result<(Self, Vec<Lender>, Vec<String>), AgentError> {
-        let cluster = Cluster::start(socket, durability.features())
+        let cluster = Cluster::start(socket, credentials, durability.features())
             .map_err(|error| AgentError::Setup(format!("listening to the node's daemon failed ({error})")))?;
         let mut membership = Self {
             cluster,
@@ -89,8 +92,9 @@ impl Membership {
                         .push(format!("the node's daemon at {} cannot be heard: {why}", socket.display()));
                 }
                 News::Greeted(node, greeted) => {
-                    if let Some(lender) = membership.greeted(Instant(0), node, greeted) {
-                        lenders.push(lender);
+                    match membership.greeted(Instant(0), node, greeted) {
+                        Ok(lender) => lenders.push(lender),
+                        Err(warning) => warnings.extend(warning),
                     }
                     membership.join_more(Instant(0), &lenders, space, name);
                 }
@@ -101,6 +105,10 @@ impl Membership {
             }
         }
         if lenders.is_empty() && durability == Durability::None {
+            // What was told of one of them is what has to be mended.
+            if let Some(why) = warnings.into_iter().next() {
+                return Err(AgentError::Setup(why));
+            }
             return Err(AgentError::Setup(format!(
                 "no lender of the cluster behind {} can be reached, and --durability none keeps pages nowhere else: start \
                  `loam node --lend SIZE` on another machine, or use --durability disk",
@@ -112,6 +120,11 @@ impl Membership {
 
     pub(super) fn fd(&self) -> rustix::fd::BorrowedFd<'_> {
         self.cluster.fd()
+    }
+
+    /// For the daemon to know.
+    pub(super) fn has_local_pages(&self, pages: u64) {
+        self.cluster.has_local_pages(pages);
     }
 
     /// Begins to join those of the view that are not joined and may be tried.
@@ -137,19 +150,25 @@ impl Membership {
         }
     }
 
-    /// A handshake has ended; the lender, if it is one.
-    fn greeted(&mut self, now: Instant, node: Node, greeted: Result<Box<Conn>, String>) -> Option<Lender> {
+    /// A handshake has ended; the lender, if it is one, or else what a person should be told, if anything.
+    fn greeted(
+        &mut self,
+        now: Instant,
+        node: Node,
+        greeted: Result<Box<Conn>, NoLender>,
+    ) -> Result<Lender, Option<String>> {
         self.greeting.remove(&node.addr);
         match greeted {
             Ok(conn) => {
                 self.tries.remove(&node.addr);
                 self.joined.insert(node.addr);
-                Some(Lender::new(node.addr, *conn))
+                Ok(Lender::new(node.addr, *conn))
             }
-            Err(why) => {
-                tracing::info!("lender {} of the cluster cannot be used: {why}", node.addr);
+            Err(NoLender { why, denied }) => {
+                let line = format!("lender {} of the cluster cannot be used: {why}", node.addr);
+                tracing::info!("{line}");
                 self.try_later(now, node.addr);
-                None
+                Err(denied.then_some(line))
             }
         }
     }
@@ -179,11 +198,10 @@ impl Agent<'_> {
                         "the node's daemon is gone ({why}): the run goes on with the lenders that it has, and looks for it"
                     ));
                 }
-                News::Greeted(node, greeted) => {
-                    if let Some(lender) = membership.greeted(now, node, greeted) {
-                        self.add_lender(lender);
-                    }
-                }
+                News::Greeted(node, greeted) => match membership.greeted(now, node, greeted) {
+                    Ok(lender) => self.add_lender(lender),
+                    Err(warning) => warning.iter().for_each(|line| self.report.warn(line)),
+                },
             }
         }
         let now = self.now();

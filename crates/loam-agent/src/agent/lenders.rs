@@ -9,6 +9,7 @@ use crate::{AgentError, agent::report::Report};
 use loam_core::borrower::{Arrival, CopyIndex, LenderIndex, PutAnswer, Source};
 use loam_core::ids::SpaceId;
 use loam_core::units::{BASE_PAGE_BYTES, BasePages, Duration, Instant};
+use loam_wire::client::Target;
 use loam_wire::{Decoded, Frame, PutStatus, decode, page_hash};
 use rustix::fd::AsFd;
 use std::net::SocketAddr;
@@ -81,7 +82,7 @@ impl Past {
 
 /// Connects to every lender. Those that cannot be reached count as lost from the start.
 pub(super) fn connect_all(
-    addrs: &[SocketAddr],
+    targets: &[Target],
     durability: Durability,
     space: SpaceId,
     name: &str,
@@ -89,8 +90,9 @@ pub(super) fn connect_all(
     report: &mut Report,
 ) -> Result<Vec<Lender>, AgentError> {
     let mut lenders = Vec::new();
-    for &addr in addrs {
-        match Conn::connect(addr, durability.features(), space, name, CONNECT_TIMEOUT) {
+    for target in targets {
+        let addr = target.addr;
+        match Conn::connect(target, durability.features(), space, name, CONNECT_TIMEOUT) {
             Ok(conn) => lenders.push(Lender::new(addr, conn)),
             Err(error) => {
                 report.warn(&format!("lender {addr} cannot be used: {error}"));
@@ -109,7 +111,7 @@ pub(super) fn connect_all(
                         .into(),
                 ));
             }
-            Durability::Disk if !addrs.is_empty() => {
+            Durability::Disk if !targets.is_empty() => {
                 report.warn("no lender can be reached: pages go to the disk alone, which is slower");
             }
             Durability::Disk => {}
@@ -161,6 +163,20 @@ impl Agent<'_> {
         }
         self.drain();
         self.flush();
+    }
+
+    /// Whether something has come that no event will tell of.
+    pub(super) fn lenders_hold(&self) -> bool {
+        self.lenders.iter().flat_map(|lender| &lender.conn).any(Conn::holds)
+    }
+
+    /// Takes it.
+    pub(super) fn take_held(&mut self) {
+        for n in 0..self.lenders.len() {
+            if self.lenders[n].conn.as_ref().is_some_and(Conn::holds) {
+                self.take_lender(LenderIndex(n as u8), false);
+            }
+        }
     }
 
     /// One read from each lender that owes an answer.
@@ -362,6 +378,9 @@ impl Agent<'_> {
 
     /// Sends what was collected for lenders, of putpages a piece (see [`Conn::flush`]).
     pub(super) fn flush(&mut self) {
+        if let Some(membership) = &self.membership {
+            membership.has_local_pages(self.borrower.frames().0);
+        }
         let mut broken = Vec::new();
         for n in 0..self.lenders.len() {
             let Some(conn) = &mut self.lenders[n].conn else { continue };

@@ -247,12 +247,12 @@ pub(crate) fn run(config: &RunConfig) -> Result<RunOutcome, AgentError> {
     }
     let (mut past, mut membership) = (lenders::Past::default(), None);
     let lenders = match &config.lenders {
-        Lenders::Fixed(addrs) => {
-            lenders::connect_all(addrs, config.durability, space, &name, &mut past, &mut report)?
+        Lenders::Fixed(targets) => {
+            lenders::connect_all(targets, config.durability, space, &name, &mut past, &mut report)?
         }
-        Lenders::Cluster(socket) => {
+        Lenders::Cluster(socket, credentials) => {
             let (joined, lenders, warnings) =
-                cluster::Membership::start(socket, config.durability, space, &name)?;
+                cluster::Membership::start(socket, credentials.clone(), config.durability, space, &name)?;
             warnings.iter().for_each(|line| report.warn(line));
             membership = Some(joined);
             lenders
@@ -347,7 +347,7 @@ impl Agent<'_> {
         let mut events: Vec<epoll::Event> = Vec::with_capacity(64);
         let mut works = false;
         while !self.is_over() {
-            works |= self.has_more_to_store();
+            works |= self.has_more_to_store() || self.lenders_hold();
             let timeout = if works { Some(AT_ONCE) } else { self.prepare_to_wait() };
             events.clear();
             match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), timeout.as_ref()) {
@@ -363,6 +363,7 @@ impl Agent<'_> {
             for event in &events {
                 self.dispatch(Token::from_data(event.data.u64()), event.flags);
             }
+            self.take_held();
             works = self.work();
             if std::mem::take(&mut self.retry) {
                 let now = self.now();

@@ -4,6 +4,7 @@
 //! The floor of a 4 KiB fault is a bare userfaultfd fault answered by another process plus a bare TCP round trip,
 //! each at its best over sleeping and spinning, one core and two. The floor of sequential reading is one plain TCP stream.
 
+mod cost;
 mod floor;
 mod peer;
 mod program;
@@ -45,6 +46,14 @@ fn fault(args: &BenchFaultArgs) -> Result<ExitCode, Failure> {
         }
     });
     let cores = machine::cores();
+    if args.tls {
+        let cost = cost::measure(&executable, args.mib, args.seconds, cores.len(), notes)?;
+        if let Some(file) = json {
+            report::write(file, &cost)?;
+        }
+        print!("{}", cost.table());
+        return Ok(ExitCode::SUCCESS);
+    }
     let mut floor = floor::measure(&executable, &cores)?;
     if args.floor_only {
         if let Some(file) = json {
@@ -57,11 +66,12 @@ fn fault(args: &BenchFaultArgs) -> Result<ExitCode, Failure> {
         println!("\nfloor of a remote fault of 4 KiB: {:.1} us", floor.fault_us());
         return Ok(ExitCode::SUCCESS);
     }
-    let random = real::random(&executable, args.mib, args.seconds, None)?;
+    let random = real::random(&executable, args.mib, args.seconds, None, false)?;
     // The floor may be lowest with both sides on one core: show what the real thing does there too.
-    let one_core = cores.first().map(|&core| real::random(&executable, args.mib, args.seconds, Some(core)));
+    let one_core =
+        cores.first().map(|&core| real::random(&executable, args.mib, args.seconds, Some(core), false));
     let one_core = one_core.transpose()?;
-    let sequential = real::sequential(&executable, args.mib)?;
+    let sequential = real::sequential(&executable, args.mib, false)?;
     // Again after the real thing: a machine that got quieter or busier meanwhile would favour one side.
     floor.keep_best(floor::measure(&executable, &cores)?);
     let report = report::Report::new(&floor, &random, one_core.as_ref(), &sequential, cores.len(), notes);

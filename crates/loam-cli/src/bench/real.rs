@@ -48,17 +48,18 @@ pub(super) fn random(
     mib: u64,
     seconds: u64,
     core: Option<usize>,
+    tls: bool,
 ) -> Result<RandomRun, Failure> {
     let _placed = core.map(OnOneCore::new).transpose()?;
-    let options = Options { executable, mib, page: "4K", prefetch: "off", way: "random", seconds };
+    let options = Options { executable, mib, page: "4K", prefetch: "off", way: "random", seconds, tls };
     let (figures, summary) = options.run()?;
     Ok(RandomRun { figures, summary })
 }
 
 /// Sequential reading with prefetch, for each page size.
-pub(super) fn sequential(executable: &Path, mib: u64) -> Result<Vec<SequentialRun>, Failure> {
+pub(super) fn sequential(executable: &Path, mib: u64, tls: bool) -> Result<Vec<SequentialRun>, Failure> {
     let one = |page| {
-        let options = Options { executable, mib, page, prefetch: "on", way: "sequential", seconds: 1 };
+        let options = Options { executable, mib, page, prefetch: "on", way: "sequential", seconds: 1, tls };
         let (figures, summary): (Sequential, Summary) = options.run()?;
         let read_bytes = (PASSES as u64 * mib) << 20;
         let remote_part = (summary.bytes.received as f64 / read_bytes as f64).min(1.0);
@@ -77,18 +78,25 @@ struct Options<'a> {
     prefetch: &'static str,
     way: &'static str,
     seconds: u64,
+    tls: bool,
 }
 
 impl Options<'_> {
     fn run<T: serde::de::DeserializeOwned>(&self) -> Result<(T, Summary), Failure> {
         let lent = Size::Absolute(Bytes::from_mib(self.mib + LENDER_SPARE_MIB));
-        let lenders = Lenders::start(self.executable, Embedded { count: 1, size: lent })?;
         let scratch = Scratch::new()?;
+        let credentials = self.tls.then(|| scratch.0.join("tls"));
+        credentials.as_deref().map(crate::ca::throwaway).transpose()?;
+        let lenders =
+            Lenders::start(self.executable, Embedded { count: 1, size: lent }, credentials.as_deref())?;
         let (out, summary) = (scratch.0.join("out.json"), scratch.0.join("summary.json"));
         let local_mib = (self.mib / 8).max(LOCAL_MIB_MIN);
         let addr = lenders.addrs.first().expect("one lender was started").to_string();
         let mut command = Command::new(self.executable);
         command.args(["run", "--quiet", "--durability", "none", "--lender", &addr]);
+        if let Some(dir) = &credentials {
+            command.arg("--tls").arg(dir);
+        }
         command.args(["--local", &format!("{local_mib}M"), "--page", self.page, "--prefetch", self.prefetch]);
         command
             .arg("--summary")

@@ -1,5 +1,6 @@
 //! `loam doctor`: what this machine and this user can do, and what to do about the rest.
 
+mod credentials;
 mod faults;
 mod limits;
 mod speed;
@@ -57,6 +58,7 @@ pub(crate) fn doctor(args: &DoctorArgs) -> Result<ExitCode, Failure> {
     checks.extend(limits::checks());
     checks.extend(storage::checks(&disk));
     checks.extend(speed::checks());
+    checks.extend(args.tls.iter().flat_map(|dir| credentials::checks(dir)));
     let failed = checks.iter().filter(|check| check.verdict == Verdict::Fail).count();
     let warned = checks.iter().filter(|check| check.verdict == Verdict::Warn).count();
     if args.json {

@@ -16,8 +16,10 @@ use crate::figures::Figures;
 use crate::run::{Run, RunKey};
 use loam_wire::limits::{LOCATE_EXTENTS_MAX, REQUEST_PAGES_MAX};
 use loam_wire::mount::{EXTENT_RUNS, ExtentRef, ExtentRuns, RUN_PAGES};
+use loam_wire::tls::{Role, Watched};
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
 use std::thread;
@@ -42,6 +44,8 @@ pub(crate) struct GroupConfig {
     pub(crate) listen: SocketAddr,
     /// Mounts to know.
     pub(crate) peers: Vec<SocketAddr>,
+    /// Folder with credentials; `None`: plain TCP.
+    pub(crate) tls: Option<PathBuf>,
 }
 
 /// What all threads of a group use.
@@ -61,7 +65,7 @@ pub(crate) struct Shared {
 /// The group, as its mount uses it.
 #[derive(Debug)]
 pub(crate) struct Group {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     /// Where it listens.
     pub(crate) addr: SocketAddr,
 }
@@ -73,6 +77,7 @@ impl Group {
         cache: &Arc<Cache>,
         figures: &Arc<Figures>,
     ) -> Result<Self, MountError> {
+        let credentials = config.tls.as_deref().map(|dir| Watched::load(dir, &[Role::Node])).transpose()?;
         let listen = |why| MountError::Listen { addr: config.listen, why };
         let listener = TcpListener::bind(config.listen).map_err(listen)?;
         let addr = listener.local_addr().map_err(listen)?;
@@ -81,7 +86,13 @@ impl Group {
             .map_err(MountError::system("drawing a random number"))?;
         let node = NodeId(u64::from_ne_bytes(random).max(1));
         let group = xxhash_rust::xxh3::xxh3_64(config.name.as_bytes());
-        let card = Card { node, group, name: config.name.clone(), port: addr.port() };
+        let card = Card {
+            node,
+            group,
+            name: config.name.clone(),
+            port: addr.port(),
+            credentials: credentials.map(Arc::new),
+        };
         let (news, told) = sync_channel(herald::NEWS_MAX);
         let shared = Arc::new(Shared {
             card,
@@ -151,7 +162,19 @@ impl Shared {
             let bell = self.bell.0.lock().unwrap_or_else(PoisonError::into_inner);
             let waited = self.bell.1.wait_timeout_while(bell, LOOK_EVERY, |rung| !*rung);
             *waited.unwrap_or_else(PoisonError::into_inner).0 = false;
+            self.look_at_credentials();
             self.look(&mut watch);
+        }
+    }
+
+    /// From now on new connections get what is in the folder now, if it can be used.
+    fn look_at_credentials(&self) {
+        match self.card.credentials.as_ref().and_then(|watched| watched.look()) {
+            None => {}
+            Some(Ok(new)) => {
+                tracing::info!("new credentials of {} are in use for new connections", new.identity())
+            }
+            Some(Err(why)) => tracing::warn!("the new credentials are not used, the old ones stay: {why}"),
         }
     }
 

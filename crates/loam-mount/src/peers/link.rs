@@ -4,9 +4,10 @@ use super::NodeId;
 use crate::run::{Run, RunKey, Spare};
 use loam_core::ids::{ContentHash, Version};
 use loam_core::units::BASE_PAGE_BYTES;
-use loam_wire::client::{ClientError, read_frame};
+use loam_wire::client::{self, ClientError, Target, read_frame};
 use loam_wire::mount::{self, ExtentRef, Holders, RUN_PAGES};
-use loam_wire::{Frame, HEADER_BYTES, PageRef, encode, page_head, page_head_bytes};
+use loam_wire::tls::Watched;
+use loam_wire::{Frame, HEADER_BYTES, PageRef, Stream, encode, page_head, page_head_bytes};
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -22,12 +23,14 @@ pub(crate) struct Card {
     pub(crate) name: String,
     /// Where we listen.
     pub(crate) port: u16,
+    /// What to show others, and how to know them; `None`: plain TCP.
+    pub(crate) credentials: Option<Arc<Watched>>,
 }
 
 /// A connection.
 #[derive(Debug)]
 pub(crate) struct Link {
-    stream: TcpStream,
+    stream: Stream,
     /// Whom it leads to.
     pub(crate) node: NodeId,
     limit: Duration,
@@ -38,7 +41,7 @@ pub(crate) struct Link {
 
 /// Reads until a deadline, however slowly the bytes drip.
 struct Until<'a> {
-    stream: &'a TcpStream,
+    stream: &'a mut Stream,
     deadline: Instant,
 }
 
@@ -47,18 +50,20 @@ impl Read for Until<'_> {
         if Instant::now() >= self.deadline {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        (&mut &*self.stream).read(buffer)
+        self.stream.read(buffer)
     }
 }
 
 impl Link {
     /// Connects and shakes hands. `limit` holds for each wait, and five times it for a whole answer.
     pub(crate) fn open(addr: SocketAddr, card: &Card, limit: Duration) -> Result<Self, ClientError> {
-        let stream =
+        let socket =
             TcpStream::connect_timeout(&addr, limit).map_err(|why| ClientError::Connect { addr, why })?;
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(limit))?;
-        stream.set_write_timeout(Some(limit))?;
+        socket.set_nodelay(true)?;
+        let credentials = card.credentials.as_ref().map(|watched| watched.current());
+        let stream = client::secure(socket, &Target { addr, name: None, credentials }, limit)?;
+        stream.socket().set_read_timeout(Some(limit))?;
+        stream.socket().set_write_timeout(Some(limit))?;
         let mut link =
             Self { stream, node: NodeId(0), limit, buffer: Vec::new(), out: Vec::new(), request_last: 0 };
         link.send(|out| mount::hello(out, card.group, card.node.0, card.port, &card.name))?;
@@ -79,11 +84,12 @@ impl Link {
     pub(crate) fn send(&mut self, build: impl FnOnce(&mut Vec<u8>)) -> Result<(), ClientError> {
         self.out.clear();
         build(&mut self.out);
-        Ok(self.stream.write_all(&self.out)?)
+        self.stream.write_all(&self.out)?;
+        Ok(self.stream.flush()?)
     }
 
     fn receive(&mut self, deadline: Instant) -> Result<Frame<'_>, ClientError> {
-        read_frame(Until { stream: &self.stream, deadline }, &mut self.buffer)
+        read_frame(Until { stream: &mut self.stream, deadline }, &mut self.buffer)
     }
 
     fn next_request(&mut self) -> u64 {
@@ -134,7 +140,7 @@ impl Link {
         let mut answered = 0;
         let mut next = 0;
         while answered < refs.len() {
-            let mut stream = Until { stream: &self.stream, deadline };
+            let mut stream = Until { stream: &mut self.stream, deadline };
             self.buffer.resize(HEADER_BYTES, 0);
             stream.read_exact(&mut self.buffer)?;
             let Some(head_bytes) = page_head_bytes(&self.buffer) else {

@@ -8,9 +8,10 @@ use loam_core::ids::Version;
 use loam_core::units::BASE_PAGE_BYTES;
 use loam_wire::client::{ClientError, read_frame};
 use loam_wire::mount::{self, FileVersion, Holders, RUN_PAGES};
-use loam_wire::{Frame, PROTOCOL_VERSION, PageMeta, PageRef, encode, error_code};
-use std::io::{self, IoSlice, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use loam_wire::tls::{Role, TlsError};
+use loam_wire::{Frame, PROTOCOL_VERSION, PageMeta, PageRef, Stream, encode, error_code};
+use std::io::{self, IoSlice, Read, Write};
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -25,24 +26,31 @@ const TAKEN_WITHIN: Duration = Duration::from_secs(10);
 /// How long to leave the listener alone when the system has no descriptor or thread for a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+/// How long, and how often, bytes of somebody who is refused are thrown away.
+const FAREWELL: Duration = Duration::from_millis(500);
+const FAREWELL_READS_MAX: usize = 64;
+
 /// Takes connections until the process ends.
 pub(crate) fn run(shared: &Arc<Shared>, listener: &TcpListener) {
     let open = Arc::new(AtomicUsize::new(0));
     loop {
-        let Ok((stream, from)) = listener.accept() else {
+        let Ok((socket, from)) = listener.accept() else {
             thread::sleep(ACCEPT_PAUSE);
             continue;
         };
         if open.fetch_add(1, Ordering::Relaxed) >= CONNECTIONS_MAX {
             open.fetch_sub(1, Ordering::Relaxed);
-            refuse(&stream, error_code::BUSY, "too many connections to this mount");
+            // Whoever speaks TLS learns by the end of the connection.
+            refuse(&mut Stream::Plain(socket), error_code::BUSY, "too many connections to this mount");
             continue;
         }
+        let credentials = shared.card.credentials.as_ref().map(|watched| watched.current());
         let (shared, counted) = (Arc::clone(shared), Counted(Arc::clone(&open)));
         let serving = thread::Builder::new().name("loam-serving".into()).spawn(move || {
             let _counted = counted;
-            if let Err(error) = serve(&shared, &stream, from) {
-                answer_error(&stream, &error);
+            let Ok(mut stream) = Stream::accepted(socket, credentials.as_deref()) else { return };
+            if let Err(error) = serve(&shared, &mut stream, from) {
+                answer_error(&mut stream, from, &error);
             }
         });
         if serving.is_err() {
@@ -60,34 +68,47 @@ impl Drop for Counted {
     }
 }
 
-fn refuse(stream: &TcpStream, code: u16, text: &str) {
+fn refuse(stream: &mut Stream, code: u16, text: &str) {
     let mut out = Vec::new();
     encode::error(&mut out, code, text);
     // Whoever does not take it learns by the end of the connection.
-    let _ = stream.set_write_timeout(Some(ACCEPT_PAUSE));
-    let _ = (&mut &*stream).write_all(&out);
+    let _ = stream.socket().set_write_timeout(Some(ACCEPT_PAUSE));
+    let _ = stream.write_all(&out).and_then(|()| stream.flush());
 }
 
-fn answer_error(stream: &TcpStream, error: &ClientError) {
+fn answer_error(stream: &mut Stream, from: SocketAddr, error: &ClientError) {
     match error {
         ClientError::Wire(error) => refuse(stream, error_code::BAD_FRAME, &error.to_string()),
         ClientError::Unexpected => refuse(stream, error_code::BAD_FRAME, "that frame is not expected now"),
+        ClientError::Tls(TlsError::Truncated) => {}
+        // It was told already. Closing with unread bytes would lose that.
+        ClientError::Tls(why) => {
+            tracing::info!("refused {from}: no TLS: {why}");
+            stream.end();
+            let _ = stream.socket().set_read_timeout(Some(FAREWELL));
+            let mut thrown_away = [0; 4096];
+            for _ in 0..FAREWELL_READS_MAX {
+                if !matches!(stream.socket().read(&mut thrown_away), Ok(1..)) {
+                    break;
+                }
+            }
+        }
         _ => {}
     }
 }
 
-fn serve(shared: &Shared, stream: &TcpStream, from: SocketAddr) -> Result<(), ClientError> {
-    stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(HELLO_WITHIN))?;
-    stream.set_write_timeout(Some(TAKEN_WITHIN))?;
+fn serve(shared: &Shared, stream: &mut Stream, from: SocketAddr) -> Result<(), ClientError> {
+    stream.socket().set_nodelay(true)?;
+    stream.socket().set_read_timeout(Some(HELLO_WITHIN))?;
+    stream.socket().set_write_timeout(Some(TAKEN_WITHIN))?;
     let mut buffer = Vec::new();
     let mut out = Vec::new();
     let Some(peer) = greet(shared, stream, from, &mut buffer)? else { return Ok(()) };
-    stream.set_read_timeout(None)?;
+    stream.socket().set_read_timeout(None)?;
     // A machine that vanished says nothing any more; the kernel asks.
-    rustix::net::sockopt::set_socket_keepalive(stream, true).map_err(io::Error::from)?;
+    rustix::net::sockopt::set_socket_keepalive(&*stream, true).map_err(io::Error::from)?;
     loop {
-        let frame = match read_frame(stream, &mut buffer) {
+        let frame = match read_frame(&mut *stream, &mut buffer) {
             Err(ClientError::Io(error)) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
             frame => frame?,
         };
@@ -117,22 +138,32 @@ fn serve(shared: &Shared, stream: &TcpStream, from: SocketAddr) -> Result<(), Cl
             Frame::Ping { request } => encode::pong(&mut out, request),
             _ => return Err(ClientError::Unexpected),
         }
-        (&mut &*stream).write_all(&out)?;
+        stream.write_all(&out)?;
+        stream.flush()?;
     }
 }
 
 /// Hears who it is and says who we are. `None`: refused.
 fn greet(
     shared: &Shared,
-    stream: &TcpStream,
+    stream: &mut Stream,
     from: SocketAddr,
     buffer: &mut Vec<u8>,
 ) -> Result<Option<NodeId>, ClientError> {
-    let refused = |code, text: &str| {
+    let hello = read_frame(&mut *stream, buffer)?;
+    // Each mount answers others and is answered by them, as nodes do.
+    if let Some(identity) = stream.identity().filter(|identity| !identity.is(Role::Node)) {
+        let text = format!(
+            "the certificate of {identity} has not the role node: issue one with --role node or both"
+        );
+        refuse(stream, error_code::DENIED, &text);
+        return Ok(None);
+    }
+    let mut refused = |code, text: &str| {
         refuse(stream, code, text);
         Ok(None)
     };
-    let (node, port) = match read_frame(stream, buffer)? {
+    let (node, port) = match hello {
         Frame::MountHello { body, .. } if body.version() != PROTOCOL_VERSION => {
             let text = format!("this mount speaks version {PROTOCOL_VERSION}: use the same Loam on both");
             return refused(error_code::VERSION, &text);
@@ -153,7 +184,8 @@ fn greet(
     };
     let mut out = Vec::new();
     mount::welcome(&mut out, shared.card.group, shared.card.node.0);
-    (&mut &*stream).write_all(&out)?;
+    stream.write_all(&out)?;
+    stream.flush()?;
     if port != 0 && node != shared.card.node {
         shared.know(SocketAddr::new(from.ip(), port));
     }
@@ -163,7 +195,7 @@ fn greet(
 /// Sends those pages that are here, a frame for each run, then says which are not: all in one write, from where they lie.
 fn send_pages(
     shared: &Shared,
-    stream: &TcpStream,
+    stream: &mut Stream,
     request: u64,
     file: FileVersion,
     pages: &[PageRef],
@@ -209,12 +241,12 @@ fn send_pages(
     slices.push(IoSlice::new(&out[sent..]));
     let mut rest = &mut slices[..];
     while rest.iter().any(|slice| !slice.is_empty()) {
-        match (&mut &*stream).write_vectored(rest) {
+        match stream.write_vectored(rest) {
             Ok(0) => return Err(io::Error::from(io::ErrorKind::WriteZero).into()),
             Ok(bytes) => IoSlice::advance_slices(&mut rest, bytes),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error.into()),
         }
     }
-    Ok(())
+    Ok(stream.flush()?)
 }

@@ -7,9 +7,12 @@ use crate::figures::Figures;
 use crate::run::RUN_BYTES;
 use loam_wire::client::{ClientError, read_frame};
 use loam_wire::mount::{self, FileVersion};
+use loam_wire::tls::testing::Authority;
+use loam_wire::tls::{Role, Watched};
 use loam_wire::{Frame, PageMeta, encode, page_hash};
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -21,12 +24,17 @@ struct Node {
 }
 
 fn node(name: &str, peers: &[SocketAddr]) -> Node {
+    node_with(name, peers, None)
+}
+
+fn node_with(name: &str, peers: &[SocketAddr], tls: Option<PathBuf>) -> Node {
     let figures = Arc::new(Figures::default());
     let cache = Arc::new(Cache::new(CACHE_BYTES_MIN, true, Arc::clone(&figures)));
     let config = GroupConfig {
         name: name.into(),
         listen: SocketAddr::from(([127, 0, 0, 1], 0)),
         peers: peers.to_vec(),
+        tls,
     };
     let group = Group::start(&config, &cache, &figures).expect("loopback has a free port");
     Node { cache, group }
@@ -130,13 +138,54 @@ fn who_keeps_the_last_copy_is_told() {
 #[test]
 fn mounts_of_other_sources_have_nothing_to_say_to_each_other() {
     let a = node("one source", &[]);
-    let card = Card { node: NodeId(5), group: 1, name: "another".into(), port: 0 };
+    let card = Card { node: NodeId(5), group: 1, name: "another".into(), port: 0, credentials: None };
     match Link::open(a.group.addr, &card, Duration::from_secs(5)) {
         Err(ClientError::Refused { text, .. }) => assert!(text.contains("--name"), "{text}"),
         other => panic!("{other:?}"),
     }
     let b = node("another source", &[a.group.addr]);
     assert_eq!(b.group.count(), 0);
+}
+
+#[test]
+fn mounts_with_credentials_know_each_other_and_nobody_else() {
+    let (ca, other) = (Authority::new("site"), Authority::new("other"));
+    let home = std::env::temp_dir().join(format!("loam-mount-tls-{}", std::process::id()));
+    let folder = |name: &str, by: &Authority, roles: &[Role]| {
+        by.issue(name, roles, -1, 1).write(&home.join(name), &[&ca, by]);
+        Some(home.join(name))
+    };
+    let a = node_with("tls", &[], folder("a", &ca, &[Role::Node]));
+    let b = node_with("tls", &[a.group.addr], folder("b", &ca, &[Role::Node]));
+    for each in [&a, &b] {
+        until("two members", || each.group.count() == 1);
+    }
+    has(&a, 1);
+    until("the directory knows", || !holders(&b, 1).is_empty());
+    let got = b.group.fetch(holders(&b, 1)[0], &[key(1)], SIZE);
+    assert_eq!((got[0].0, got[0].1.contents()), (key(1), &contents(1)[..]));
+    // One without credentials, and one that is no node: it cannot even listen.
+    let card = |credentials| Card {
+        node: NodeId(5),
+        group: a.group.shared.card.group,
+        name: "tls".into(),
+        port: 0,
+        credentials,
+    };
+    let refusal = |credentials| match Link::open(a.group.addr, &card(credentials), Duration::from_secs(5)) {
+        Err(error) => error.to_string(),
+        Ok(link) => panic!("it was let in: {link:?}"),
+    };
+    assert!(refusal(None).contains("--tls DIR"), "{}", refusal(None));
+    let watched = |dir: &Option<PathBuf>| Arc::new(Watched::load(dir.as_deref().unwrap(), &[]).unwrap());
+    let borrower = folder("busy", &ca, &[Role::Borrower]);
+    let line = refusal(Some(watched(&borrower)));
+    assert!(line.contains("busy (borrower)") && line.contains("--role node"), "{line}");
+    // A stranger that believes this authority, and is not believed.
+    let stranger = folder("stranger", &other, &[Role::Node]);
+    let line = refusal(Some(watched(&stranger)));
+    assert!(line.contains("does not know the authority"), "{line}");
+    let _ = std::fs::remove_dir_all(&home);
 }
 
 /// What a mount that lies answers to the getpage `request`.
@@ -259,7 +308,7 @@ fn nothing_is_taken_from_a_liar() {
         ),
         ("silence", |_, _| (), false),
     ];
-    let card = Card { node: NodeId(5), group: 1, name: "x".into(), port: 0 };
+    let card = Card { node: NodeId(5), group: 1, name: "x".into(), port: 0, credentials: None };
     for (what, lie, taken) in lies {
         let mut link = Link::open(liar(1, lie), &card, Duration::from_millis(500)).expect("it shakes hands");
         let spare = Arc::default();

@@ -3,11 +3,13 @@
 
 use super::Counters;
 use loam_core::ids::NodeId;
+use loam_wire::Stream;
 use loam_wire::WelcomeBody;
-use loam_wire::client::{self, ClientError};
+use loam_wire::client::{self, ClientError, Target};
+use loam_wire::tls::Watched;
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -39,15 +41,14 @@ struct Link {
 /// All connections of one node to others.
 #[derive(Debug)]
 pub(crate) struct Links {
-    name: Arc<str>,
+    dialer: Dialer,
     counters: Arc<Counters>,
     links: BTreeMap<NodeId, Link>,
 }
 
 impl Links {
-    /// `name` is what lenders show of this node.
-    pub(crate) fn new(name: &str, counters: Arc<Counters>) -> Self {
-        Self { name: format!("node {name}").into(), counters, links: BTreeMap::new() }
+    pub(crate) fn new(dialer: Dialer, counters: Arc<Counters>) -> Self {
+        Self { dialer, counters, links: BTreeMap::new() }
     }
 
     /// Brings a frame to life `to`, which listens at `addr`, or loses it. Call inside the runtime.
@@ -85,9 +86,9 @@ impl Links {
 
     fn open(&self, to: NodeId, addr: SocketAddr, now: Instant) -> Link {
         let (frames, queue) = mpsc::channel(QUEUE_FRAMES_MAX);
-        let (name, counters) = (Arc::clone(&self.name), Arc::clone(&self.counters));
+        let (dialer, counters) = (self.dialer.clone(), Arc::clone(&self.counters));
         tokio::spawn(async move {
-            let opened = connect(addr, name).await;
+            let opened = dialer.connect(addr).await;
             let carried = match opened {
                 Ok((_, welcome)) if welcome.instance() != to.0 => Err("another life answers".to_owned()),
                 Ok((stream, _)) => {
@@ -108,32 +109,54 @@ impl Links {
     }
 }
 
-/// Connects and shakes hands on a thread that may wait, as everybody does. (TLS, where there are credentials, belongs here.)
-async fn connect(addr: SocketAddr, name: Arc<str>) -> Result<(TcpStream, WelcomeBody), ClientError> {
-    let connecting = move || client::connect(addr, 0, 0, &name, CONNECT_TIMEOUT);
-    let (stream, welcome) = tokio::task::spawn_blocking(connecting)
-        .await
-        .unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::Interrupted).into()))?;
-    stream.set_nonblocking(true)?;
-    let stalled_ms = u32::try_from(STALLED_TIMEOUT.as_millis()).expect("seconds");
-    rustix::net::sockopt::set_tcp_user_timeout(&stream, stalled_ms).map_err(io::Error::from)?;
-    Ok((stream, welcome))
+/// How this node connects to others.
+#[derive(Clone, Debug)]
+pub(crate) struct Dialer {
+    /// What others show of this node.
+    name: Arc<str>,
+    /// `None`: plain TCP.
+    credentials: Option<Arc<Watched>>,
 }
 
-/// Who listens at an address.
-pub(crate) async fn meet(addr: SocketAddr, name: Arc<str>) -> Result<NodeId, ClientError> {
-    connect(addr, name).await.map(|(_, welcome)| NodeId(welcome.instance()))
+impl Dialer {
+    pub(crate) fn new(name: &str, credentials: Option<Arc<Watched>>) -> Self {
+        Self { name: format!("node {name}").into(), credentials }
+    }
+
+    /// Connects and shakes hands on a thread that may wait, as everybody does.
+    async fn connect(&self, addr: SocketAddr) -> Result<(Stream, WelcomeBody), ClientError> {
+        let name = Arc::clone(&self.name);
+        // Any node of the authority will do: what says who it is to the cluster is the life in its welcome.
+        let credentials = self.credentials.as_ref().map(|watched| watched.current());
+        let target = Target { addr, name: None, credentials };
+        let connecting = move || client::connect(&target, 0, 0, &name, CONNECT_TIMEOUT);
+        let (stream, welcome) = tokio::task::spawn_blocking(connecting)
+            .await
+            .unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::Interrupted).into()))?;
+        stream.socket().set_nonblocking(true)?;
+        let stalled_ms = u32::try_from(STALLED_TIMEOUT.as_millis()).expect("seconds");
+        rustix::net::sockopt::set_tcp_user_timeout(&stream, stalled_ms).map_err(io::Error::from)?;
+        Ok((stream, welcome))
+    }
+
+    /// Who listens at an address.
+    pub(crate) async fn meet(&self, addr: SocketAddr) -> Result<NodeId, ClientError> {
+        self.connect(addr).await.map(|(_, welcome)| NodeId(welcome.instance()))
+    }
 }
 
 /// Sends what is queued until there is nothing for a while, nobody queues any more, or the connection breaks. The runtime watches a second
 /// descriptor of the socket; bytes go through `stream` itself.
-async fn carry(mut stream: TcpStream, mut queue: mpsc::Receiver<Vec<u8>>) -> io::Result<()> {
-    let watched = tokio::net::TcpStream::from_std(stream.try_clone()?)?;
+async fn carry(mut stream: Stream, mut queue: mpsc::Receiver<Vec<u8>>) -> io::Result<()> {
+    let watched = tokio::net::TcpStream::from_std(stream.socket().try_clone()?)?;
     loop {
         let next = tokio::time::timeout(IDLE_TIMEOUT, queue.recv());
         tokio::select! {
             frame = next => {
-                let Ok(Some(frame)) = frame else { return Ok(()) };
+                let Ok(Some(frame)) = frame else {
+                    stream.end();
+                    return Ok(());
+                };
                 tokio::time::timeout(STALLED_TIMEOUT, send(&watched, &mut stream, &frame)).await??;
             }
             ready = watched.readable() => {
@@ -144,11 +167,12 @@ async fn carry(mut stream: TcpStream, mut queue: mpsc::Receiver<Vec<u8>>) -> io:
     }
 }
 
-async fn send(watched: &tokio::net::TcpStream, stream: &mut TcpStream, mut frame: &[u8]) -> io::Result<()> {
-    while !frame.is_empty() {
+async fn send(watched: &tokio::net::TcpStream, stream: &mut Stream, mut frame: &[u8]) -> io::Result<()> {
+    while !frame.is_empty() || stream.waits() {
         watched.writable().await?;
-        match watched.try_io(Interest::WRITABLE, || stream.write(frame)) {
-            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+        let write = || if frame.is_empty() { stream.flush().map(|()| 0) } else { stream.write(frame) };
+        match watched.try_io(Interest::WRITABLE, write) {
+            Ok(0) if !frame.is_empty() => return Err(io::ErrorKind::WriteZero.into()),
             Ok(bytes) => frame = &frame[bytes..],
             Err(error) if transient(&error) => {}
             Err(error) => return Err(error),
@@ -158,7 +182,7 @@ async fn send(watched: &tokio::net::TcpStream, stream: &mut TcpStream, mut frame
 }
 
 /// A lender that takes cluster frames says nothing, but an error before it closes.
-fn throw_away(watched: &tokio::net::TcpStream, stream: &mut TcpStream) -> io::Result<()> {
+fn throw_away(watched: &tokio::net::TcpStream, stream: &mut Stream) -> io::Result<()> {
     match watched.try_io(Interest::READABLE, || stream.read(&mut [0; 1024])) {
         Ok(0) => Err(io::ErrorKind::ConnectionAborted.into()),
         Ok(_) => Ok(()),

@@ -2,7 +2,7 @@
 
 use super::cpu::Processors;
 use super::figures::Table;
-use super::links::{self, Links};
+use super::links::{Dialer, Links};
 use super::membership::{MemberEffect, Membership};
 use super::peer::Peer;
 use super::published::Published;
@@ -16,12 +16,14 @@ use loam_core::ids::NodeId;
 use loam_core::lender::{LenderStats, Terms};
 use loam_core::units::{BasePages, Duration, Instant};
 use loam_wire::client::ClientError;
+use loam_wire::tls::Watched;
 use loam_wire::{NodeFigures, cluster_class, coordination, encode};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use tokio::sync::{mpsc, oneshot};
 
@@ -95,6 +97,7 @@ pub(crate) struct Plane {
     members: Vec<Peer>,
     coordinator: Coordinator,
     links: Links,
+    dialer: Dialer,
     table: Table,
     looks: u64,
     /// What the last summary said.
@@ -119,6 +122,7 @@ impl Plane {
         shared: &Arc<Shared>,
         mailboxes: Vec<Arc<Mailbox>>,
         config: Option<(&ClusterConfig, mpsc::Receiver<Packet>)>,
+        credentials: Option<Arc<Watched>>,
         http: Option<std::net::TcpListener>,
         random: u64,
     ) -> Result<Control, NodeError> {
@@ -128,7 +132,9 @@ impl Plane {
             .max_blocking_threads(CONNECT_THREADS_MAX)
             .build()
             .map_err(NodeError::system("making the control plane's runtime"))?;
-        let plane = config.map(|(config, packets)| Self::new(shared, mailboxes, config, packets, random));
+        let dialer = Dialer::new(&shared.front.name, credentials);
+        let plane =
+            config.map(|(config, packets)| Self::new(shared, mailboxes, config, packets, dialer, random));
         let shared = Arc::clone(shared);
         let (stop, stopped) = oneshot::channel();
         let thread = std::thread::Builder::new()
@@ -155,6 +161,7 @@ impl Plane {
         mailboxes: Vec<Arc<Mailbox>>,
         config: &ClusterConfig,
         packets: mpsc::Receiver<Packet>,
+        dialer: Dialer,
         random: u64,
     ) -> Self {
         let (front, now) = (&shared.front, shared.now());
@@ -168,7 +175,8 @@ impl Plane {
             membership,
             members: vec![me],
             coordinator: Coordinator::new(now, front.id, CoordinatorConfig::default()),
-            links: Links::new(&front.name, Arc::clone(&front.counters)),
+            links: Links::new(dialer.clone(), Arc::clone(&front.counters)),
+            dialer,
             table: Table::default(),
             looks: 0,
             told: Told { taken: Taken::default(), limit: shared.lender().limit() },
@@ -367,7 +375,7 @@ impl Plane {
         let mut summary = AgeSummary::default();
         let lender = self.shared.lender();
         let stats = lender.stats();
-        let mut in_use = stats.pages;
+        let mut in_use = stats.pages + self.shared.local_pages.load(Ordering::Relaxed);
         for (age, pages) in lender.ages(Terms::Spare, self.shared.now()) {
             summary.add(age, count(pages));
             in_use -= pages;
@@ -408,9 +416,9 @@ impl Plane {
     /// Asks who listens at an address, unless it is being asked.
     fn meet(&mut self, addr: SocketAddr) {
         if self.meetings.len() < MEETINGS_MAX && self.meetings.insert(addr) {
-            let (met, name) = (self.met.0.clone(), self.shared.front.name.as_str().into());
+            let (met, dialer) = (self.met.0.clone(), self.dialer.clone());
             tokio::spawn(async move {
-                let answer = links::meet(addr, name).await;
+                let answer = dialer.meet(addr).await;
                 // A plane that has ended does not want to know.
                 let _ = met.send((addr, answer)).await;
             });

@@ -7,4 +7,5 @@ mod refusals;
 mod sharing;
 mod signals;
 mod support;
+mod tls;
 mod transfer;

@@ -3,7 +3,7 @@
 use loam_core::ids::Version;
 use loam_core::units::{BASE_PAGE_BYTES, Bytes, Duration as CoreDuration};
 use loam_node::{LendConfig, LendHandle, spawn};
-use loam_wire::client::Client;
+use loam_wire::client::{Client, Target};
 use loam_wire::{Frame, PageMeta, PageRef, PutStatus, encode, page_hash};
 use std::time::{Duration, Instant};
 
@@ -41,7 +41,11 @@ pub(crate) struct Borrower {
 
 impl Borrower {
     pub(crate) fn new(lender: &LendHandle, space: u64) -> Self {
-        Self { client: Client::connect(lender.addr(), space, "test", TIMEOUT).unwrap(), space }
+        Self::to(lender.addr().into(), space)
+    }
+
+    pub(crate) fn to(target: Target, space: u64) -> Self {
+        Self { client: Client::connect(target, space, "test", TIMEOUT).unwrap(), space }
     }
 
     pub(crate) fn meta(&self, index: u64, version: u32) -> PageMeta {

@@ -1,0 +1,30 @@
+//! The folder of `--tls`.
+
+use super::Check;
+use loam_wire::tls::{Credentials, Role};
+use std::path::Path;
+
+pub(crate) fn checks(dir: &Path) -> Vec<Check> {
+    let name = "credentials";
+    let failed = |error: loam_wire::tls::CredentialsError| {
+        let line = error.to_string();
+        // What is wrong, then what to do.
+        let (found, advice) =
+            line.split_once(": ").unwrap_or((&line, "issue them again with `loam ca issue`"));
+        Check::fail(name, found, advice)
+    };
+    let credentials = match Credentials::load(dir) {
+        Ok(credentials) => credentials,
+        Err(error) => return vec![failed(error)],
+    };
+    if let Err(error) = credentials.check(&[]) {
+        return vec![failed(error)];
+    }
+    let identity = credentials.identity();
+    let may = match (identity.is(Role::Node), identity.is(Role::Borrower)) {
+        (true, true) => "may lend and borrow",
+        (true, false) => "may lend",
+        _ => "may borrow",
+    };
+    vec![Check::ok(name, format!("{identity} in {}: valid, {may}", dir.display()))]
+}
