@@ -5,9 +5,9 @@
 
 use crate::failure::Failure;
 use clap::Args;
-use loam_sim::fuzz::campaign::{outcome_of, run_seeds};
+use loam_sim::fuzz::campaign::{Totals, outcome_of, outcome_of_cluster, run_cluster_seeds, run_seeds};
 use loam_sim::fuzz::shrink::shrink;
-use loam_sim::fuzz::{FailureKind, Sabotage, Script};
+use loam_sim::fuzz::{FailureKind, Sabotage, Script, cluster};
 use std::io::Write;
 use std::process::{Command, ExitCode, Output, Stdio};
 use std::time::Instant;
@@ -27,6 +27,9 @@ pub(crate) struct SimFuzzArgs {
     /// The first of them
     #[arg(long, value_name = "SEED", default_value_t = 0)]
     pub(super) first: u64,
+    /// Whole clusters: 2 to 9 nodes that share their memory
+    #[arg(long)]
+    pub(super) cluster: bool,
     /// This seed alone
     #[arg(long, value_name = "SEED")]
     pub(super) seed: Option<u64>,
@@ -45,9 +48,10 @@ const SIM_FUZZ_EXAMPLES: &str = "\
 Examples:
   loam sim fuzz --seeds 10000
   loam sim fuzz --seed 107 --log
+  loam sim fuzz --cluster --seeds 10000
 
 Exit status: 0 nothing found, 10 wrong bytes, 11 a page without a safe copy, 12 a thread that is not answered, 13 something that
-does not come back, 14 an assertion.";
+does not come back or is counted twice, 14 an assertion, 15 nodes that do not agree about their cluster.";
 
 pub(crate) fn fuzz(args: &SimFuzzArgs) -> Result<ExitCode, Failure> {
     match (args.in_process, args.seed) {
@@ -59,11 +63,19 @@ pub(crate) fn fuzz(args: &SimFuzzArgs) -> Result<ExitCode, Failure> {
 
 /// One seed, or a part of its script, here.
 fn one(seed: u64, args: &SimFuzzArgs) -> ExitCode {
-    let script = Script::of(seed);
-    let script = args.keep.as_ref().map_or_else(|| script.clone(), |keep| script.with(keep));
-    let outcome = outcome_of(&script, args.log, Sabotage::None);
-    print!("{}", outcome.log);
-    match outcome.failure {
+    let (failure, log) = if args.cluster {
+        let script = cluster::Script::of(seed);
+        let script = args.keep.as_ref().map_or_else(|| script.clone(), |keep| script.with(keep));
+        let outcome = outcome_of_cluster(&script, args.log, cluster::Sabotage::None);
+        (outcome.failure, outcome.log)
+    } else {
+        let script = Script::of(seed);
+        let script = args.keep.as_ref().map_or_else(|| script.clone(), |keep| script.with(keep));
+        let outcome = outcome_of(&script, args.log, Sabotage::None);
+        (outcome.failure, outcome.log)
+    };
+    print!("{log}");
+    match failure {
         None => ExitCode::SUCCESS,
         Some(failure) => {
             println!("seed {seed} failed: {:?}: {}", failure.kind, failure.what);
@@ -82,21 +94,17 @@ fn many(args: &SimFuzzArgs) -> ExitCode {
             eprint!("\rloam: {done} of {} seeds, {rate:.0} a second ", args.seeds);
         }
     };
-    let result = run_seeds(args.first, args.seeds, threads, &progress);
+    let (first, seeds) = (args.first, args.seeds);
+    let result = if args.cluster {
+        run_cluster_seeds(first, seeds, threads, &progress).map(|totals| cluster_words(&totals.sum))
+    } else {
+        run_seeds(first, seeds, threads, &progress).map(|totals| words(&totals))
+    };
     eprintln!();
     match result {
-        Ok(t) => {
-            let rate = t.seeds as f64 / began.elapsed().as_secs_f64();
-            println!(
-                "{} seeds from {} on: nothing found. {} events, {} pages left, {} faults answered, {} programs ended for a page that a \
-                 fault had taken; {rate:.0} seeds a second",
-                t.seeds,
-                args.first,
-                t.events,
-                t.moved,
-                t.answered.iter().sum::<u64>(),
-                t.lost_runs
-            );
+        Ok(words) => {
+            let rate = seeds as f64 / began.elapsed().as_secs_f64();
+            println!("{seeds} seeds from {first} on: nothing found. {words}; {rate:.0} seeds a second");
             ExitCode::SUCCESS
         }
         Err((seed, failure)) => {
@@ -104,6 +112,25 @@ fn many(args: &SimFuzzArgs) -> ExitCode {
             ExitCode::from(failure.kind.exit_status())
         }
     }
+}
+
+fn words(t: &Totals) -> String {
+    format!(
+        "{} events, {} pages left, {} faults answered, {} programs ended for a page that a fault had taken",
+        t.events,
+        t.moved,
+        t.answered.iter().sum::<u64>(),
+        t.lost_runs
+    )
+}
+
+fn cluster_words(t: &cluster::Outcome) -> String {
+    let [own, global, duplicate, disk] = t.answered;
+    format!(
+        "{} events, {} nodes joined, {} were killed, {} left, {} epochs, {} accesses checked, faults answered by own memory {own}, \
+         global memory {global}, others' local memory {duplicate}, disks {disk}, {} putpages, {} copies checked against their directory",
+        t.events, t.joined, t.died, t.left, t.epochs, t.accesses, t.puts, t.exact
+    )
 }
 
 fn child(args: &[String], progress: bool) -> Result<Output, Failure> {
@@ -120,6 +147,8 @@ fn supervise(args: &SimFuzzArgs) -> Result<ExitCode, Failure> {
     let mut wanted = vec![format!("--seeds={}", args.seeds), format!("--first={}", args.first)];
     wanted.extend(args.seed.map(|seed| format!("--seed={seed}")));
     wanted.extend(args.log.then(|| "--log".to_owned()));
+    let which = args.cluster.then(|| "--cluster".to_owned());
+    wanted.extend(which.clone());
     let output = child(&wanted, true)?;
     let text = String::from_utf8_lossy(&output.stdout);
     let _ = std::io::stdout().write_all(&output.stdout);
@@ -134,19 +163,24 @@ fn supervise(args: &SimFuzzArgs) -> Result<ExitCode, Failure> {
     let (Some(seed), Some(kind)) = (seed, kind) else {
         return Err(Failure::new(format!("the simulation ended without a verdict ({})", output.status)));
     };
-    let actions = Script::of(seed).actions.len();
+    let actions =
+        if args.cluster { cluster::Script::of(seed).actions.len() } else { Script::of(seed).actions.len() };
     eprintln!("loam: making it small, of {actions} actions");
     let list = |keep: &[usize]| {
         let keep: Vec<String> = keep.iter().map(ToString::to_string).collect();
         format!("--keep={}", keep.join(","))
     };
+    let part = |more: &[String]| -> Vec<String> {
+        [format!("--seed={seed}")].into_iter().chain(which.clone()).chain(more.iter().cloned()).collect()
+    };
     let keep = shrink(actions, kind, ATTEMPTS_MAX, |keep| {
-        let output = child(&[format!("--seed={seed}"), list(keep)], false).ok()?;
+        let output = child(&part(&[list(keep)]), false).ok()?;
         output.status.code().and_then(FailureKind::of_exit_status)
     });
-    let output = child(&[format!("--seed={seed}"), list(&keep), "--log".to_owned()], false)?;
+    let output = child(&part(&[list(&keep), "--log".to_owned()]), false)?;
     let _ = std::io::stdout().write_all(&output.stdout);
-    println!("replay all of it:    loam sim fuzz --seed {seed} --log");
-    println!("these {} actions:    loam sim fuzz --seed {seed} --log {}", keep.len(), list(&keep));
+    let fuzz = if args.cluster { "fuzz --cluster" } else { "fuzz" };
+    println!("replay all of it:    loam sim {fuzz} --seed {seed} --log");
+    println!("these {} actions:    loam sim {fuzz} --seed {seed} --log {}", keep.len(), list(&keep));
     Ok(ExitCode::from(kind.exit_status()))
 }

@@ -90,6 +90,7 @@ impl Coordinator {
             return;
         }
         let joined: Vec<NodeId> = members.difference(&self.members).copied().collect();
+        let master_before = self.master();
         self.members = members;
         if let Some(gathering) = &mut self.gathering {
             gathering.summaries.retain(|node, _| self.members.contains(node));
@@ -98,6 +99,16 @@ impl Coordinator {
             self.effects.extend(joined.iter().copied().map(ask));
         }
         self.renew_pod();
+        if self.master() != master_before && !self.is_master() {
+            // Of two PODs the higher one counts, and this node's may be the higher one: it was master itself, or of another partition.
+            let message = Message::PodRequest { version: self.pod.version() };
+            self.effects.push_back(Effect::Send { to: self.master(), message });
+        }
+        if self.epoch.id.initiator == self.me {
+            // Who was not known when this node began the epoch has not heard of it, and the master may be among them.
+            let tell = |&to| Effect::Send { to, message: Message::EpochBegins(self.epoch.clone()) };
+            self.effects.extend(joined.iter().map(tell));
+        }
         if !joined.is_empty() && self.is_master() {
             // Who is new has no epoch yet, and its memory is of use at once.
             self.begin(now);

@@ -268,6 +268,30 @@ fn drift_shortens_an_epoch() {
     assert!(shortest.min_age > Duration(0), "however fast they go, there are some");
 }
 
+fn effects(coordinator: &mut Coordinator) -> Vec<Effect> {
+    core::iter::from_fn(|| coordinator.poll_effect()).collect()
+}
+
+/// Found by `loam sim fuzz --cluster`: PODs of former masters with higher numbers, and epochs that the new master had not heard of, were
+/// told with the next epoch only, ten seconds later.
+#[test]
+fn who_comes_from_another_partition_tells_the_master_at_once() {
+    let mut coordinator = Coordinator::new(Instant(1), NodeId(2), CoordinatorConfig::default());
+    coordinator.handle_timeout(Instant(1));
+    let mut ages = AgeSummary::default();
+    ages.add_free(10);
+    coordinator.handle_summary(Instant(1), ages);
+    assert_eq!(coordinator.epoch().id, EpochId { number: 1, initiator: NodeId(2) });
+    effects(&mut coordinator);
+    coordinator.handle_members(Instant(2), [NodeId(1), NodeId(2)]);
+    let version = coordinator.pod().version();
+    let told = effects(&mut coordinator);
+    let to = NodeId(1);
+    assert!(told.contains(&Effect::Send { to, message: Message::PodRequest { version } }), "{told:?}");
+    let epoch = alloc::sync::Arc::new(coordinator.epoch().clone());
+    assert!(told.contains(&Effect::Send { to, message: Message::EpochBegins(epoch) }), "{told:?}");
+}
+
 /// Something that happens to the cluster.
 #[derive(Clone, Debug)]
 enum Step {

@@ -1,5 +1,6 @@
 //! Many seeds, one engine a thread; and assertions as outcomes.
 
+use super::cluster;
 use super::script::Script;
 use super::sim::{self, Failure, FailureKind, Sabotage};
 use super::world::{Outcome, run};
@@ -18,12 +19,13 @@ impl FailureKind {
             Self::Liveness => 12,
             Self::Leak => 13,
             Self::Assert => 14,
+            Self::Disagreement => 15,
         }
     }
 
     /// The kind of an exit status.
     pub fn of_exit_status(status: i32) -> Option<Self> {
-        [Self::WrongBytes, Self::Unsafe, Self::Liveness, Self::Leak, Self::Assert]
+        [Self::WrongBytes, Self::Unsafe, Self::Liveness, Self::Leak, Self::Assert, Self::Disagreement]
             .into_iter()
             .find(|kind| i32::from(kind.exit_status()) == status)
     }
@@ -78,17 +80,85 @@ fn hear_panics() {
     });
 }
 
-/// Runs a script; an assertion that fails is its failure.
-pub fn outcome_of(script: &Script, log: bool, sabotage: Sabotage) -> Outcome {
+/// What comes of a seed; an assertion that fails is its failure.
+fn caught<T>(seed: u64, run: impl FnOnce() -> T, failed: impl FnOnce(Failure, String) -> T) -> T {
     hear_panics();
-    SEED.set(Some(script.seed));
-    let result = catch_unwind(AssertUnwindSafe(|| run(script, log, sabotage)));
+    SEED.set(Some(seed));
+    let result = catch_unwind(AssertUnwindSafe(run));
     SEED.set(None);
     result.unwrap_or_else(|_| {
         let what = PANIC.take().unwrap_or_default();
-        let failure = Failure { kind: FailureKind::Assert, at: Instant(0), what };
-        Outcome { failure: Some(failure), log: sim::take_log(), ..Outcome::default() }
+        failed(Failure { kind: FailureKind::Assert, at: Instant(0), what }, sim::take_log())
     })
+}
+
+/// Runs a script; an assertion that fails is its failure.
+pub fn outcome_of(script: &Script, log: bool, sabotage: Sabotage) -> Outcome {
+    let failed = |failure, log| Outcome { failure: Some(failure), log, ..Outcome::default() };
+    caught(script.seed, || run(script, log, sabotage), failed)
+}
+
+/// The same of a cluster's script.
+pub fn outcome_of_cluster(
+    script: &cluster::Script,
+    log: bool,
+    sabotage: cluster::Sabotage,
+) -> cluster::Outcome {
+    let failed = |failure, log| cluster::Outcome { failure: Some(failure), log, ..Default::default() };
+    caught(script.seed, || cluster::run(script, log, sabotage), failed)
+}
+
+/// Sums of what the seeds of one thread came to.
+trait Sums: Default + Send {
+    /// One seed more.
+    fn run(&mut self, seed: u64) -> Option<Failure>;
+    /// Another thread's.
+    fn add(&mut self, other: Self);
+}
+
+impl Sums for Totals {
+    fn run(&mut self, seed: u64) -> Option<Failure> {
+        let outcome = outcome_of(&Script::of(seed), false, Sabotage::None);
+        self.add(Self {
+            seeds: 1,
+            events: outcome.events,
+            moved: outcome.moved,
+            answered: outcome.answered,
+            lost_runs: outcome.lost_runs,
+        });
+        outcome.failure
+    }
+
+    fn add(&mut self, other: Self) {
+        self.seeds += other.seeds;
+        self.events += other.events;
+        self.moved += other.moved;
+        self.lost_runs += other.lost_runs;
+        self.answered.iter_mut().zip(other.answered).for_each(|(sum, n)| *sum += n);
+    }
+}
+
+/// Sums over many seeds of clusters.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClusterTotals {
+    /// Seeds.
+    pub seeds: u64,
+    /// Of all their counts.
+    pub sum: cluster::Outcome,
+}
+
+impl Sums for ClusterTotals {
+    fn run(&mut self, seed: u64) -> Option<Failure> {
+        let mut outcome = outcome_of_cluster(&cluster::Script::of(seed), false, cluster::Sabotage::None);
+        let failure = outcome.failure.take();
+        self.add(Self { seeds: 1, sum: outcome });
+        failure
+    }
+
+    fn add(&mut self, other: Self) {
+        self.seeds += other.seeds;
+        self.sum.add(&other.sum);
+    }
 }
 
 /// Runs `count` seeds from `first` on, in `threads` threads. The first failure that is met ends it.
@@ -101,27 +171,43 @@ pub fn run_seeds(
     threads: usize,
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<Totals, (u64, Failure)> {
+    run_all(first, count, threads, progress)
+}
+
+/// The same with clusters.
+///
+/// # Errors
+/// The seed that failed, and how.
+pub fn run_cluster_seeds(
+    first: u64,
+    count: u64,
+    threads: usize,
+    progress: &(dyn Fn(u64) + Sync),
+) -> Result<ClusterTotals, (u64, Failure)> {
+    run_all(first, count, threads, progress)
+}
+
+fn run_all<S: Sums>(
+    first: u64,
+    count: u64,
+    threads: usize,
+    progress: &(dyn Fn(u64) + Sync),
+) -> Result<S, (u64, Failure)> {
     let next = AtomicU64::new(0);
     let stop = AtomicBool::new(false);
     let failed: Mutex<Option<(u64, Failure)>> = Mutex::new(None);
-    let totals = Mutex::new(Totals::default());
+    let totals = Mutex::new(S::default());
     std::thread::scope(|scope| {
         for _ in 0..threads.max(1) {
             scope.spawn(|| {
-                let mut own = Totals::default();
+                let mut own = S::default();
                 while !stop.load(Relaxed) {
                     let n = next.fetch_add(1, Relaxed);
                     if n >= count {
                         break;
                     }
                     let seed = first.wrapping_add(n);
-                    let outcome = outcome_of(&Script::of(seed), false, Sabotage::None);
-                    own.seeds += 1;
-                    own.events += outcome.events;
-                    own.moved += outcome.moved;
-                    own.lost_runs += outcome.lost_runs;
-                    own.answered.iter_mut().zip(outcome.answered).for_each(|(sum, n)| *sum += n);
-                    if let Some(failure) = outcome.failure {
+                    if let Some(failure) = own.run(seed) {
                         stop.store(true, Relaxed);
                         let mut worst = failed.lock().expect("nobody panics with it");
                         // Which thread is first depends on the machine; of those that failed the lowest seed is told.
@@ -131,12 +217,7 @@ pub fn run_seeds(
                     }
                     progress(n + 1);
                 }
-                let mut totals = totals.lock().expect("nobody panics with it");
-                totals.seeds += own.seeds;
-                totals.events += own.events;
-                totals.moved += own.moved;
-                totals.lost_runs += own.lost_runs;
-                totals.answered.iter_mut().zip(own.answered).for_each(|(sum, n)| *sum += n);
+                totals.lock().expect("nobody panics with it").add(own);
             });
         }
     });

@@ -11,12 +11,15 @@
 //! The last part of each run is quiet. Then every thread is answered, everything is read once more, and when the programs have ended every
 //! buffer, copy and page of a lender has come back.
 //!
+//! Whole clusters of nodes have a simulation of their own: [`cluster`].
+//!
 //! # An assertion that fails
 //! is a failure of its own kind. Where panics unwind (tests) it is caught. The release profile aborts: there the panic hook
 //! of [`campaign`] says the seed and ends the process with its own status, and a failure is made small by runs in child processes.
 
 pub mod campaign;
 mod check;
+pub mod cluster;
 pub(crate) mod dice;
 mod disk;
 mod effects;

@@ -147,7 +147,7 @@ pub(crate) struct Wire {
 pub enum FailureKind {
     /// A program could read what it never wrote, or was ended for a page that was not lost.
     WrongBytes,
-    /// A page had left local memory, and no safe copy of it was left.
+    /// A page had left local memory, and no safe copy of it was left; or it was in two states at once.
     Unsafe,
     /// A thread was not answered in time.
     Liveness,
@@ -155,6 +155,8 @@ pub enum FailureKind {
     Leak,
     /// An assertion failed.
     Assert,
+    /// Nodes of a cluster have different views of it.
+    Disagreement,
 }
 
 /// A failure, in words.
@@ -224,6 +226,12 @@ pub(crate) fn take_log() -> String {
     LOG.take()
 }
 
+/// Something has happened.
+pub(crate) fn log_line(now: Instant, line: &str) {
+    let (ms, ns) = (now.0 / 1_000_000, now.0 % 1_000_000);
+    LOG.with_borrow_mut(|log| log.push_str(&format!("{ms:>7}.{ns:06} ms  {line}\n")));
+}
+
 const WIRE: Duration = Duration::from_micros(40);
 
 impl Sim {
@@ -251,9 +259,7 @@ impl Sim {
 
     pub(crate) fn log(&self, line: impl FnOnce() -> String) {
         if self.logs {
-            let (ms, ns) = (self.now.0 / 1_000_000, self.now.0 % 1_000_000);
-            let line = format!("{ms:>7}.{ns:06} ms  {}\n", line());
-            LOG.with_borrow_mut(|log| log.push_str(&line));
+            log_line(self.now, &line());
         }
     }
 

@@ -98,6 +98,17 @@ impl GlobalNode {
     pub(super) fn hold(&mut self, now: Instant, page: PageId, frame: Frame, age: Duration) {
         let last_used = Instant(now.0.saturating_sub(self.placement.age_on_arrival(age).0));
         let arriving = Frame { kind: Kind::Global, dirty: false, last_used, ..frame };
+        if !frame.shared && !self.coordinator.is_member(frame.owner) {
+            // It is on its way from node to node, and its owner died meanwhile: nobody would ever ask for it.
+            return self.refuse(page, &arriving);
+        }
+        if !frame.shared && frame.owner == self.me {
+            self.record_home(page, frame.version);
+        }
+        if self.faults.contains_key(&page) {
+            // It comes for this node's own use already, and is recorded so.
+            return;
+        }
         match self.frames.get(page) {
             // What is in use here is at least as good.
             Some(present) if present.kind == Kind::Local => return self.record_holder(page),

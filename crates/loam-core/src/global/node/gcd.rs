@@ -30,7 +30,8 @@ impl GlobalNode {
         }
         if !private {
             // "The directory is updated with the new location": from another node's memory or from the disk, it will be there.
-            self.directory.add(page, requester, Kind::Local);
+            self.take_entries(alloc::vec![(page, requester, Kind::Local)]);
+            self.drop_if_empty(page);
         }
         match holder {
             Some((node, _)) if node == self.me => self.serve(page, version, requester),
@@ -54,6 +55,7 @@ impl GlobalNode {
 
     /// The entry of a page is here, and the page has moved.
     pub(super) fn record_move(&mut self, page: PageId, version: Version, from: NodeId, to: Option<NodeId>) {
+        let to = to.filter(|&to| self.coordinator.is_member(to));
         let private = self.directory.get(page).is_some_and(|entry| entry.private);
         if private {
             let entry = self.directory.entry(page);
@@ -82,7 +84,21 @@ impl GlobalNode {
                 self.send(last, PageMessage::Singlet { page });
             }
         }
-        if self.directory.get(page).is_some_and(|entry| entry.holders.is_empty()) {
+        self.drop_if_empty(page);
+    }
+
+    /// An own page has come back from those who held it, whether they say so or not.
+    pub(super) fn record_home(&mut self, page: PageId, version: Version) {
+        let entry = self.directory.entry(page);
+        if entry.private && entry.version == version {
+            self.away = self.away.saturating_sub(entry.holders.len() as u32);
+            entry.holders.clear();
+        }
+    }
+
+    /// An entry that names nobody is kept of this node's own pages only.
+    fn drop_if_empty(&mut self, page: PageId) {
+        if self.directory.get(page).is_some_and(|entry| entry.holders.is_empty() && !entry.private) {
             self.directory.take(page);
         }
     }
@@ -99,9 +115,12 @@ impl GlobalNode {
         }
     }
 
+    /// Who is no member is not recorded: a message that outlives its sender would leave an entry that nobody ever takes away.
     pub(super) fn take_entries(&mut self, entries: Vec<(PageId, NodeId, Kind)>) {
         for (page, node, kind) in entries {
-            if !self.directory.get(page).is_some_and(|entry| entry.private) {
+            if self.coordinator.is_member(node)
+                && !self.directory.get(page).is_some_and(|entry| entry.private)
+            {
                 self.directory.add(page, node, kind);
             }
         }
@@ -151,6 +170,7 @@ impl GlobalNode {
             if entry.private {
                 self.away = self.away.saturating_sub((before - entry.holders.len()) as u32);
             }
+            self.drop_if_empty(page);
         }
         let orphans: Vec<PageId> = self
             .frames

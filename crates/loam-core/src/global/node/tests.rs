@@ -1,9 +1,9 @@
 //! Nodes on one virtual clock, with contents: what a program finds must be what it wrote last, whatever the network does.
 
 use super::*;
-use crate::global::frames::Kind;
+use crate::global::frames::{Frame, Kind};
 use crate::global::placement;
-use crate::ids::SpaceId;
+use crate::ids::{SpaceId, Version};
 use crate::units::Duration;
 use alloc::collections::BTreeSet;
 use proptest::prelude::*;
@@ -390,6 +390,87 @@ fn a_scan_does_not_displace_what_others_use() {
     };
     let (with, without) = (run(true), run(false));
     assert!(with * 2 < without, "{with} disk reads with the guard, {without} without");
+}
+
+/// A node, one of two, that has one frame.
+fn one_frame() -> GlobalNode {
+    let policy = placement::by_name("random", 1).unwrap();
+    let mut node = GlobalNode::new(Instant(1), NodeId(1), NodeConfig::new(1), policy);
+    node.handle_members(Instant(1), [NodeId(1), NodeId(2)]);
+    node
+}
+
+fn put(page: PageId, owner: u64) -> NodeMessage {
+    let frame = Frame {
+        kind: Kind::Global,
+        shared: page.space == SpaceId(1_000),
+        owner: NodeId(owner),
+        ..Frame::default()
+    };
+    NodeMessage::Page(PageMessage::Put { page, frame, age: Duration(u64::MAX / 4) })
+}
+
+// The next three were found by `loam sim fuzz --cluster`.
+
+#[test]
+fn what_comes_late_of_the_dead_is_not_kept() {
+    let mut node = one_frame();
+    let (now, dead, page) = (Instant(2), NodeId(9), PageId { space: SpaceId(1_000), index: 7 });
+    node.handle_message(now, NodeId(2), put(PageId { space: SpaceId(9), index: 0 }, 9));
+    assert_eq!((node.frames().pages(), node.stats().refused), (0, 1), "nobody would ever ask for it");
+    let (version, from) = (Version(0), NodeId(2));
+    for message in [
+        PageMessage::Locate { page, requester: dead },
+        PageMessage::Moved { page, version, from, to: Some(dead) },
+        PageMessage::Entries(alloc::vec![(page, dead, Kind::Local)]),
+    ] {
+        node.handle_message(now, NodeId(2), NodeMessage::Page(message));
+        assert!(node.directory().is_empty());
+    }
+    // And an entry goes with the last who is in it.
+    let message = PageMessage::Locate { page, requester: NodeId(2) };
+    node.handle_message(now, NodeId(2), NodeMessage::Page(message));
+    assert_eq!(node.directory().len(), 1);
+    node.handle_members(now, [NodeId(1)]);
+    assert!(node.directory().is_empty());
+}
+
+#[test]
+fn an_own_page_that_comes_home_is_counted_once() {
+    let mut node = one_frame();
+    for index in 0..2 {
+        let page = PageId { space: SpaceId(1), index };
+        node.handle_access(Instant(2 + index), Access { page, shared: false, write: false });
+        node.handle_disk_read(Instant(2 + index), page);
+    }
+    let page = PageId { space: SpaceId(1), index: 0 };
+    assert_eq!(node.directory().get(page).unwrap().holders, [(NodeId(2), Kind::Global)]);
+    assert_eq!(node.away, 1);
+    // The other sends it on, to its owner; that it has moved is lost.
+    node.handle_message(Instant(5), NodeId(2), put(page, 1));
+    assert_eq!((node.directory().get(page).unwrap().holders.len(), node.away), (0, 0));
+}
+
+#[test]
+fn a_page_that_is_put_here_while_it_is_read_from_the_disk_stays_recorded() {
+    let mut node = one_frame();
+    let own = PageId { space: SpaceId(1), index: 0 };
+    node.handle_access(Instant(2), Access { page: own, shared: false, write: false });
+    node.handle_disk_read(Instant(2), own);
+    // A page of a file whose directory is here.
+    let mine = |index: &u64| {
+        node.coordinator().pod().owner(PageId { space: SpaceId(1_000), index: *index }) == Some(NodeId(1))
+    };
+    let index = (0..10_000).step_by(32).find(mine).unwrap();
+    let page = PageId { space: SpaceId(1_000), index };
+    assert!(!node.handle_access(Instant(3), Access { page, shared: true, write: false }));
+    let NodeMessage::Page(PageMessage::Put { page, frame, .. }) = put(page, 2) else { unreachable!() };
+    for age in [Duration(0), Duration(u64::MAX / 4)] {
+        node.handle_message(Instant(4), NodeId(2), NodeMessage::Page(PageMessage::Put { page, frame, age }));
+    }
+    node.handle_disk_read(Instant(5), page);
+    assert_eq!(node.frames().get(page).unwrap().kind, Kind::Local);
+    assert_eq!(node.directory().get(page).unwrap().holders, [(NodeId(1), Kind::Local)]);
 }
 
 #[derive(Clone, Debug)]
