@@ -134,7 +134,10 @@ impl LenderChoice for Gms {
             Some(Duration(0)) => None,
             Some(_) => {
                 let with_room = self.dice.draw(lenders, except, roomy);
-                let with_room = with_room.or_else(|| self.dice.draw(lenders, except, room));
+                // Before somebody who has a weight and no room any more gives a page up; not because nobody with a weight is there.
+                let full = || lenders.iter().any(|l| weight(l) > 0 && l.room == 0);
+                let with_room =
+                    with_room.or_else(|| if full() { self.dice.draw(lenders, except, room) } else { None });
                 self.replaces = with_room.is_none();
                 with_room.or_else(|| self.dice.draw(lenders, except, weight))
             }
@@ -309,6 +312,7 @@ mod tests {
         assert!(!gms.goes_on(&lenders[0]));
         lenders[2].room = 0;
         assert_eq!(counts(&mut *gms, &lenders, 100), [0, 100, 0], "room at all");
+        assert_eq!(gms.choose(&lenders[1..2], None, false), None, "nobody with a weight is there: the disk");
         lenders[1].room = 0;
         let drawn = counts(&mut *gms, &lenders, 600);
         assert!(drawn[0] > 3 * drawn[2] && drawn[1] == 0, "by weight: {drawn:?}");
