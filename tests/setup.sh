@@ -17,6 +17,7 @@ need node nodejs
 need xz xz-utils
 need setpriv util-linux
 need ip iproute2
+need etcd etcd-server
 need valgrind valgrind
 # A static program needs the C library's archive.
 [ -n "$(cc -print-file-name=libc.a 2>/dev/null | grep / || true)" ] || missing="$missing libc6-dev"

@@ -1,6 +1,7 @@
 //! The control plane's thread: brings inputs to membership, coordinator and table, and carries out what they want.
 
 use super::cpu::Processors;
+use super::etcd::{self, EtcdMembers, Wire};
 use super::figures::Table;
 use super::links::{Dialer, Links};
 use super::membership::{MemberEffect, Membership};
@@ -93,6 +94,8 @@ pub(crate) struct Plane {
     mailboxes: Vec<Arc<Mailbox>>,
     packets: mpsc::Receiver<Packet>,
     membership: Box<dyn Membership + Send>,
+    /// To the site's membership service.
+    wire: Option<Wire>,
     members: Vec<Peer>,
     coordinator: Coordinator,
     links: Links,
@@ -167,11 +170,15 @@ impl Plane {
         let me = Peer { id: front.id, renewal: 0, addr: front.addr, name: front.name.as_str().into() };
         let period = Duration(u64::try_from(config.probe_period.as_nanos()).unwrap_or(u64::MAX / 1_000_000));
         let named = config.name.is_some();
-        let membership = Box::new(Swim::new(now, me.clone(), &config.join, period, named, random));
+        let membership: Box<dyn Membership + Send> = match &config.etcd {
+            Some(site) => Box::new(EtcdMembers::new(now, me.clone(), site.clone(), period, named)),
+            None => Box::new(Swim::new(now, me.clone(), &config.join, period, named, random)),
+        };
         Self {
             mailboxes,
             packets,
             membership,
+            wire: config.etcd.clone().map(Wire::new),
             members: vec![me],
             coordinator: Coordinator::new(now, front.id, CoordinatorConfig::default()),
             links: Links::new(dialer.clone(), Arc::clone(&front.counters)),
@@ -208,6 +215,7 @@ impl Plane {
                     }
                 }
                 Some((addr, answer)) = self.met.1.recv() => self.answered(addr, answer),
+                Some(told) = told(&mut self.wire) => self.membership.handle_told(self.shared.now(), told),
                 () = tokio::time::sleep(wait) => {}
             }
             self.pass_time();
@@ -278,7 +286,8 @@ impl Plane {
     fn publish(&mut self, now: Instant) {
         (self.published, self.publish_due) = (now, now + PUBLISH_INTERVAL);
         let me = self.shared.front.id;
-        let fresh = Published::of(now, me, &self.members, &self.coordinator, &self.table);
+        let fresh =
+            Published::of(now, me, &self.members, &self.coordinator, &self.table, self.membership.answers());
         if self.shared.front.publish(fresh) {
             self.mailboxes.iter().for_each(|mailbox| mailbox.wake());
         }
@@ -338,6 +347,12 @@ impl Plane {
                         self.links.send(to.id, to.addr, frame(me, cluster_class::GOSSIP, &bytes));
                     }
                     MemberEffect::Meet(addr) => self.meet(addr),
+                    MemberEffect::Ask(ask) => {
+                        let wire = self.wire.as_mut().expect("only etcd's machine asks");
+                        if let Err(told) = wire.ask(ask) {
+                            self.membership.handle_told(self.shared.now(), told);
+                        }
+                    }
                     MemberEffect::Changed => self.members_changed(),
                     MemberEffect::Warn(text) => tracing::warn!("{text}"),
                 }
@@ -438,6 +453,14 @@ impl Plane {
             }
             Err(error) => tracing::debug!(%addr, %error, "nobody answers"),
         }
+    }
+}
+
+/// The next answer of the site's service, if there is one.
+async fn told(wire: &mut Option<Wire>) -> Option<etcd::Told> {
+    match wire {
+        Some(wire) => wire.told().await,
+        None => std::future::pending().await,
     }
 }
 
