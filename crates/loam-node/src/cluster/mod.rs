@@ -8,6 +8,7 @@
 //!             view request  ◄─ published ◄──┘  └─► links: a connection to each node that there is something for
 //! ```
 
+mod account;
 mod cpu;
 mod etcd;
 mod figures;

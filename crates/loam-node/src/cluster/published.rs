@@ -66,6 +66,11 @@ impl Published {
         Self { view: ViewFigures::new(epoch.id.number, epoch.min_age.0, 0), view_nodes, cluster, nodes }
     }
 
+    /// Whether the members are those of an earlier time.
+    pub(crate) fn is_stale(&self) -> bool {
+        self.nodes.iter().any(|node| node.facts().flags & NodeFacts::FLAG_STALE != 0)
+    }
+
     /// The first one.
     pub(crate) fn begin(&mut self) -> bool {
         self.set_version(1);
@@ -135,6 +140,9 @@ mod tests {
         let mut first =
             Published::of(Instant(0), me, std::slice::from_ref(&peer), &coordinator, &table, true);
         assert!(!first.clone().follow(&first));
+        let stale = Published::of(Instant(0), me, std::slice::from_ref(&peer), &coordinator, &table, false);
+        assert!(stale.is_stale() && !first.is_stale());
+        assert!(!stale.clone().follow(&first), "borrowers have no use for it");
         let empty = Published::of(Instant(0), me, &[], &coordinator, &table, true);
         assert!(first.follow(&empty));
         assert_eq!((first.view.version(), first.cluster.version.get()), (1, 1));

@@ -11,6 +11,8 @@
 //! Whatever breaks, the answer is the same: another server, the lease (or a new one), the key, a whole list, a watch from there on. A watch is
 //! never continued, so a compacted revision, another leader and a server that has lost its data need no cases of their own.
 
+#[cfg(test)]
+mod fake;
 mod json;
 mod members;
 mod site;

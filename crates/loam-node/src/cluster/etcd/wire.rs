@@ -51,9 +51,12 @@ impl Wire {
         self.asks.try_send(ask).map_err(lost)
     }
 
-    /// The next answer.
-    pub(crate) async fn told(&mut self) -> Option<Told> {
-        self.told.recv().await
+    /// The next answer; never, if there is nobody to ask.
+    pub(crate) async fn told(wire: &mut Option<Self>) -> Option<Told> {
+        match wire {
+            Some(wire) => wire.told.recv().await,
+            None => std::future::pending().await,
+        }
     }
 }
 
