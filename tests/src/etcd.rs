@@ -112,6 +112,22 @@ impl Etcd {
         let _ = child.wait();
     }
 
+    /// Makes it hang: connections stay open, nothing is answered.
+    ///
+    /// # Panics
+    /// If it does not run.
+    pub fn stop(&self) {
+        procfs::send(self.child.as_ref().expect("it runs").id(), rustix::process::Signal::STOP);
+    }
+
+    /// Lets one that hangs go on.
+    ///
+    /// # Panics
+    /// If it does not run.
+    pub fn go_on(&self) {
+        procfs::send(self.child.as_ref().expect("it runs").id(), rustix::process::Signal::CONT);
+    }
+
     /// Starts it again, and waits until it answers.
     ///
     /// # Panics

@@ -55,30 +55,52 @@ fn cluster_of_one(etcd: &Etcd) -> Cluster {
     cluster(1, &etcd.url("green"), "16M")
 }
 
-/// The etcd is killed, and comes back with its data and without. Nobody is missed, and whoever died meanwhile is found out then.
+/// The etcd comes when the nodes are there already, hangs, is killed, and comes back with its data and without. Nobody is missed, and whoever died
+/// meanwhile is found out then.
 #[test]
 fn the_etcd_comes_and_goes() {
     let _alone = place::alone();
     let Some(mut etcd) = Etcd::start() else { return };
+    etcd.kill();
     let mut cluster = cluster(4, &etcd.url("default"), "16M");
-    cluster.agrees(&[0, 1, 2, 3], SETTLED);
-    let lives: Vec<String> = (0..4).map(|number| cluster.nodes[number].id()).collect();
-    for with_data in [true, false] {
-        etcd.kill();
-        procfs::wait_until(SETTLED, || (0..4).all(|number| is_stale(&cluster, number)))
-            .expect("status says it");
-        std::thread::sleep(LEASE_OVER);
-        cluster.agrees(&[0, 1, 2, 3], Duration::from_secs(2));
-        etcd.start_again(with_data);
-        procfs::wait_until(SETTLED, || !(0..4).any(|number| is_stale(&cluster, number)))
-            .expect("status says it");
-        println!("with data {with_data}: {:?}", cluster.agrees(&[0, 1, 2, 3], SETTLED));
+    let all = [0, 1, 2, 3];
+    let stale = |cluster: &Cluster, is: bool| {
+        let told = procfs::wait_until(SETTLED, || all.iter().all(|&number| is_stale(cluster, number) == is));
+        assert!(told.is_ok(), "the status does not say it ({is}): {}", cluster.logs());
+    };
+    stale(&cluster, true);
+    for number in all {
+        cluster.agrees(&[number], SETTLED);
     }
-    assert_eq!((0..4).map(|number| cluster.nodes[number].id()).collect::<Vec<_>>(), lives);
+    etcd.start_again(true);
+    println!("found each other in {:?}", cluster.agrees(&all, SETTLED));
+    stale(&cluster, false);
+    let lives = |cluster: &Cluster| all.map(|number| cluster.nodes[number].id());
+    let before = lives(&cluster);
+    for how in ["hangs", "keeps its data", "loses its data"] {
+        if how == "hangs" {
+            etcd.stop()
+        } else {
+            etcd.kill()
+        }
+        stale(&cluster, true);
+        std::thread::sleep(LEASE_OVER);
+        cluster.agrees(&all, Duration::from_secs(2));
+        match how {
+            "hangs" => etcd.go_on(),
+            _ => etcd.start_again(how == "keeps its data"),
+        }
+        stale(&cluster, false);
+        println!("an etcd that {how}: {:?}", cluster.agrees(&all, SETTLED));
+    }
+    // Whoever is held for a while might still go.
+    std::thread::sleep(LEASE_OVER);
+    cluster.agrees(&all, SETTLED);
+    assert_eq!(lives(&cluster), before);
     for node in &cluster.nodes {
         let log = node.log();
-        assert_eq!(log.matches("does not answer, will go on trying").count(), 2, "once for each time: {log}");
-        assert_eq!(log.matches("etcd answers again").count(), 2, "{log}");
+        assert_eq!(log.matches("this node goes on trying").count(), 4, "once for each time: {log}");
+        assert_eq!(log.matches("etcd answers again").count(), 4, "{log}");
         assert!(!log.contains(" gone"), "nobody was missed: {log}");
     }
 
@@ -124,7 +146,7 @@ fn two_masters_at_once_cost_no_byte() {
     let _alone = place::alone();
     let Some(etcd) = Etcd::start() else { return };
     let scratch = Scratch::new("masters");
-    let walk = || workloads::memwalk(96, 12, "blocks");
+    let walk = || workloads::memwalk(96, 24, "blocks");
     let plain = shell::run(&mut walk(), scratch.path(), "plain", LIMIT);
     assert_eq!(plain.code(), 0, "{}", plain.stderr);
 
@@ -163,11 +185,8 @@ fn two_masters_at_once_cost_no_byte() {
         borrowed.assert_memory_left(what);
         let lenders = borrowed.summary["lenders"].as_array().expect("a list");
         assert!(lenders.len() >= 4, "{what}: it borrowed from both sides: {lenders:?}");
-        println!(
-            "{what}: {} lenders lost, {} faults from disk",
-            borrowed.lost(),
-            borrowed.number("/faults/disk")
-        );
+        let (wall, lost, disk) = (borrowed.ended.wall, borrowed.lost(), borrowed.number("/faults/disk"));
+        println!("{what}: {wall:?}, {lost} lenders lost, {disk} faults from disk");
     }
     assert_eq!(both, 2, "the runs were too short");
 }

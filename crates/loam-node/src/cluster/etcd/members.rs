@@ -182,10 +182,12 @@ impl EtcdMembers {
             self.away = Some(Away { since: now, forgotten: false });
             let others = self.told.len() - 1;
             let meanwhile = match others {
-                0 => "this node is alone until it does".to_owned(),
-                _ => format!("the {others} other members are kept for {KEPT_TEXT}"),
+                0 => "is alone until it does".to_owned(),
+                _ => format!("keeps the {others} other members for {KEPT_TEXT}"),
             };
-            self.warn(format!("etcd at {server} does not answer, will go on trying; {meanwhile}: {why}"));
+            self.warn(format!(
+                "etcd at {server} does not answer: {why}; this node goes on trying, and {meanwhile}"
+            ));
         }
         (self.session, self.turn) = (self.session + 1, self.turn + 1);
         (self.pending, self.watch, self.watching, self.revision) = (None, None, false, None);
