@@ -14,7 +14,7 @@ STEP = @printf '\n== %s (%s)\n' "$@" "$$(date +%T)"
 # One step after the other, also under -j: they share the cores, and the end-to-end tests measure.
 .NOTPARALLEL:
 
-.PHONY: help build demo test setup lint fmt unit bare-metal deny sim-fuzz sim-soak e2e bench bench-compare fuzz soak traces man install uninstall clean
+.PHONY: help build demo test setup lint fmt unit bare-metal deny sim-fuzz sim-soak e2e bench bench-compare bench-cluster fuzz soak traces man install uninstall clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -75,6 +75,11 @@ bench: build ## remote faults and sequential reading against this machine's floo
 
 bench-compare: build ## Loam beside a swap file, zram and a mapped file (root)
 	bench/compare.py --loam $(RELEASE)/loam --out $(TARGET)/bench-compare.md
+
+bench-cluster: build ## GMS beside N-chance, a lost lender, mounts, each on several machines (network namespaces; root)
+	bench/placement.py --loam $(RELEASE)/loam
+	bench/lost.py --loam $(RELEASE)/loam
+	bench/mount.py --loam $(RELEASE)/loam
 
 FUZZ_SECONDS ?= 60
 fuzz: ## the decoders against random bytes, FUZZ_SECONDS each (nightly toolchain and cargo-fuzz)

@@ -19,6 +19,7 @@ need setpriv util-linux
 need ip iproute2
 need etcd etcd-server
 need valgrind valgrind
+need fio fio
 # A static program needs the C library's archive.
 [ -n "$(cc -print-file-name=libc.a 2>/dev/null | grep / || true)" ] || missing="$missing libc6-dev"
 

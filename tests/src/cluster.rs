@@ -234,7 +234,25 @@ impl Node {
     /// # Panics
     /// If it cannot be started.
     pub fn start(&mut self) {
-        let mut command = self.loam();
+        let command = self.loam();
+        self.start_by(command);
+    }
+
+    /// Starts it on a machine in a namespace whose clocks (monotonic, since boot) are `ahead_s` seconds ahead of ours.
+    ///
+    /// # Panics
+    /// If it cannot be started.
+    pub fn start_with_clock(&mut self, ahead_s: i64) {
+        let namespace = self.namespace.as_ref().expect("it is in a namespace");
+        let mut command = shell::that_dies_with_us("ip".as_ref());
+        command.args(["netns", "exec", namespace, "unshare", "--time"]);
+        // A time namespace is for children only: who unshares it stays, and must take the other with it.
+        command.args(["--monotonic", &ahead_s.to_string(), "--boottime", &ahead_s.to_string()]);
+        command.args(["--fork", "--kill-child=KILL"]).arg(place::loam());
+        self.start_by(command);
+    }
+
+    fn start_by(&mut self, mut command: Command) {
         let log =
             std::fs::OpenOptions::new().create(true).append(true).open(&self.log).expect("a log can be made");
         command.args(["node", "--lend", self.lend, "--name", &self.name]);

@@ -196,6 +196,18 @@ fn the_closing_lines_go_to_stderr() {
 }
 
 #[test]
+fn a_reader_that_goes_is_no_error() {
+    let scratch = Scratch::new("cli-pipe");
+    let script = format!(
+        "'{}' sim workload --help | true; '{}' doctor | true; echo done",
+        place::loam().display(),
+        place::loam().display()
+    );
+    let ended = shell::run(&mut sh(&script), scratch.path(), "pipe", LIMIT);
+    assert_eq!((ended.code(), ended.stdout.as_slice(), ended.stderr.as_str()), (0, b"done\n".as_slice(), ""));
+}
+
+#[test]
 fn status_shows_a_run_and_a_lender() {
     let _alone = place::alone();
     let scratch = Scratch::new("status-run");

@@ -89,23 +89,73 @@ fn spare_copies_are_dropped_and_the_run_goes_on_from_its_disk() {
 }
 
 #[test]
-fn only_copies_stay() {
+fn only_copies_move_to_another_lender() {
     let _alone = place::alone();
-    let scratch = Scratch::new("giveback-none");
+    let scratch = Scratch::new("giveback-move");
+    let expected = expected(&scratch);
+    let (first, second) = (Machine::new(&scratch, "first"), Machine::new(&scratch, "second"));
+    let borrow = Borrow::new(scratch.path())
+        .local_mib(48)
+        .not_durable()
+        .lender(first.lender.addr)
+        .lender(second.lender.addr);
+    let mut running = borrow.start(&walk(), None);
+    running.run.wait_for_line("pass 1", LIMIT);
+    assert!(first.slab_bytes() > 32 << 20, "nothing was lent: {}", first.memory());
+    first.is_wanted();
+    procfs::wait_until(LIMIT, || first.slab_bytes() == 0).expect("its memory is given back");
+    let memory = first.memory();
+    assert!(memory["recalled_pages"].as_u64() > Some(0) && memory["dropped_pages"] == 0, "{memory}");
+    // It has nothing any more: its death is nobody's loss.
+    first.lender.kill();
+    let borrowed = running.finish(LIMIT);
+    borrowed.assert_ended_well("moved");
+    borrowed.assert_memory_left("moved");
+    assert!(borrowed.ended.stdout == expected, "another output");
+}
+
+#[test]
+fn only_copies_that_no_lender_takes_go_to_the_disk() {
+    let _alone = place::alone();
+    let scratch = Scratch::new("giveback-spill");
     let expected = expected(&scratch);
     let machine = Machine::new(&scratch, "machine");
     let borrow = Borrow::new(scratch.path()).local_mib(48).not_durable().lender(machine.lender.addr);
     let mut running = borrow.start(&walk(), None);
     running.run.wait_for_line("pass 1", LIMIT);
+    machine.is_wanted();
+    procfs::wait_until(LIMIT, || machine.slab_bytes() == 0).expect("its memory is given back");
+    let borrowed = running.finish(LIMIT);
+    ended_well(&borrowed, &expected, "spilled");
+    let told = borrowed.warnings().join("\n");
+    assert!(told.contains("a lender wants its memory back"), "nobody was told: {told}");
+}
+
+#[test]
+fn only_copies_that_nobody_takes_stay() {
+    let _alone = place::alone();
+    let scratch = Scratch::new("giveback-stay");
+    let expected = expected(&scratch);
+    let machine = Machine::new(&scratch, "machine");
+    let slots = scratch.join("slots");
+    let borrow =
+        Borrow::new(scratch.path()).local_mib(48).not_durable().disk(&slots).lender(machine.lender.addr);
+    let mut running = borrow.start(&walk(), None);
+    running.run.wait_for_line("pass 1", LIMIT);
     assert!(machine.slab_bytes() > 64 << 20, "nothing was lent: {}", machine.memory());
+    // No slot file can be made where there is no folder any more.
+    std::fs::remove_dir(&slots).expect("nothing has been written there");
+    std::fs::write(&slots, "a file").expect("writable");
     machine.is_wanted();
     procfs::wait_until(LIMIT, || machine.memory()["kept_pages"].as_u64() > Some(0))
         .expect("it says what it keeps");
     let memory = machine.memory();
     assert!(memory["dropped_pages"] == 0 && memory["slab_bytes"].as_u64() > Some(0), "{memory}");
     let borrowed = running.finish(LIMIT);
-    // What leaves from then on finds no lender with room, so the budget cannot be held; no page is lost.
+    // What leaves from then on finds no place, so the budget cannot be held; no page is lost.
     borrowed.assert_ended_well("kept");
     assert!(borrowed.ended.stdout == expected, "another output");
     assert_eq!(borrowed.lost(), 0, "{}", borrowed.summary);
+    let told = borrowed.warnings().join("\n");
+    assert!(told.contains("there is nowhere to take it"), "nobody was told: {told}");
 }

@@ -1,5 +1,6 @@
 //! `loam mount`: the same tree, read in every way, while its source changes, goes and comes back.
 
+use loam_tests::cluster::{Cluster, SETTLED};
 use loam_tests::mounted::{self, Mount, assert_same_tree, bytes, name, settle, write_settled};
 use loam_tests::place::{self, Scratch};
 use loam_tests::{procfs, shell};
@@ -509,4 +510,39 @@ fn a_mount_that_hangs_or_dies_costs_time_only() {
     procfs::wait_until(LIMIT, || b.figure("peers") == 0).expect("it is seen to be gone");
     (0..6).for_each(|file| read(&b, file));
     b.end();
+}
+
+/// Where machines run nodes nobody names peers: mounts find each other, also one that is made before its node, and another source's stay apart.
+#[test]
+fn mounts_of_a_cluster_find_each_other() {
+    if !mounted::possible("mounts_of_a_cluster_find_each_other") {
+        return;
+    }
+    let _alone = place::alone();
+    let scratch = Scratch::new("mount-found");
+    let (dir, source) = (scratch.path(), source_in(&scratch));
+    let contents = bytes(9, 3 << 20);
+    write_settled(&source.join("file"), &contents);
+    let mut cluster = Cluster::on_loopback(2);
+    cluster.agrees(&[0, 1], SETTLED);
+    cluster.nodes[1].kill();
+    let socket = |number: usize| cluster.nodes[number].socket().to_str().expect("UTF-8").to_owned();
+    let (here, there) = (socket(0), socket(1));
+    let first = Mount::new(dir, "first", &source, &["--name", "one", "--node", &here]);
+    let second = Mount::new(dir, "second", &source, &["--name", "one", "--node", &there]);
+    let other = Mount::new(dir, "other", &source, &["--name", "two", "--node", &here]);
+    cluster.nodes[1].start();
+    let found = procfs::wait_until(LIMIT, || {
+        first.figure("peers") == 1 && second.figure("peers") == 1 && other.figure("peers") == 0
+    });
+    found.unwrap_or_else(|_| panic!("{}", cluster.logs()));
+    assert!(fs::read(first.at.join("file")).expect("readable") == contents);
+    // The directory hears of it a moment later.
+    thread::sleep(Duration::from_secs(1));
+    assert!(fs::read(second.at.join("file")).expect("readable") == contents);
+    assert!(second.figure("runs_from_peers") > 0, "the second reader went to the source");
+    assert_eq!(other.figure("runs_from_peers"), 0);
+    for mount in [other, second, first] {
+        mount.end();
+    }
 }

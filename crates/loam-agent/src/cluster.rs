@@ -19,7 +19,7 @@ use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time;
 
@@ -29,6 +29,8 @@ pub(crate) const CONNECT_TIMEOUT: time::Duration = time::Duration::from_secs(3);
 const LOOK: time::Duration = time::Duration::from_millis(100);
 /// Between two tries to reach a daemon that is gone.
 const AGAIN: time::Duration = time::Duration::from_millis(500);
+/// How often the daemon is told of the program's local pages.
+const TELL: time::Duration = time::Duration::from_millis(500);
 /// Stack of a thread here.
 const STACK_BYTES: usize = 256 * 1024;
 
@@ -91,6 +93,7 @@ pub(crate) struct Cluster {
     /// What to show lenders; `None`: plain TCP.
     credentials: Option<Arc<Watched>>,
     stop: Arc<AtomicBool>,
+    local_pages: Arc<AtomicU64>,
 }
 
 /// How a thread brings something.
@@ -124,13 +127,20 @@ impl Cluster {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let bring = Bring { news: sender, bell: Arc::new(bell) };
         let stop = Arc::new(AtomicBool::new(false));
+        let local_pages = Arc::new(AtomicU64::new(0));
         let (path, to, stopped) = (socket.to_owned(), bring.clone(), Arc::clone(&stop));
+        let pages = Arc::clone(&local_pages);
         let thread = std::thread::Builder::new().name("loam-cluster".into()).stack_size(STACK_BYTES);
         thread.spawn(move || {
             crate::slots::block_all_signals();
-            listen(&path, &to, &stopped);
+            listen(&path, &to, &stopped, &pages);
         })?;
-        Ok(Self { news, bring, features, credentials, stop })
+        Ok(Self { news, bring, features, credentials, stop, local_pages })
+    }
+
+    /// The daemon will hear that the program has so many base pages here.
+    pub(crate) fn has_local_pages(&self, pages: u64) {
+        self.local_pages.store(pages, Relaxed);
     }
 
     /// Readable when something has been brought.
@@ -190,11 +200,11 @@ impl Drop for Cluster {
 }
 
 /// Listens until it is told to stop, again and again.
-fn listen(path: &PathBuf, to: &Bring, stop: &AtomicBool) {
+fn listen(path: &PathBuf, to: &Bring, stop: &AtomicBool, local_pages: &AtomicU64) {
     let mut told = String::new();
     while !stop.load(Relaxed) {
         let mut heard = false;
-        let why = subscribe(path, stop, |view| {
+        let why = subscribe(path, stop, local_pages, |view| {
             heard = true;
             to.bring(News::View(view));
         });
@@ -211,7 +221,12 @@ fn listen(path: &PathBuf, to: &Bring, stop: &AtomicBool) {
 }
 
 /// Asks for views and passes them on. Answers why there are no more.
-fn subscribe(path: &PathBuf, stop: &AtomicBool, mut take: impl FnMut(View)) -> String {
+fn subscribe(
+    path: &PathBuf,
+    stop: &AtomicBool,
+    local_pages: &AtomicU64,
+    mut take: impl FnMut(View),
+) -> String {
     let talk = || -> std::io::Result<UnixStream> {
         let stream = UnixStream::connect(path)?;
         stream.set_read_timeout(Some(LOOK))?;
@@ -228,7 +243,17 @@ fn subscribe(path: &PathBuf, stop: &AtomicBool, mut take: impl FnMut(View)) -> S
         Err(error) => return error.to_string(),
     };
     let (mut received, mut end) = (vec![0; 16 * 1024], 0);
+    let (mut told_pages, mut told_at) = (0, time::Instant::now());
     while !stop.load(Relaxed) {
+        let pages = local_pages.load(Relaxed);
+        if pages != told_pages && told_at.elapsed() >= TELL {
+            let mut out = Vec::new();
+            encode::local(&mut out, pages);
+            if let Err(error) = (&stream).write_all(&out) {
+                return error.to_string();
+            }
+            (told_pages, told_at) = (pages, time::Instant::now());
+        }
         let consumed = match decode(&received[..end]) {
             Ok(Decoded::Whole { frame, consumed }) => {
                 match frame {

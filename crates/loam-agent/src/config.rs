@@ -18,11 +18,11 @@ pub enum Durability {
 
 impl Durability {
     /// What a lender is told of the pages that it gets. With a slot file each is a spare copy, which it may drop when its own machine wants
-    /// the memory; without one it is the only copy, and stays.
+    /// the memory; without one it is the only copy, and is taken home when the lender says so.
     pub(crate) fn features(self) -> u64 {
         match self {
             Self::Disk => loam_wire::feature::RECALL | loam_wire::feature::SPARE,
-            Self::None => 0,
+            Self::None => loam_wire::feature::RECALL,
         }
     }
 }
@@ -56,7 +56,7 @@ pub struct RunConfig {
     pub guard_scans: bool,
     /// See [`Durability`].
     pub durability: Durability,
-    /// Where the slot file goes.
+    /// Where the slot file goes; without one to begin with, where it would go if a lender wanted pages back. Empty: nowhere.
     pub disk_dir: PathBuf,
     /// Page size: a power of two from 4 KiB to 1 MiB.
     pub page: Bytes,

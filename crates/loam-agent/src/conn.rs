@@ -261,6 +261,15 @@ impl Conn {
             let place = self.out.front().map_or(0, |f| usize::from(f.sent_bytes > 0));
             self.out.insert(place, frame);
         }
+        // Before the puts: a copy that has just been given back may be put again. The other way round cannot be: nothing is
+        // dropped whose put is not answered.
+        while !self.drops.is_empty() {
+            let n = self.drops.len().min(DROP_PAGES_MAX);
+            let mut frame = self.frame();
+            encode::drop(&mut frame.head, &self.drops[..n]);
+            self.drops.drain(..n);
+            self.out.push_back(frame);
+        }
         while !self.puts.is_empty() {
             let n = self.puts.len().min(PUT_PAGES);
             let mut frame = self.frame();
@@ -269,13 +278,6 @@ impl Conn {
             encode::putpage(&mut frame.head, self.request, &metas);
             frame.pages.extend(self.puts.drain(..n).map(|(_, buffer)| buffer));
             self.unanswered += n as u64;
-            self.out.push_back(frame);
-        }
-        while !self.drops.is_empty() {
-            let n = self.drops.len().min(DROP_PAGES_MAX);
-            let mut frame = self.frame();
-            encode::drop(&mut frame.head, &self.drops[..n]);
-            self.drops.drain(..n);
             self.out.push_back(frame);
         }
     }
@@ -345,7 +347,7 @@ mod tests {
     use loam_wire::{Decoded, Frame, decode};
     use std::net::{TcpListener, TcpStream};
 
-    /// Pages of each frame that has come; of a getpage, as a negative number.
+    /// Pages of each frame that has come; of a getpage, as a negative number, of a drop a thousand times as many.
     fn frames(lender: &mut TcpStream, bytes: &mut Vec<u8>) -> Vec<i64> {
         let mut piece = [0; 1 << 16];
         while let Ok(n @ 1..) = lender.read(&mut piece) {
@@ -357,7 +359,8 @@ mod tests {
             match frame {
                 Frame::GetPage { pages, .. } => found.push(-(pages.len() as i64)),
                 Frame::PutPage { pages, .. } => found.push(pages.len() as i64),
-                _ => panic!("neither was sent"),
+                Frame::Drop { pages, .. } => found.push(1_000 * pages.len() as i64),
+                _ => panic!("none of these was sent"),
             }
         }
         bytes.drain(..start);
@@ -396,5 +399,20 @@ mod tests {
         conn.flush(&pool).unwrap();
         assert_eq!(frames(&mut lender, &mut bytes), [PUT_PAGES as i64]);
         assert!(!conn.can_send() && !conn.wants_write);
+    }
+
+    /// A page that was given back leaves again under the same version before anything was sent.
+    #[test]
+    fn what_is_dropped_and_put_again_is_there() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        stream.set_nonblocking(true).unwrap();
+        let (mut lender, _) = listener.accept().unwrap();
+        lender.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+        let mut conn = Conn::new(Stream::Plain(stream), 0);
+        conn.drop_page(PageRef::new(7, Version(1)));
+        conn.put(PageMeta::new(7, Version(1), ContentHash(7)), BufferIndex(0));
+        conn.flush(&Pool::new(1).unwrap()).unwrap();
+        assert_eq!(frames(&mut lender, &mut Vec::new()), [1_000, 1], "the other way round it would be lost");
     }
 }

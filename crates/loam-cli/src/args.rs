@@ -156,6 +156,9 @@ pub(crate) struct NodeArgs {
     /// Memory that this machine keeps free for itself: less is lent when it has less [default: 5%, and 256M at least]
     #[arg(long, value_name = "SIZE")]
     pub(crate) keep: Option<Size>,
+    /// Read what the machine has from DIR/proc and DIR/sys (for tests)
+    #[arg(long, hide = true, value_name = "DIR", default_value = "/")]
+    pub(crate) machine_root: PathBuf,
     /// Where to listen; port 0 lets the system choose
     #[arg(long, value_name = "ADDR:PORT", default_value_t = SocketAddr::from(([127, 0, 0, 1], PORT)))]
     pub(crate) listen: SocketAddr,
@@ -334,12 +337,17 @@ pub(crate) struct MountArgs {
     /// Memory for contents: 512M, 4G, 25% (of this machine's memory)
     #[arg(long, value_name = "SIZE", default_value = "10%")]
     pub(crate) cache: Size,
-    /// Listen for other mounts of the same source; port 0 lets the system choose [default: 127.0.0.1:0 if --peer is given]
+    /// Listen for other mounts of the same source; port 0 lets the system choose [default: a free port, of the node's address with --tls
+    /// or --insecure, else of loopback; none without a node or --peer]
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) listen: Option<SocketAddr>,
-    /// Another mount of the same source; may be given several times. Of two mounts one must be told of the other
+    /// Another mount of the same source, where there is no cluster; may be given several times. Of two mounts one must be told of the other
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) peer: Vec<SocketAddr>,
+    /// Find mounts of the same source through the cluster of the `loam node` behind this socket [default: /run/loam/node.sock,
+    /// $XDG_RUNTIME_DIR/loam/node.sock, if one is there]
+    #[arg(long, value_name = "SOCKET")]
+    pub(crate) node: Option<PathBuf>,
     /// What the source is called, the same at all its mounts [default: SERVER:EXPORT/PATH for NFS, else SOURCE's path]
     #[arg(long)]
     pub(crate) name: Option<String>,

@@ -15,6 +15,7 @@ mod lend;
 mod machine;
 mod mount;
 mod node;
+mod pipes;
 mod run;
 mod sim;
 mod size;
@@ -28,6 +29,7 @@ use failure::Failure;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    pipes::end_quietly();
     let cli = match args::Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return failure::usage(&error),

@@ -23,6 +23,8 @@ pub struct MountConfig {
     pub listen: Option<SocketAddr>,
     /// Other mounts of the same source.
     pub peers: Vec<SocketAddr>,
+    /// Where this machine's node listens for local programs: mounts of the cluster are found through it. `None`: only `peers` are known.
+    pub node: Option<PathBuf>,
     /// Folder with credentials for TLS (`loam ca issue`), read again whenever it changes.
     pub tls: Option<PathBuf>,
     /// Listen on an address that other machines can reach, without encryption.

@@ -7,7 +7,7 @@ use crate::figures::Figures;
 use crate::fs::View;
 use crate::inodes::Inodes;
 use crate::mountinfo;
-use crate::peers::{Alone, Group, GroupConfig, Peers};
+use crate::peers::{Alone, Group, GroupConfig, Peers, address_here};
 use crate::reader::Reader;
 use crate::source::{Place, Source};
 use fuser::{Config, MountOption, Session, SessionACL};
@@ -16,7 +16,7 @@ use rustix::mount::UnmountFlags;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::fmt;
 use std::io::Read;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -124,13 +124,24 @@ pub fn mount(config: &MountConfig, ready: impl FnOnce(&Mounted)) -> Result<(), M
 
 /// Alone if nobody is to be known and nobody is to find us.
 fn group_config(config: &MountConfig, name: &str) -> Option<GroupConfig> {
-    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    // A node that does not answer now may do later.
+    let here = config.node.as_deref().and_then(address_here);
     let listen = match config.listen {
         Some(listen) => listen,
-        None if config.peers.is_empty() => return None,
-        None => any,
+        None if config.peers.is_empty() && config.node.is_none() => return None,
+        // Other machines may come in only where that was asked for.
+        None => {
+            let ip = here.filter(|_| config.tls.is_some() || config.insecure);
+            SocketAddr::new(ip.unwrap_or(IpAddr::from([127, 0, 0, 1])), 0)
+        }
     };
-    Some(GroupConfig { name: name.to_owned(), listen, peers: config.peers.clone(), tls: config.tls.clone() })
+    Some(GroupConfig {
+        name: name.to_owned(),
+        listen,
+        peers: config.peers.clone(),
+        node: config.node.clone(),
+        tls: config.tls.clone(),
+    })
 }
 
 fn options(name: &str) -> Config {

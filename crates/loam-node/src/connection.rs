@@ -7,7 +7,7 @@ use crate::service::{Outlet, Peer, Refusal, Service};
 use crate::shared::Shared;
 use loam_core::ids::SpaceId;
 use loam_wire::tls::{Identity, TlsError};
-use loam_wire::{Decoded, Stream, WireError, decode, encode, error_code};
+use loam_wire::{Decoded, MountAt, Stream, WireError, decode, encode, error_code};
 use rustix::event::epoll::EventFlags;
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -75,6 +75,41 @@ impl Drop for Place {
     }
 }
 
+/// The local pages of one program, counted for as long as its connection lives.
+#[derive(Debug)]
+struct LocalPages {
+    shared: Arc<Shared>,
+    pages: u64,
+}
+
+impl LocalPages {
+    fn new(shared: &Arc<Shared>, pages: u64) -> Self {
+        // More than there can be is a mistake, and must not overflow the sum of all.
+        let pages = pages.min(LOCAL_PAGES_MAX);
+        shared.local_pages.fetch_add(pages, Ordering::Relaxed);
+        Self { shared: Arc::clone(shared), pages }
+    }
+}
+
+impl Drop for LocalPages {
+    fn drop(&mut self) {
+        self.shared.local_pages.fetch_sub(self.pages, Ordering::Relaxed);
+    }
+}
+
+/// A mount of this machine, known for as long as its connection lives.
+#[derive(Debug)]
+struct Here {
+    shared: Arc<Shared>,
+    number: u64,
+}
+
+impl Drop for Here {
+    fn drop(&mut self) {
+        self.shared.mount_is_gone(self.number);
+    }
+}
+
 #[derive(Debug)]
 struct Line {
     stream: Stream,
@@ -86,6 +121,8 @@ struct Line {
     /// The request and the version of the last view that was sent, if views are wanted.
     subscription: Option<(u64, u64)>,
     origin: Origin,
+    local_pages: Option<LocalPages>,
+    mount: Option<Here>,
 }
 
 impl Outlet for Line {
@@ -98,6 +135,17 @@ impl Outlet for Line {
 
     fn is_local(&self) -> bool {
         self.origin == Origin::Local
+    }
+
+    fn has_local_pages(&mut self, shared: &Arc<Shared>, pages: u64) {
+        self.local_pages = None;
+        self.local_pages = Some(LocalPages::new(shared, pages));
+    }
+
+    fn is_mount(&mut self, shared: &Arc<Shared>, at: MountAt) {
+        self.mount = None;
+        let number = shared.mount_is_here(at);
+        self.mount = number.map(|number| Here { shared: Arc::clone(shared), number });
     }
 
     fn subscribe(&mut self, request: u64, version: u64) {
@@ -161,6 +209,8 @@ impl Connection {
                 sent_bytes: 0,
                 moved: now,
                 subscription: None,
+                local_pages: None,
+                mount: None,
                 origin,
             },
             peer: Peer::Stranger,

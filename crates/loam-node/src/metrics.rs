@@ -22,6 +22,7 @@ struct Sample {
     memory_bytes: u64,
     uptime_s: u64,
     connections: usize,
+    local_pages: u64,
     id: u64,
     published: Arc<Published>,
     counters: Arc<Counters>,
@@ -34,6 +35,7 @@ impl Sample {
             memory_bytes: shared.slab.memory().unwrap_or_default().0,
             uptime_s: shared.uptime_s(),
             connections: shared.connections.load(Ordering::Relaxed),
+            local_pages: shared.local_pages.load(Ordering::Relaxed),
             id: shared.instance,
             published: shared.published(),
             counters: Arc::clone(&shared.front.counters),
@@ -81,6 +83,12 @@ const METRICS: &[Metric] = &[
         None,
         "Base pages (4 KiB) held for others: global pages",
         Gauge(|s| s.lender.pages as f64),
+    ),
+    Metric(
+        "local_pages",
+        None,
+        "Base pages (4 KiB) in this machine's memory of the programs here that borrow",
+        Gauge(|s| s.local_pages as f64),
     ),
     Metric(
         "lender_borrowers",

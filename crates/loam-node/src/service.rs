@@ -10,8 +10,8 @@ use loam_core::units::{BASE_PAGE_BYTES, Bytes};
 use loam_wire::limits::{GONE_PAGES_MAX, STATUS_BORROWERS_MAX};
 use loam_wire::tls::{Identity, Role};
 use loam_wire::{
-    BorrowerEntry, FEATURES_KNOWN, Frame, MemoryFigures, PROTOCOL_VERSION, PageAck, PageMeta, PageRef,
-    PutStatus, StatusFigures, WireError, encode, error_code, feature, page_hash,
+    BorrowerEntry, FEATURES_KNOWN, Frame, MemoryFigures, MountAt, PROTOCOL_VERSION, PageAck, PageMeta,
+    PageRef, PutStatus, StatusFigures, WireError, encode, error_code, feature, page_hash,
 };
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -55,6 +55,10 @@ pub(crate) trait Outlet {
     fn flush(&mut self);
     /// It is a program of this machine, by the UNIX socket.
     fn is_local(&self) -> bool;
+    /// It has so many local pages, from now on and until it goes.
+    fn has_local_pages(&mut self, shared: &Arc<Shared>, pages: u64);
+    /// It is a mount, there, from now on and until it goes.
+    fn is_mount(&mut self, shared: &Arc<Shared>, at: MountAt);
     /// From now on each view after version `version` goes out with this request's number.
     fn subscribe(&mut self, request: u64, version: u64);
     /// Who the peer proved to be; `None` where nothing has to be proved.
@@ -149,6 +153,12 @@ impl Service {
                     encode::nodes(head, request, &published.cluster, &published.nodes)
                 });
             }
+            (_, Frame::MountHere(at)) if out.is_local() => out.is_mount(&self.shared, *at),
+            (_, Frame::MountsRequest { request, group }) => {
+                let mounts = self.shared.mounts_of(group);
+                self.answer(out, |_, head| encode::mounts(head, request, &mounts));
+            }
+            (_, Frame::Local { pages }) if out.is_local() => out.has_local_pages(&self.shared, pages),
             // Local programs borrow; they have no part in what nodes agree on.
             (Peer::Tool, Frame::Cluster { sender, class, bytes }) if !out.is_local() => {
                 require(Role::Node, out.identity())?;

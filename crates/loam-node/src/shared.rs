@@ -10,11 +10,12 @@ use crate::watch;
 use loam_core::ids::SpaceId;
 use loam_core::lender::{Lender, RECALL_TIME};
 use loam_core::units::{BASE_PAGE_BYTES, Instant};
-use loam_wire::NodeFigures;
+use loam_wire::limits::MOUNTS_MAX;
+use loam_wire::{MountAt, NodeFigures};
 use rustix::fd::OwnedFd;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 #[derive(Debug)]
@@ -26,6 +27,10 @@ pub(crate) struct Shared {
     /// The cluster, as event loops see it.
     pub(crate) front: Front,
     pub(crate) connections: AtomicUsize,
+    /// Of the programs of this machine that borrow.
+    pub(crate) local_pages: AtomicU64,
+    /// Mounts of this machine, by the number that each got here.
+    mounts: Mutex<BTreeMap<u64, MountAt>>,
     pub(crate) stop: AtomicBool,
     started: std::time::Instant,
     keeper: OwnedFd,
@@ -53,6 +58,8 @@ impl Shared {
             instance: front.id.0,
             front,
             connections: AtomicUsize::new(0),
+            local_pages: AtomicU64::new(0),
+            mounts: Mutex::default(),
             stop: AtomicBool::new(false),
             started: std::time::Instant::now(),
             keeper,
@@ -98,7 +105,7 @@ impl Shared {
             capacity_bytes: stats.capacity.0.into(),
             used_bytes: (stats.pages * BASE_PAGE_BYTES as u64).into(),
             free_bytes: stats.free.0.into(),
-            local_pages: 0.into(),
+            local_pages: self.local_pages.load(Ordering::Relaxed).into(),
             uptime_s: self.uptime_s().into(),
         }
     }
@@ -145,6 +152,24 @@ impl Shared {
             !mine
         });
         taken
+    }
+
+    /// A mount of this machine has said where it is. Answers the number by which it is forgotten again; `None`: there are too many.
+    pub(crate) fn mount_is_here(&self, at: MountAt) -> Option<u64> {
+        let mut mounts = self.mounts.lock().expect("nothing panics under it");
+        let number = mounts.keys().last().map_or(0, |last| last + 1);
+        (mounts.len() < MOUNTS_MAX).then(|| mounts.insert(number, at))?;
+        Some(number)
+    }
+
+    pub(crate) fn mount_is_gone(&self, number: u64) {
+        self.mounts.lock().expect("nothing panics under it").remove(&number);
+    }
+
+    /// Mounts of this machine that show this source.
+    pub(crate) fn mounts_of(&self, group: u64) -> Vec<MountAt> {
+        let mounts = self.mounts.lock().expect("nothing panics under it");
+        mounts.values().filter(|at| at.group() == group).copied().collect()
     }
 
     /// What the watch has found last.

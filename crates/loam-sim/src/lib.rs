@@ -14,5 +14,6 @@ pub mod plan;
 pub mod replay;
 pub mod report;
 pub mod reproduce;
+pub mod scale;
 pub mod trace;
 pub mod workload;

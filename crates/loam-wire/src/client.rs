@@ -3,8 +3,8 @@
 
 use crate::tls::{Credentials, TlsError, TlsStream};
 use crate::{
-    BorrowerEntry, ClusterFigures, Decoded, Frame, MemoryFigures, NodeEntry, PageRef, StatusFigures, Stream,
-    WelcomeBody, WireError, decode, encode,
+    BorrowerEntry, ClusterFigures, Decoded, Frame, MemoryFigures, MountAt, NodeEntry, PageRef, StatusFigures,
+    Stream, WelcomeBody, WireError, decode, encode,
 };
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -358,6 +358,19 @@ impl Client {
         self.send(&[], |out| encode::nodes_request(out, asked))?;
         match self.receive()? {
             Frame::Nodes { request, figures, nodes } if request == asked => Ok((*figures, nodes.to_vec())),
+            _ => Err(ClientError::Unexpected),
+        }
+    }
+
+    /// Where mounts of a source are on a node's machine, as it knows.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn mounts(&mut self, group: u64) -> Result<Vec<MountAt>, ClientError> {
+        let asked = self.next_request();
+        self.send(&[], |out| encode::mounts_request(out, asked, group))?;
+        match self.receive()? {
+            Frame::Mounts { request, mounts } if request == asked => Ok(mounts.to_vec()),
             _ => Err(ClientError::Unexpected),
         }
     }

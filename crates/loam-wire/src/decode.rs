@@ -4,6 +4,7 @@ use crate::cluster::{ClusterBody, ClusterFigures, NodeEntry, ViewEntry, ViewFigu
 use crate::error::WireError;
 use crate::layout::*;
 use crate::mount::{ExtentRef, ExtentRuns, FileVersion, Holders, MountHelloBody, MountWelcomeBody};
+use crate::mounts::MountAt;
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
 /// One message. Lists and payloads borrow from the buffer that was decoded.
@@ -141,6 +142,27 @@ pub enum Frame<'a> {
         free_bytes: u64,
         /// Which.
         pages: &'a [PageRef],
+    },
+    /// Borrower to the node of its own machine, over the UNIX socket: so many base pages of my program are local. No answer.
+    Local {
+        /// Instead of what was said before on this connection.
+        pages: u64,
+    },
+    /// Mount to the node of its own machine, over the UNIX socket: here I am, as long as this connection lives. No answer.
+    MountHere(&'a MountAt),
+    /// Mount to node: where are the mounts of my source on your machine?
+    MountsRequest {
+        /// Comes back in the answer.
+        request: u64,
+        /// Hash of the source's name.
+        group: u64,
+    },
+    /// The answer. Hints.
+    Mounts {
+        /// The request's.
+        request: u64,
+        /// The first [`crate::limits::MOUNTS_MAX`] of them.
+        mounts: &'a [MountAt],
     },
     /// Client to lender: how much do you lend now, and why?
     MemoryRequest {
@@ -393,6 +415,10 @@ fn frame<'a>(
         kind::GONE => {
             Frame::Gone { free_bytes: one::<AckBody>(fixed).free_bytes.get(), pages: list(entries) }
         }
+        kind::LOCAL => Frame::Local { pages: one::<LocalBody>(fixed).pages.get() },
+        kind::MOUNT_HERE => Frame::MountHere(one(fixed)),
+        kind::MOUNTS_REQUEST => Frame::MountsRequest { request, group: one::<GroupBody>(fixed).group.get() },
+        kind::MOUNTS => Frame::Mounts { request, mounts: list(entries) },
         kind::MEMORY_REQUEST => Frame::MemoryRequest { request },
         kind::MEMORY => Frame::Memory {
             request,

@@ -5,6 +5,7 @@ use crate::PROTOCOL_VERSION;
 use crate::cluster::{ClusterBody, ClusterFigures, NodeEntry, ViewEntry, ViewFigures};
 use crate::layout::*;
 use crate::limits::*;
+use crate::mounts::MountAt;
 use zerocopy::{FromBytes, IntoBytes};
 
 /// The front of `text` that fits into `bytes_max`, cut between characters.
@@ -154,6 +155,27 @@ pub fn recall(out: &mut Vec<u8>, free_bytes: u64, within_ms: u32, pages: &[PageR
 pub fn gone(out: &mut Vec<u8>, free_bytes: u64, pages: &[PageRef]) {
     let body = AckBody { free_bytes: free_bytes.into() };
     append(out, kind::GONE, 0, pages.len(), body.as_bytes(), pages.as_bytes());
+}
+
+/// `Local`.
+pub fn local(out: &mut Vec<u8>, pages: u64) {
+    append(out, kind::LOCAL, 0, 0, LocalBody { pages: pages.into() }.as_bytes(), &[]);
+}
+
+/// `MountHere`.
+pub fn mount_here(out: &mut Vec<u8>, at: &MountAt) {
+    append(out, kind::MOUNT_HERE, 0, 0, at.as_bytes(), &[]);
+}
+
+/// `MountsRequest`.
+pub fn mounts_request(out: &mut Vec<u8>, request: u64, group: u64) {
+    append(out, kind::MOUNTS_REQUEST, request, 0, GroupBody { group: group.into() }.as_bytes(), &[]);
+}
+
+/// `Mounts` with the first [`MOUNTS_MAX`] of these.
+pub fn mounts(out: &mut Vec<u8>, request: u64, mounts: &[MountAt]) {
+    let mounts = &mounts[..mounts.len().min(MOUNTS_MAX)];
+    append(out, kind::MOUNTS, request, mounts.len(), &[], mounts.as_bytes());
 }
 
 /// `MemoryRequest`.

@@ -3,6 +3,7 @@
 use crate::cluster::{ClusterBody, ClusterFigures, NodeEntry, ViewEntry, ViewFigures};
 use crate::limits::*;
 use crate::mount::{ExtentRef, ExtentRuns, FileVersion, Holders, MountHelloBody, MountWelcomeBody};
+use crate::mounts::MountAt;
 use loam_core::ids::{ContentHash, Version};
 use loam_core::units::BASE_PAGE_BYTES;
 use zerocopy::little_endian::{U16, U32, U64, U128};
@@ -61,6 +62,10 @@ pub(crate) mod kind {
     pub(crate) const UNREGISTER: u8 = 38;
     pub(crate) const LAST_COPY: u8 = 39;
     pub(crate) const GONE: u8 = 23;
+    pub(crate) const LOCAL: u8 = 24;
+    pub(crate) const MOUNT_HERE: u8 = 25;
+    pub(crate) const MOUNTS_REQUEST: u8 = 26;
+    pub(crate) const MOUNTS: u8 = 27;
     pub(crate) const NODES_REQUEST: u8 = 18;
     pub(crate) const NODES: u8 = 19;
 }
@@ -107,6 +112,10 @@ impl Shape {
             kind::VIEW => Self::new(size_of::<ViewFigures>(), size_of::<ViewEntry>(), 0, VIEW_NODES_MAX),
             kind::RECALL => Self::new(size_of::<RecallBody>(), size_of::<PageRef>(), 0, RECALL_PAGES_MAX),
             kind::GONE => Self::new(size_of::<AckBody>(), size_of::<PageRef>(), 1, GONE_PAGES_MAX),
+            kind::LOCAL => Self::new(size_of::<LocalBody>(), 0, 0, 0),
+            kind::MOUNT_HERE => Self::new(size_of::<MountAt>(), 0, 0, 0),
+            kind::MOUNTS_REQUEST => Self::new(size_of::<GroupBody>(), 0, 0, 0),
+            kind::MOUNTS => Self::new(0, size_of::<MountAt>(), 0, MOUNTS_MAX),
             kind::MEMORY => Self::new(size_of::<MemoryFigures>(), 1, 0, REASON_BYTES_MAX),
             kind::MOUNT_HELLO => Self::new(size_of::<MountHelloBody>(), 1, 0, NAME_BYTES_MAX),
             kind::MOUNT_WELCOME => Self::new(size_of::<MountWelcomeBody>(), 0, 0, 0),
@@ -281,6 +290,18 @@ pub(crate) struct RecallBody {
     pub(crate) free_bytes: U64,
     pub(crate) within_ms: U32,
     pub(crate) reserved: U32,
+}
+
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct LocalBody {
+    pub(crate) pages: U64,
+}
+
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct GroupBody {
+    pub(crate) group: U64,
 }
 
 /// Fields that are all numbers of eight bytes.

@@ -18,6 +18,7 @@ mod error;
 mod layout;
 pub mod limits;
 pub mod mount;
+mod mounts;
 mod stream;
 #[cfg(test)]
 mod tests;
@@ -30,6 +31,7 @@ pub use layout::HEADER_BYTES;
 pub use layout::{
     BorrowerEntry, MemoryFigures, PageAck, PageMeta, PageRef, PutStatus, StatusFigures, WelcomeBody,
 };
+pub use mounts::MountAt;
 pub use stream::Stream;
 
 use loam_core::ids::ContentHash;

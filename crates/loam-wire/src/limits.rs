@@ -20,6 +20,8 @@ pub const CLUSTER_BYTES_MAX: usize = u16::MAX as usize;
 pub const VIEW_NODES_MAX: usize = 1024;
 /// Base pages that one recall may name.
 pub const RECALL_PAGES_MAX: usize = 1024;
+/// Mounts that a node tells of.
+pub const MOUNTS_MAX: usize = 256;
 /// Pages of one `gone`.
 pub const GONE_PAGES_MAX: usize = 1024;
 /// Bytes of the reason for a lender's limit.

@@ -30,6 +30,10 @@ enum Message {
     View { request: u64, figures: ViewFigures, nodes: Vec<ViewEntry> },
     Recall { free: u64, within_ms: u32, pages: Vec<PageRef> },
     Gone { free: u64, pages: Vec<PageRef> },
+    Local(u64),
+    MountHere(MountAt),
+    MountsRequest { request: u64, group: u64 },
+    Mounts { request: u64, mounts: Vec<MountAt> },
     MemoryRequest(u64),
     Memory { request: u64, figures: MemoryFigures, reason: String },
     MountHello { group: u64, node: u64, port: u16, name: String },
@@ -44,6 +48,10 @@ enum Message {
 
 fn payload(pages: usize, seed: u8) -> Vec<u8> {
     (0..pages * BASE_PAGE_BYTES).map(|at| (at / 7) as u8 ^ seed).collect()
+}
+
+fn mount_at() -> impl Strategy<Value = MountAt> {
+    any::<(u64, SocketAddr)>().prop_map(|(group, addr)| MountAt::new(group, addr))
 }
 
 fn messages() -> impl Strategy<Value = Message> {
@@ -135,6 +143,11 @@ fn messages() -> impl Strategy<Value = Message> {
             .prop_map(|(request, holders)| Message::Located { request, holders }),
         (0..3_u8, vec(runs, 1..257)).prop_map(|(what, extents)| Message::Runs { what, extents }),
         any::<u64>().prop_map(Message::Ping),
+        any::<u64>().prop_map(Message::Local),
+        mount_at().prop_map(Message::MountHere),
+        any::<(u64, u64)>().prop_map(|(request, group)| Message::MountsRequest { request, group }),
+        (any::<u64>(), vec(mount_at(), 0..257))
+            .prop_map(|(request, mounts)| Message::Mounts { request, mounts }),
         any::<u64>().prop_map(Message::MemoryRequest),
         (any::<u64>(), gone).prop_map(|(free, pages)| Message::Gone { free, pages }),
         (any::<u64>(), any::<u32>(), recalled).prop_map(|(free, within_ms, pages)| Message::Recall {
@@ -212,6 +225,10 @@ impl Message {
             Self::View { request, figures, nodes } => encode::view(out, *request, figures, nodes),
             Self::Recall { free, within_ms, pages } => encode::recall(out, *free, *within_ms, pages),
             Self::Gone { free, pages } => encode::gone(out, *free, pages),
+            Self::Local(pages) => encode::local(out, *pages),
+            Self::MountHere(at) => encode::mount_here(out, at),
+            Self::MountsRequest { request, group } => encode::mounts_request(out, *request, *group),
+            Self::Mounts { request, mounts } => encode::mounts(out, *request, mounts),
             Self::MemoryRequest(request) => encode::memory_request(out, *request),
             Self::Memory { request, figures, reason } => encode::memory(out, *request, figures, reason),
             Self::MountHello { group, node, port, name } => mount::hello(out, *group, *node, *port, name),
@@ -264,6 +281,14 @@ impl Message {
             ) => {
                 assert_eq!((free_bytes, w, p), (*free, *within_ms, &pages[..]));
             }
+            (Self::MountHere(at), Frame::MountHere(a)) => assert_eq!(a, at),
+            (Self::MountsRequest { request, group }, Frame::MountsRequest { request: r, group: g }) => {
+                assert_eq!((r, g), (*request, *group));
+            }
+            (Self::Mounts { request, mounts }, Frame::Mounts { request: r, mounts: m }) => {
+                assert_eq!((r, m), (*request, &mounts[..]));
+            }
+            (Self::Local(pages), Frame::Local { pages: p }) => assert_eq!(p, *pages),
             (Self::Gone { free, pages }, Frame::Gone { free_bytes, pages: p }) => {
                 assert_eq!((free_bytes, p), (*free, &pages[..]));
             }

@@ -122,6 +122,11 @@ impl Membership {
         self.cluster.fd()
     }
 
+    /// For the daemon to know.
+    pub(super) fn has_local_pages(&self, pages: u64) {
+        self.cluster.has_local_pages(pages);
+    }
+
     /// Begins to join those of the view that are not joined and may be tried.
     fn join_more(&mut self, now: Instant, lenders: &[Lender], space: SpaceId, name: &str) {
         let connected = |addr: SocketAddr| lenders.iter().any(|l| l.conn.is_some() && l.addr == addr);

@@ -1,6 +1,7 @@
 //! The slot file, as the policy uses it: single pages in, runs of consecutive slots out.
 
-use super::Agent;
+use super::{Agent, Token};
+use crate::config::Durability;
 use crate::slots::{RUN_SLOTS_MAX, SlotFile};
 use loam_core::borrower::{BufferIndex, CopyIndex, Source};
 use loam_core::ids::Version;
@@ -57,12 +58,51 @@ fn run(items: &[Item]) -> usize {
 }
 
 impl Agent<'_> {
+    /// Whether there is a slot file. Under `--durability none` it is opened for the first page that a lender wants back and no
+    /// other lender takes; if that fails once, the lender has to keep such pages.
+    pub(super) fn has_slot_file(&mut self) -> bool {
+        if self.disk.is_some() || self.slot_file_refused {
+            return self.disk.is_some();
+        }
+        match self.open_slot_file() {
+            Ok(file) => {
+                self.report.warn(&format!(
+                    "a lender wants its memory back and no other has room: its pages go to a file under {}, which is slower; \
+                     start another lender to avoid that",
+                    self.config.disk_dir.display()
+                ));
+                for note in file.notes() {
+                    self.report.warn(&note);
+                }
+                self.disk = Some(Disk::new(file));
+            }
+            Err(why) => {
+                self.slot_file_refused = true;
+                self.report.warn(&format!(
+                    "a lender wants its memory back, and there is nowhere to take it: no other lender has room, and {why}; \
+                     start another lender"
+                ));
+            }
+        }
+        self.disk.is_some()
+    }
+
+    fn open_slot_file(&self) -> Result<SlotFile, String> {
+        let dir = &self.config.disk_dir;
+        if dir.as_os_str().is_empty() {
+            return Err("this user has no folder for it (--disk DIR)".to_owned());
+        }
+        let file = SlotFile::create(dir, 0).map_err(|error| error.to_string())?;
+        self.poll_on(file.event_fd(), Token::Disk, false).map_err(|errno| format!("epoll: {errno}"))?;
+        Ok(file)
+    }
+
     pub(super) fn queue_write(&mut self, copy: CopyIndex, buffer: BufferIndex) {
-        self.disk.as_mut().expect("durability disk has a slot file").writes.push((copy, Version(0), buffer));
+        self.disk.as_mut().expect("the caller has looked").writes.push((copy, Version(0), buffer));
     }
 
     pub(super) fn queue_read(&mut self, copy: CopyIndex, version: Version, buffer: BufferIndex) {
-        self.disk.as_mut().expect("durability disk has a slot file").reads.push((copy, version, buffer));
+        self.disk.as_mut().expect("what was written is read").reads.push((copy, version, buffer));
     }
 
     /// Hands what was queued to the kernel.
@@ -103,9 +143,13 @@ impl Agent<'_> {
             });
             if let Err(error) = result {
                 if !std::mem::replace(&mut disk.told_full, true) {
-                    self.report.warn(&format!(
-                        "{error}; pages that would leave stay in memory, over --local, until there is room"
-                    ));
+                    let instead = match self.config.durability {
+                        Durability::Disk => "pages that would leave stay in memory, over --local",
+                        Durability::None => {
+                            "pages that lenders want back stay there, and others in memory, over --local"
+                        }
+                    };
+                    self.report.warn(&format!("{error}; {instead}, until there is room"));
                 }
                 refused.extend(items.iter().map(|i| i.0));
             }

@@ -83,7 +83,14 @@ impl Agent<'_> {
                     std::ptr::copy_nonoverlapping(from, into.as_mut_ptr(), BASE_PAGE_BYTES);
                 }
             }
-            Effect::WriteDisk { copy, buffer } => self.queue_write(copy, buffer),
+            Effect::WriteDisk { copy, buffer } => {
+                if self.has_slot_file() {
+                    self.queue_write(copy, buffer);
+                } else {
+                    let now = self.now();
+                    self.borrower.handle_written(now, copy, false);
+                }
+            }
             Effect::ReadDisk { copy, version, buffer } => self.queue_read(copy, version, buffer),
             Effect::Lost { space, base } => self.lost(space, base),
         }

@@ -332,9 +332,21 @@ impl Agent<'_> {
                 self.drain();
                 Ok(())
             }
-            // It has room again. Pages are named only to borrowers whose copies are not spare, and none of those says that it knows recalls.
-            Frame::Recall { free_bytes, pages: [], .. } => {
-                self.heard_room(lender, free_bytes);
+            // It wants these back; without pages, it has room again.
+            Frame::Recall { free_bytes, pages, .. } => {
+                let wanted: Result<Vec<_>, String> =
+                    pages.iter().map(|page| Ok((copy_of(page.index())?, page.version()))).collect();
+                let wanted = wanted?;
+                if !wanted.is_empty() {
+                    tracing::info!(
+                        "lender {} wants {} pages back",
+                        self.lenders[usize::from(lender.0)].addr,
+                        wanted.len()
+                    );
+                }
+                let now = self.now();
+                self.lenders[usize::from(lender.0)].room_heard = now;
+                self.borrower.handle_recall(now, lender, Self::lender_room(free_bytes), wanted.into_iter());
                 self.drain();
                 Ok(())
             }
@@ -366,6 +378,9 @@ impl Agent<'_> {
 
     /// Sends what was collected for lenders, of putpages a piece (see [`Conn::flush`]).
     pub(super) fn flush(&mut self) {
+        if let Some(membership) = &self.membership {
+            membership.has_local_pages(self.borrower.frames().0);
+        }
         let mut broken = Vec::new();
         for n in 0..self.lenders.len() {
             let Some(conn) = &mut self.lenders[n].conn else { continue };

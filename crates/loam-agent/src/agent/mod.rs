@@ -145,6 +145,8 @@ struct Agent<'a> {
     space: SpaceId,
     name: String,
     disk: Option<Disk>,
+    /// One could not be opened when it was needed.
+    slot_file_refused: bool,
     processes: BTreeMap<SpaceKey, Process>,
     next_key: u32,
     peers: BTreeMap<u32, Peer>,
@@ -280,6 +282,7 @@ pub(crate) fn run(config: &RunConfig) -> Result<RunOutcome, AgentError> {
         space,
         name,
         disk,
+        slot_file_refused: false,
         processes: BTreeMap::new(),
         next_key: 1,
         peers: BTreeMap::new(),

@@ -8,6 +8,7 @@ mod output;
 mod replay;
 mod reproduce;
 mod run;
+mod scale;
 mod workload;
 
 use crate::failure::Failure;
@@ -54,6 +55,11 @@ enum SimCommand {
     /// and restarts, disk errors, lenders that lie. Checks after every event that nobody reads wrong bytes and that no page is
     /// without a safe copy, and at the end that everybody was answered and everything came back.
     Fuzz(fuzz::SimFuzzArgs),
+    /// Run gms-1995's cluster with up to thousands of nodes, on its network and on today's
+    ///
+    /// Runs clusters of live nodes that share their memory, of the sizes and with the networks that are given, and tells what epochs, the directory and a node that joins
+    /// cost, and how much faster programs are.
+    Scale(scale::ScaleArgs),
     /// Tell what one of the built-in programs is like
     ///
     /// Runs one of the programs that the simulator has built in, of the kinds that gms-1995 measured: checks what it computes, and tells how much memory
@@ -70,6 +76,7 @@ pub(crate) fn sim(args: &SimArgs) -> Result<ExitCode, Failure> {
         SimCommand::Run(args) => run::run(args),
         SimCommand::Merge(args) => merge::merge(args),
         SimCommand::Fuzz(args) => fuzz::fuzz(args),
+        SimCommand::Scale(args) => scale::scale(args),
         SimCommand::Workload(args) => workload::workload(args),
     }
 }

@@ -4,7 +4,7 @@ use super::Borrower;
 use super::copies::{BufferIndex, CopyIndex, LenderIndex, Stored};
 use super::table::{BaseRange, BaseState, SpaceKey};
 use crate::ids::{ContentHash, Version};
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
 
 /// What the owner's record says of one base page's copy.
@@ -78,7 +78,9 @@ impl Borrower {
 
     fn audit_copies(&self, refs: &BTreeMap<CopyIndex, u32>) {
         let (mut held, mut lent) = (vec![0_u64; self.lenders.len()], 0);
+        let mut wanted_back = held.clone();
         let (mut live, mut sending, mut reusable) = (0, 0, 0);
+        let queued: BTreeSet<(CopyIndex, Version)> = self.recalls.iter().copied().collect();
         for (i, c) in self.copies.iter_live() {
             live += 1;
             assert_eq!(c.refs, refs.get(&i).copied().unwrap_or(0), "copy {} has wrong references", i.0);
@@ -93,6 +95,29 @@ impl Borrower {
             if c.at_lender == Stored::Yes {
                 held[usize::from(c.lender.0)] += 1;
             }
+            if let Some(old) = c.old {
+                assert!(
+                    c.at_lender == Stored::Sending && c.buffer().is_some(),
+                    "copy {} moves from nowhere",
+                    i.0
+                );
+                assert!(self.lenders[usize::from(old.0)].up, "copy {} moves from a lender that is lost", i.0);
+                held[usize::from(old.0)] += 1;
+                lent += 1;
+            }
+            let comes = c.old.is_some()
+                || (c.at_lender == Stored::Yes
+                    && (c.disk == Stored::Sending
+                        || queued.contains(&(i, c.version))
+                        || self.fetches.get(&i).is_some_and(|fetch| fetch.recall)));
+            assert!(
+                !c.recalled || c.refs == 0 || comes,
+                "copy {} is wanted back, and nothing is done about it",
+                i.0
+            );
+            if c.recalled {
+                wanted_back[usize::from(c.old.unwrap_or(c.lender).0)] += 1;
+            }
             reusable += u64::from(c.reusable);
             assert!(!c.reusable || (c.buffer().is_some() && self.is_safe(i)), "copy {} is not reusable", i.0);
         }
@@ -104,6 +129,13 @@ impl Borrower {
             "the list of reusable buffers grows"
         );
         assert_eq!(reusable, self.reusable_count, "reusable copies are miscounted");
+        let homing = self.fetches.values().filter(|fetch| fetch.recall).count();
+        assert_eq!(homing as u64, self.homing, "copies on their way home are miscounted");
+        let counted = self.lenders.iter().map(|lender| lender.wanted_back);
+        assert!(
+            wanted_back.iter().copied().eq(counted),
+            "what lenders want back is miscounted: {wanted_back:?}"
+        );
         let counted = self.lenders.iter().map(|lender| lender.held);
         assert!(held.iter().copied().eq(counted), "what lenders hold is miscounted: {held:?}");
     }

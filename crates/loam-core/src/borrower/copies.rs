@@ -47,6 +47,10 @@ pub(super) struct Copy {
     pub disk: Stored,
     pub at_lender: Stored,
     pub lender: LenderIndex,
+    /// Its lender wants it back.
+    pub recalled: bool,
+    /// That lender, while the copy is on its way to another: it has it until the other has.
+    pub old: Option<LenderIndex>,
     /// Lenders that it may still be offered to.
     pub offers: u8,
     /// A getpage or a disk read is under way: the index may not be used for other contents.
@@ -68,6 +72,8 @@ impl Copy {
         disk: Stored::No,
         at_lender: Stored::No,
         lender: LenderIndex(0),
+        recalled: false,
+        old: None,
         offers: 0,
         fetching: false,
         prefetched: false,

@@ -33,6 +33,8 @@ pub(super) struct Fetch {
     pub at_disk: Option<BufferIndex>,
     /// Keep it in a buffer instead of installing it, unless a thread waits by then.
     pub marker: bool,
+    /// Its lender wants it back: it goes on elsewhere.
+    pub recall: bool,
 }
 
 impl Fetch {
@@ -47,6 +49,7 @@ impl Fetch {
 pub(super) struct Answer {
     pub targets: Vec<(SpaceKey, u64)>,
     pub marker: bool,
+    pub recall: bool,
     /// The disk read's buffer.
     pub read_into: Option<BufferIndex>,
 }
@@ -222,7 +225,11 @@ impl Borrower {
         if self.copies.get(copy).hash != hash {
             self.free_read_buffer(answer.read_into);
             self.source_failed(copy, source);
+            let recall = answer.recall;
             self.refetch(now, copy, answer);
+            if recall {
+                self.goes_on_home(copy, version);
+            }
             self.advance(now);
             return Arrival::Corrupt;
         }
@@ -237,6 +244,9 @@ impl Borrower {
         let kind = if source == Source::Disk { FaultKind::Disk } else { FaultKind::Remote };
         let waited = answer.targets.iter().any(|t| self.waits.contains_key(t));
         let held = answer.marker && !waited && self.hold(copy, tag);
+        if answer.recall && !held {
+            self.keep(copy, tag);
+        }
         for (key, base) in answer.targets {
             let entry = self.entry(key, base);
             if entry.state != BaseState::Fetching || entry.copy != Some(copy) {
@@ -253,7 +263,9 @@ impl Borrower {
             let source = buffer.map_or(InstallSource::Arrived(tag), InstallSource::Buffer);
             self.install(key, base, source);
         }
-        if !held {
+        if answer.recall {
+            self.goes_on_home(copy, version);
+        } else if !held {
             self.came_home(copy);
         }
         self.settle(copy);
@@ -267,7 +279,11 @@ impl Borrower {
         let Some(answer) = self.take_answer(copy, version, source) else { return false };
         self.free_read_buffer(answer.read_into);
         self.source_failed(copy, source);
+        let recall = answer.recall;
         self.refetch(now, copy, answer);
+        if recall {
+            self.goes_on_home(copy, version);
+        }
         self.advance(now);
         true
     }
@@ -448,14 +464,22 @@ impl Borrower {
     }
 
     /// Keeps an arrival in a buffer, if there is one.
-    fn hold(&mut self, copy: CopyIndex, tag: u32) -> bool {
+    fn keep(&mut self, copy: CopyIndex, tag: u32) -> bool {
         if self.copies.get(copy).buffer().is_none() {
             let Some(buffer) = self.take_buffer() else { return false };
             self.copies.get_mut(copy).set_buffer(Some(buffer));
             self.effects.push_back(Effect::Hold { tag, buffer });
         }
-        self.copies.get_mut(copy).prefetched = true;
         true
+    }
+
+    /// As [`Self::keep`], for what was fetched ahead.
+    fn hold(&mut self, copy: CopyIndex, tag: u32) -> bool {
+        let held = self.keep(copy, tag);
+        if held {
+            self.copies.get_mut(copy).prefetched = true;
+        }
+        held
     }
 
     /// A fault on a page that should be there. Usually the event was read after another thread's fault had

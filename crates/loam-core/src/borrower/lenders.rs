@@ -101,8 +101,9 @@ impl Borrower {
     /// without another copy.
     pub fn handle_lender_lost(&mut self, now: Instant, lender: LenderIndex) -> BasePages {
         self.waits_clock(now);
-        let held = self.lenders[usize::from(lender.0)].held;
-        self.lenders[usize::from(lender.0)] = LenderState { held, ..LenderState::default() };
+        self.forget_old(lender);
+        let LenderState { held, wanted_back, .. } = self.lenders[usize::from(lender.0)];
+        self.lenders[usize::from(lender.0)] = LenderState { held, wanted_back, ..LenderState::default() };
         let theirs: Vec<CopyIndex> = self
             .copies
             .iter_live()
@@ -113,13 +114,18 @@ impl Borrower {
             let copy = self.copies.get_mut(i);
             if copy.at_lender == Stored::Sending {
                 self.stores_in_flight -= 1;
+                if self.stays(i) {
+                    continue;
+                }
             } else {
                 self.lenders[usize::from(lender.0)].held -= 1;
             }
-            copy.at_lender = Stored::No;
+            self.unmark_recalled(i);
+            self.copies.get_mut(i).at_lender = Stored::No;
             self.lent -= 1;
         }
-        assert_eq!(self.lenders[usize::from(lender.0)].held, 0, "a lender that is lost holds nothing");
+        let state = self.lenders[usize::from(lender.0)];
+        assert_eq!((state.held, state.wanted_back), (0, 0), "a lender that is lost holds nothing");
         for &i in &theirs {
             let asked = self.fetches.get(&i).filter(|f| f.at_lender).map(|f| f.version);
             if let Some(answer) = asked.and_then(|v| self.take_answer(i, v, Source::Lender(lender))) {
@@ -160,6 +166,12 @@ impl Borrower {
             PutAnswer::Stored => {
                 c.at_lender = Stored::Yes;
                 self.lenders[usize::from(lender.0)].held += 1;
+                self.moved(copy);
+            }
+            PutAnswer::Refused if c.old.is_some() => {
+                let state = &mut self.lenders[usize::from(lender.0)];
+                (state.room, state.refused) = (0, true);
+                assert!(self.stays(copy), "it was on its way from one to another");
             }
             PutAnswer::Refused => {
                 c.at_lender = Stored::No;
@@ -186,6 +198,14 @@ impl Borrower {
         Some(LenderIndex(chosen as u8))
     }
 
+    /// The same, for copies that may not go where they would be refused.
+    pub(super) fn next_lender_with_room(&mut self, except: LenderIndex) -> Option<LenderIndex> {
+        let visible = |l: &LenderState| if l.has_room() { *l } else { LenderState::default() };
+        let lenders: Vec<LenderState> = self.lenders.iter().map(visible).collect();
+        let chosen = self.choice.choose(&lenders, Some(usize::from(except.0)), true)?;
+        lenders[chosen].has_room().then_some(LenderIndex(chosen as u8))
+    }
+
     /// Sends a copy to the lender whose turn it is, or to another if that one cannot have it.
     pub(super) fn offer(&mut self, i: CopyIndex, except: Option<LenderIndex>) {
         if self.config.disk && self.lent >= self.lent_max {
@@ -195,7 +215,13 @@ impl Borrower {
         if !self.target.is_some_and(|lender| Some(lender) != except && goes_on(lender)) {
             self.target = self.next_lender(except);
         }
-        let Some(lender) = self.target else { return };
+        if let Some(lender) = self.target {
+            self.put(i, lender);
+        }
+    }
+
+    /// Sends a copy to a lender.
+    pub(super) fn put(&mut self, i: CopyIndex, lender: LenderIndex) {
         let state = &mut self.lenders[usize::from(lender.0)];
         state.room = state.room.saturating_sub(1);
         let c = self.copies.get_mut(i);

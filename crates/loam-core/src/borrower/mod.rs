@@ -28,6 +28,7 @@ mod fetch_plan;
 mod lenders;
 mod placement;
 mod prefetch;
+mod recall;
 mod seed;
 mod store;
 mod table;
@@ -66,7 +67,8 @@ pub struct BorrowerConfig {
     pub page: BasePages,
     /// Page buffers that the driver has.
     pub buffers: u32,
-    /// Durability `disk`: a copy is safe when the slot file has it. Else it is safe when a lender has it.
+    /// Durability `disk`: a copy is safe when the slot file has it. Else it is safe when a lender has it; what lenders want back and no
+    /// other takes is written all the same ([`Effect::WriteDisk`]): the driver may then make a slot file, or say that it could not.
     pub disk: bool,
     /// A getpage that is not answered by then is asked of the disk too, where the disk has it.
     pub hedge_after: Duration,
@@ -299,6 +301,14 @@ pub struct Borrower {
     unsafe_stuck: Vec<(CopyIndex, Version)>,
     stuck_retry_at: Option<Instant>,
     stores_in_flight: u64,
+    /// Copies that their lenders want back, oldest wish first; some entries are out of date.
+    recalls: VecDeque<(CopyIndex, Version)>,
+    /// Fetches that bring such copies home.
+    homing: u64,
+    /// Where what comes home goes on to, and how many more pages go there before the choice is made again.
+    moves_to: Option<(LenderIndex, u32)>,
+    /// A lender has wanted pages back: since then what no lender takes is written, though there was no disk to begin with.
+    writes_late: bool,
 
     batches: BTreeMap<BatchId, Batch>,
     batch_next: u64,
@@ -374,6 +384,10 @@ impl Borrower {
             unsafe_stuck: Vec::new(),
             stuck_retry_at: None,
             stores_in_flight: 0,
+            recalls: VecDeque::new(),
+            homing: 0,
+            moves_to: None,
+            writes_late: false,
             batches: BTreeMap::new(),
             batch_next: 0,
             evict_pause_until: None,
@@ -628,5 +642,6 @@ impl Borrower {
         }
         self.evict(now);
         self.serve_queue(now);
+        self.take_home();
     }
 }

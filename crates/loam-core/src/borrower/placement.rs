@@ -27,9 +27,16 @@ pub struct LenderState {
     pub weight: u32,
     /// It has refused a page since the last word of its room or weight.
     pub refused: bool,
+    /// Base pages that it has asked for and that it still has: until they have gone it has no room.
+    pub wanted_back: u64,
 }
 
 impl LenderState {
+    /// It takes pages, as far as is known.
+    pub fn has_room(&self) -> bool {
+        self.up && !self.refused && self.wanted_back == 0 && self.room > 0
+    }
+
     /// It hardly has room, for one that has so much with it.
     pub(super) fn is_tight(&self) -> bool {
         self.room < self.held / TIGHT_PART
@@ -43,7 +50,7 @@ pub trait LenderChoice: core::fmt::Debug + Send {
     fn choose(&mut self, lenders: &[LenderState], except: Option<usize>, must: bool) -> Option<usize>;
     /// Its batch may go on with this lender.
     fn goes_on(&self, lender: &LenderState) -> bool {
-        lender.up && !lender.refused && lender.room > 0
+        lender.has_room()
     }
     /// Lenders that a page is offered to, one after the other, before the disk alone has it; if it `must` be taken, all.
     fn offers(&self, must: bool) -> u8 {
@@ -103,7 +110,7 @@ impl Dice {
 /// Room that may be used, as a share.
 fn room(lender: &LenderState) -> u64 {
     // Told by others: their sum must fit.
-    if lender.up && !lender.refused { lender.room.min(u64::from(u32::MAX)) } else { 0 }
+    if lender.has_room() { lender.room.min(u64::from(u32::MAX)) } else { 0 }
 }
 
 /// Section 3.2: in proportion to the weights of the epoch; but as long as anybody has room nobody's page gives way: a free frame is older than any page.

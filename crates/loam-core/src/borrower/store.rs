@@ -29,7 +29,8 @@ impl Borrower {
         let c = self.copies.get_mut(copy);
         assert_eq!(c.disk, Stored::Sending, "a write that was not asked for");
         c.disk = if written { Stored::Yes } else { Stored::No };
-        if !written {
+        self.written_home(copy, written);
+        if !written && !self.is_safe(copy) {
             self.remember_stuck(copy);
         }
         self.settle(copy);
@@ -62,9 +63,15 @@ impl Borrower {
         self.notice_stuck(i);
     }
 
+    /// Nobody has taken a copy that is in a buffer.
     pub(super) fn notice_stuck(&mut self, i: CopyIndex) {
         let c = self.copies.get(i);
-        if c.refs > 0 && !c.busy() && !self.is_safe(i) {
+        if c.refs == 0 || c.busy() || self.is_safe(i) {
+            return;
+        }
+        if self.writes_late && !self.config.disk {
+            self.write_late(i);
+        } else {
             self.remember_stuck(i);
         }
     }
@@ -72,7 +79,8 @@ impl Borrower {
     /// A copy may leave its buffer.
     pub(super) fn is_safe(&self, i: CopyIndex) -> bool {
         let c = self.copies.get(i);
-        if self.config.disk { c.disk == Stored::Yes } else { c.at_lender == Stored::Yes }
+        // Without a slot file to begin with, one has what lenders wanted back and no other took.
+        c.disk == Stored::Yes || (!self.config.disk && (c.at_lender == Stored::Yes || c.old.is_some()))
     }
 
     /// A copy can be had somewhere, now or when what is under way is done.
@@ -120,14 +128,22 @@ impl Borrower {
         self.copies.release(i);
     }
 
-    fn drop_at_lender(&mut self, i: CopyIndex, version: Version) {
+    pub(super) fn drop_at_lender(&mut self, i: CopyIndex, version: Version) {
+        let makes_room = !self.unmark_recalled(i);
         let c = self.copies.get_mut(i);
         let lender = c.lender;
         c.at_lender = Stored::No;
         let state = &mut self.lenders[usize::from(lender.0)];
-        state.held -= 1;
-        state.room += 1;
-        state.refused = false;
+        if makes_room {
+            state.room += 1;
+            state.refused = false;
+        }
+        self.forget_at(lender, i, version);
+    }
+
+    /// A lender may forget a copy, which the record does not say of it any more.
+    pub(super) fn forget_at(&mut self, lender: LenderIndex, i: CopyIndex, version: Version) {
+        self.lenders[usize::from(lender.0)].held -= 1;
         self.lent -= 1;
         self.effects.push_back(Effect::Drop { lender, copy: i, version });
     }
@@ -219,6 +235,7 @@ impl Borrower {
             at_lender: false,
             at_disk: None,
             marker,
+            recall: false,
         };
         match self.ask(i, &mut fetch) {
             Asked::Yes => {}
@@ -309,7 +326,10 @@ impl Borrower {
             }
             Source::Disk => read_into = Some(fetch.at_disk.take()?),
         }
-        let answer = Answer { targets: core::mem::take(&mut fetch.targets), marker: fetch.marker, read_into };
+        let recall = core::mem::take(&mut fetch.recall);
+        self.homing -= u64::from(recall);
+        let targets = core::mem::take(&mut fetch.targets);
+        let answer = Answer { targets, marker: fetch.marker, recall, read_into };
         if !fetch.at_lender && fetch.at_disk.is_none() {
             self.fetches.remove(&i);
             self.copies.get_mut(i).fetching = false;
@@ -326,6 +346,7 @@ impl Borrower {
             Source::Disk => c.disk = Stored::No,
             Source::Lender(lender) if c.at_lender == Stored::Yes && c.lender == lender => {
                 c.at_lender = Stored::No;
+                self.unmark_recalled(i);
                 self.lenders[usize::from(lender.0)].held -= 1;
                 self.lent -= 1;
             }
@@ -354,8 +375,14 @@ impl Borrower {
             return;
         }
         let version = self.copies.get(i).version;
-        let mut fetch =
-            Fetch { version, targets: Vec::new(), at_lender: false, at_disk: None, marker: answer.marker };
+        let mut fetch = Fetch {
+            version,
+            targets: Vec::new(),
+            at_lender: false,
+            at_disk: None,
+            marker: answer.marker,
+            recall: false,
+        };
         match self.ask(i, &mut fetch) {
             Asked::Yes => {
                 fetch.targets = answer.targets;

@@ -3,6 +3,7 @@
 
 mod cases;
 mod lenders;
+mod recalls;
 
 use super::*;
 use alloc::boxed::Box;
@@ -69,6 +70,16 @@ enum Op {
     Refuse {
         installs: u32,
     },
+    /// A lender's machine wants some of its memory back.
+    Recall {
+        lender: usize,
+        pick: usize,
+        pages: usize,
+    },
+    /// It has room again.
+    RoomAgain {
+        lender: usize,
+    },
 }
 
 #[derive(Clone, Debug)]
@@ -76,8 +87,8 @@ enum Pending {
     Evict(BatchId),
     Get { lender: LenderIndex, copy: CopyIndex, version: Version },
     Read { copy: CopyIndex, version: Version, buffer: BufferIndex },
-    Put { lender: LenderIndex, copy: CopyIndex, version: Version, value: u64 },
-    Write { copy: CopyIndex, value: u64 },
+    Put { lender: LenderIndex, copy: CopyIndex, version: Version, value: u64, buffer: BufferIndex },
+    Write { copy: CopyIndex, value: u64, buffer: BufferIndex },
     Gone { lender: LenderIndex, copy: CopyIndex, version: Version },
 }
 
@@ -103,6 +114,9 @@ struct World {
     /// None of its pages can be taken.
     pinned: Option<SpaceKey>,
     lender_room: bool,
+    /// Lenders that want pages back and take none.
+    full: BTreeSet<usize>,
+    writes_fail: bool,
     /// Lenders have given their place to others.
     taken: BTreeSet<(CopyIndex, Version)>,
     /// Pages that were sent to each lender, and how often the lender changed from one to the next.
@@ -145,6 +159,8 @@ impl World {
             forked: BTreeSet::new(),
             pinned: None,
             lender_room: true,
+            full: BTreeSet::new(),
+            writes_fail: false,
             taken: BTreeSet::new(),
             puts: std::vec![0; lenders],
             changes: 0,
@@ -209,11 +225,11 @@ impl World {
                     assert_eq!(u128::from(value), hash.0, "a buffer was reused before it was sent");
                     self.puts[usize::from(lender.0)] += 1;
                     self.changes += u64::from(self.put_last.replace(lender) != Some(lender));
-                    self.pending.push(Pending::Put { lender, copy, version, value });
+                    self.pending.push(Pending::Put { lender, copy, version, value, buffer });
                 }
                 Effect::WriteDisk { copy, buffer } => {
                     let value = self.buffers[buffer.0 as usize];
-                    self.pending.push(Pending::Write { copy, value });
+                    self.pending.push(Pending::Write { copy, value, buffer });
                 }
                 Effect::Drop { lender, copy, version } => {
                     if let Some(store) = &mut self.lenders[usize::from(lender.0)] {
@@ -287,9 +303,10 @@ impl World {
                 self.buffers[buffer.0 as usize] = v;
                 self.b.handle_arrival(now, copy, version, ContentHash(u128::from(v)), Source::Disk, 7);
             }
-            Pending::Put { lender, copy, version, value } => {
+            Pending::Put { lender, copy, version, value, buffer } => {
                 let Some(store) = &mut self.lenders[usize::from(lender.0)] else { return true };
-                let answer = if self.lender_room {
+                assert_eq!(value, self.buffers[buffer.0 as usize], "a buffer was reused while it was sent");
+                let answer = if self.lender_room && !self.full.contains(&usize::from(lender.0)) {
                     store.insert((copy, version), value);
                     PutAnswer::Stored
                 } else {
@@ -301,9 +318,15 @@ impl World {
                 // It may be older than what was put there since: then one that is there is believed gone.
                 self.b.handle_gone(lender, copy, version);
             }
-            Pending::Write { copy, value } => {
-                self.disk.insert(copy, value);
-                self.b.handle_written(now, copy, true);
+            Pending::Write { copy, value, buffer } => {
+                assert_eq!(
+                    value, self.buffers[buffer.0 as usize],
+                    "a buffer was reused while it was written"
+                );
+                if !self.writes_fail {
+                    self.disk.insert(copy, value);
+                }
+                self.b.handle_written(now, copy, !self.writes_fail);
             }
         }
         self.drain();
@@ -446,6 +469,7 @@ impl World {
             Op::LoseLender => {
                 if let Some(i) = self.lenders.iter().position(Option::is_some) {
                     self.lenders[i] = None;
+                    self.full.remove(&i);
                     self.pending.retain(|p| {
                         !matches!(p, Pending::Get { lender, .. } | Pending::Put { lender, .. } | Pending::Gone { lender, .. } if usize::from(lender.0) == i)
                     });
@@ -502,6 +526,15 @@ impl World {
                 self.drain();
             }
             Op::Refuse { installs } => self.refuses = installs,
+            Op::Recall { lender, pick, pages } => self.recall(lender, pick, pages),
+            Op::RoomAgain { lender } => {
+                if self.full.remove(&lender) {
+                    let now = self.time();
+                    let none = core::iter::empty();
+                    self.b.handle_recall(now, LenderIndex(lender as u8), BasePages(100_000), none);
+                    self.drain();
+                }
+            }
             Op::Limit { pages } => {
                 let now = self.time();
                 self.b.handle_limit(now, BasePages(pages));
@@ -529,6 +562,62 @@ impl World {
 
     fn check(&self) {
         self.b.audit();
+    }
+
+    /// A lender wants some of what it has back; it names a version that is gone now and then, as a late one would.
+    fn recall(&mut self, lender: usize, pick: usize, pages: usize) {
+        let Some(Some(store)) = self.lenders.get(lender) else { return };
+        let named = |&(copy, Version(version)): &(CopyIndex, Version)| {
+            (copy, Version(version + u32::from((copy.0 as usize + pick).is_multiple_of(31))))
+        };
+        let asked: Vec<_> = store.keys().skip(pick % store.len().max(1)).take(pages).map(named).collect();
+        self.ask_back(lender, asked);
+    }
+
+    fn ask_back(&mut self, lender: usize, pages: Vec<(CopyIndex, Version)>) {
+        if pages.is_empty() {
+            return;
+        }
+        self.full.insert(lender);
+        let now = self.time();
+        self.b.handle_recall(now, LenderIndex(lender as u8), BasePages(0), pages.into_iter());
+        self.drain();
+    }
+
+    /// A lender wants all that it has back.
+    fn recall_all(&mut self, lender: usize) {
+        let pages =
+            self.lenders[lender].as_ref().map_or_else(Vec::new, |store| store.keys().copied().collect());
+        self.ask_back(lender, pages);
+    }
+
+    fn stored_at(&self, lender: usize) -> usize {
+        self.lenders[lender].as_ref().map_or(0, BTreeMap::len)
+    }
+
+    /// Everything that is under way comes to its end, whatever waits for a clock too. Then both sides agree who holds what.
+    fn finish(&mut self) {
+        for _ in 0..8 {
+            let mut turns = 0;
+            while self.complete(turns) {
+                turns += 1;
+                assert!(turns < 100_000, "it is never done");
+            }
+            self.now += 1_100_000_000;
+            self.b.handle_timeout(Instant(self.now));
+            self.drain();
+            if self.pending.is_empty() {
+                break;
+            }
+        }
+        self.check();
+    }
+
+    fn agree(&self) {
+        for n in 0..self.lenders.len() {
+            let held = self.b.held_by(LenderIndex(n as u8)).0;
+            assert_eq!(held, self.stored_at(n) as u64, "what lender {n} has");
+        }
     }
 
     fn read_all(&mut self) {
@@ -563,6 +652,9 @@ fn ops(lose: bool) -> impl Strategy<Value = Vec<Op>> {
             .prop_map(move |(pick, tells)| if lose { Op::Replace { pick, tells } } else { Op::Tick }),
         1 => (200u64..1200).prop_map(|pages| Op::Limit { pages }),
         2 => (1u32..8).prop_map(|installs| Op::Refuse { installs }),
+        2 => (0usize..3, 0usize..1000, 1usize..400)
+            .prop_map(|(lender, pick, pages)| Op::Recall { lender, pick, pages }),
+        1 => (0usize..3).prop_map(|lender| Op::RoomAgain { lender }),
     ];
     proptest::collection::vec(op, 1..250)
 }
@@ -590,13 +682,31 @@ proptest! {
     fn memory_reads_what_was_written_under_none(
         ops in ops(false), page in 0u32..8, subpage in 0u32..=8,
         plan in proptest::sample::select(&FETCH_PLANS[..]), rescue: bool,
-        place in proptest::sample::select(&PLACEMENTS[..4]),
+        place in proptest::sample::select(&PLACEMENTS[..4]), writes_fail: bool,
     ) {
         let mut w = World::new(1 << page, false, 600, 2);
+        w.writes_fail = writes_fail;
         w.b.place_pages(lender_choice(place, 3).unwrap());
         w.b.plan_fetches(BasePages(1 << (page * subpage / 8)), fetch_planner(plan).unwrap());
         w.b.config.rescue = rescue;
         for op in &ops { w.step(op); }
+        w.read_all();
+        // Whatever lenders wanted, both sides agree in the end; and where all is wanted back nobody is needed any more.
+        w.finish();
+        w.agree();
+        w.full.extend(0..w.lenders.len());
+        for n in (0..w.lenders.len()).chain(0..w.lenders.len()) {
+            w.recall_all(n);
+            w.read_all();
+            w.finish();
+        }
+        w.agree();
+        if !writes_fail {
+            for n in 0..w.lenders.len() {
+                prop_assert_eq!(w.stored_at(n), 0, "lender {}", n);
+                w.step(&Op::LoseLender);
+            }
+        }
         w.read_all();
     }
 

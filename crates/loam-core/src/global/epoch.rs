@@ -7,8 +7,10 @@
 //!
 //! The paper names what T and M are chosen from, not how: "(1) the distribution of global page ages, (2) the expected rate at which pages
 //! will be discarded from the cluster, and (3) the rate at which the distributed age information is expected to become inaccurate". Ours:
-//! - M is what would be replaced in the longest epoch at twice the expected rate, and at most half of the old pages.
-//! - T is the longest where M allows it, shorter as M falls short of that; and short enough that local growth consumes at most half of M.
+//! - T is the longest, if half of the old pages are more than what would be replaced in it at twice the expected rate; shorter as they fall short
+//!   of that, and so short that local growth consumes at most half of them.
+//! - M is what would be replaced in T at twice the expected rate, and at most half of the old pages. (Counted for the longest T, M takes in
+//!   pages that will not be replaced before the next epoch; and who evicts one as old as these discards it although there is room.)
 //! - Hardly any old pages: MinAge is 0, and nothing is forwarded.
 
 use super::ages::{AGE_BUCKETS, AgeSummary, age_min};
@@ -149,6 +151,10 @@ impl EpochLimits {
             return epoch;
         }
         epoch.duration = self.duration(wanted, demand, rates);
+        // What drift makes shorter replaces less.
+        let least =
+            (frames / self.replacements_min_part).max(summaries.len() as u64 * REPLACEMENTS_MIN_PER_NODE);
+        let wanted = wanted.min((2 * pages_in(rates.replaced_milli, epoch.duration)).max(least));
         epoch.replacements = wanted;
         let (boundary, part, of) = boundary(summaries, wanted);
         epoch.min_age = age_at(boundary, part, of);

@@ -29,7 +29,7 @@ pub use ages::{AGE_BUCKETS, AgeSummary};
 pub use coordinator::Coordinator;
 pub use directory::{Directory, Entry};
 pub use epoch::{Epoch, EpochId, EpochLimits, Rates};
-pub use frames::{Frame, Frames, Kind};
+pub use frames::{Ages, Frame, Frames, Kind};
 pub use message::{CoordinatorConfig, Effect, EndReason, Message};
 pub use node::{
     Access, Effect as NodeEffect, GlobalNode, NodeConfig, NodeMessage, NodeStats, Origin, PageMessage,

@@ -8,7 +8,7 @@
 //! | [`Nowhere`] | the disk | |
 
 use super::epoch::Epoch;
-use super::frames::{Frame, Frames};
+use super::frames::{Ages, Frame, Frames};
 use crate::draw::Draw;
 use crate::ids::{NodeId, PageId};
 use crate::units::{Duration, Instant};
@@ -54,6 +54,14 @@ pub trait Placement: core::fmt::Debug + Send {
     fn cluster_changed(&mut self, me: NodeId, epoch: &Epoch, others: &[NodeId]);
     /// A page is evicted.
     fn place(&mut self, evicted: &Evicted) -> Place;
+    /// How old a page counts here that another node used so long ago.
+    fn age_on_arrival(&self, age: Duration) -> Duration {
+        age
+    }
+    /// How the ages of pages are compared on a node whose own would be `ages`.
+    fn ages(&self, ages: Ages) -> Ages {
+        Ages { boost_percent: 0, ..ages }
+    }
     /// A page has come whose frame would be `arriving`.
     fn room(&mut self, now: Instant, frames: &Frames, arriving: &Frame) -> Room {
         oldest_makes_room(now, frames, arriving)
@@ -123,6 +131,11 @@ impl Placement for Gms {
         let at = self.sums.partition_point(|&(sum, _)| sum <= drawn);
         Place::Forward(self.sums[at].1, 0)
     }
+
+    /// "Our current implementation boosts the ages of global pages" (section 3.1).
+    fn ages(&self, ages: Ages) -> Ages {
+        ages
+    }
 }
 
 /// N-chance forwarding (Dahlin, Wang, Anderson, Patterson, OSDI 1994) with the changes of gms-1995, section 5.5.
@@ -156,6 +169,16 @@ impl Placement for NChance {
         }
         let drawn = self.draw.below(self.others.len() as u64) as usize;
         Place::Forward(self.others[drawn], evicted.recirculations - 1)
+    }
+
+    /// "That page is made the youngest on its LRU list" (section 2): without global knowledge ages of different nodes are not compared. So
+    /// it outlives the receiver's own pages there, for one turn of its list.
+    fn age_on_arrival(&self, _: Duration) -> Duration {
+        Duration(0)
+    }
+
+    fn ages(&self, ages: Ages) -> Ages {
+        Ages { boost_percent: 0, one_list: true, ..ages }
     }
 
     fn room(&mut self, now: Instant, frames: &Frames, _: &Frame) -> Room {
@@ -252,10 +275,20 @@ mod tests {
     }
 
     #[test]
+    fn only_gms_compares_ages_of_different_nodes() {
+        let age = Duration::from_millis(70_000);
+        assert_eq!(Gms::new(1).age_on_arrival(age), age);
+        assert_eq!(NChance::new(1).age_on_arrival(age), Duration(0), "the youngest");
+        let ages = Ages { boost_percent: 25, ..Ages::default() };
+        assert_eq!((Gms::new(1).ages(ages).boost_percent, NChance::new(1).ages(ages).boost_percent), (25, 0));
+        assert!(NChance::new(1).ages(ages).one_list && !Random::new(1).ages(ages).one_list);
+    }
+
+    #[test]
     fn n_chance_takes_duplicates_before_recirculating_pages_before_old_ones() {
         let page = |index| PageId { space: SpaceId(1), index };
         let now = Instant(100_000_000_000);
-        let mut frames = Frames::new(3, 0);
+        let mut frames = Frames::new(3, Ages::default());
         let mut policy = NChance::new(1);
         let arriving = Frame { kind: Kind::Global, last_used: now, version: Version(0), ..Frame::default() };
         let young = Frame { last_used: now, ..Frame::default() };

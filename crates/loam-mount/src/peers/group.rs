@@ -9,7 +9,7 @@ use super::herald::{self, News};
 use super::link::{Card, Link};
 use super::peer::Peer;
 use super::rendezvous::keeper;
-use super::{Holder, NodeId, Peers, server};
+use super::{Holder, NodeId, Peers, finder, server};
 use crate::cache::Cache;
 use crate::error::MountError;
 use crate::figures::Figures;
@@ -44,6 +44,8 @@ pub(crate) struct GroupConfig {
     pub(crate) listen: SocketAddr,
     /// Mounts to know.
     pub(crate) peers: Vec<SocketAddr>,
+    /// Where this machine's node listens for local programs: others are found through it.
+    pub(crate) node: Option<PathBuf>,
     /// Folder with credentials; `None`: plain TCP.
     pub(crate) tls: Option<PathBuf>,
 }
@@ -118,6 +120,10 @@ impl Group {
         start("loam-server", Box::new(move || server::run(&server, &listener)))?;
         start("loam-herald", Box::new(move || herald::run(&herald, &told)))?;
         start("loam-members", Box::new(move || keeper.keep_looking(watch)))?;
+        if let Some(socket) = config.node.clone() {
+            let finder = of();
+            start("loam-finder", Box::new(move || finder::run(&finder, &socket, addr)))?;
+        }
         Ok(Self { shared, addr })
     }
 }
@@ -149,7 +155,13 @@ impl Shared {
     /// Knows a mount from now on, if there is room.
     pub(crate) fn know(&self, addr: SocketAddr) {
         let mut peers = self.peers.write().unwrap_or_else(PoisonError::into_inner);
-        if peers.len() < PEERS_MAX && peers.iter().all(|peer| peer.addr != addr) {
+        if peers.iter().all(|peer| peer.addr != addr) {
+            // Of too many one makes room that does not answer.
+            let silent = peers.iter().position(|peer| peer.node().is_none());
+            if peers.len() >= PEERS_MAX {
+                let Some(silent) = silent else { return };
+                peers.remove(silent);
+            }
             peers.push(Arc::new(Peer::new(addr, self.card.clone(), Arc::clone(&self.figures))));
             drop(peers);
             *self.bell.0.lock().unwrap_or_else(PoisonError::into_inner) = true;

@@ -7,6 +7,7 @@
 //! All of it is hints. A run's name contains its file's version, so a wrong hint costs a question or a read of the source.
 
 mod directory;
+mod finder;
 mod group;
 mod herald;
 mod link;
@@ -16,6 +17,7 @@ mod server;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use finder::address_here;
 pub(crate) use group::{Group, GroupConfig};
 
 use crate::run::{Run, RunKey};

@@ -34,6 +34,7 @@ fn node_with(name: &str, peers: &[SocketAddr], tls: Option<PathBuf>) -> Node {
         name: name.into(),
         listen: SocketAddr::from(([127, 0, 0, 1], 0)),
         peers: peers.to_vec(),
+        node: None,
         tls,
     };
     let group = Group::start(&config, &cache, &figures).expect("loopback has a free port");

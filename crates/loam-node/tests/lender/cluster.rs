@@ -113,6 +113,21 @@ fn local_programs_borrow_and_have_no_part_in_the_cluster() {
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o640);
     let mut client = Client::connect_local(&path, 0, "test", TIMEOUT).unwrap();
     assert_eq!(client.nodes().unwrap().1[0].facts().name, "here");
+    let local = |expected: u64| {
+        eventually("local pages are known", || {
+            Client::connect_local(&path, 0, "test", TIMEOUT).unwrap().nodes().unwrap().1[0]
+                .facts()
+                .local_pages
+                == expected
+        });
+    };
+    let mut run = Client::connect_local(&path, 0, "run", TIMEOUT).unwrap();
+    run.send(&[], |out| encode::local(out, 1000)).unwrap();
+    client.send(&[], |out| encode::local(out, u64::MAX)).unwrap();
+    client.send(&[], |out| encode::local(out, 5)).unwrap();
+    local(1005);
+    drop(run);
+    local(5);
     client.send(&[], |out| encode::cluster(out, 5, cluster_class::GOSSIP, b"hello")).unwrap();
     assert!(matches!(client.receive(), Err(ClientError::Refused { .. })));
     // Somebody listens there: it is not taken away.

@@ -5,8 +5,9 @@
 //! send a small message that answers nothing is the difference between asking another node (65 us, shared) and asking one's own tables (7 us,
 //! non-shared miss): 58 us, as much as table 2 has for a putpage's request.
 
-use super::message::Class;
+use super::message::{self, Class};
 use crate::reproduce::gms::printed;
+use loam_core::global::Message;
 use loam_core::units::Duration;
 
 /// Bits a second of the paper's network.
@@ -15,7 +16,7 @@ const LINK_BITS: u64 = 155_000_000;
 const CELL: (u64, u64) = (53, 48);
 
 /// See the module.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Costs {
     /// A fault whose page is nowhere, looked up here: request and directory.
     pub(super) lookup: Duration,
@@ -40,23 +41,28 @@ pub struct Costs {
     /// A small message that answers nothing.
     pub(super) send: Duration,
     pub(super) receive: Duration,
-    pub(super) scan_local_ns: u64,
-    pub(super) scan_global_ns: u64,
+    pub(super) scan_local_ps: u64,
+    pub(super) scan_global_ps: u64,
+    /// The initiator, for each summary, and everybody, for each node with a weight. The paper has them in the cost of the message.
+    pub(super) choose_ns: u64,
+    pub(super) weigh_ns: u64,
+    /// Processors of both sides, for each byte of a message about the cluster. The paper's tables have none.
+    pub(super) cpu_ps_per_byte: u64,
     /// Until the controller has the page and its frame is free.
     pub(super) frame_free: Duration,
     pub(super) disk: DiskCosts,
     /// What the file server adds to its disk, or takes alone.
     pub(super) file_server: DiskCosts,
     pub(super) file_server_hit: Duration,
-    network_small: Duration,
-    network_page: Duration,
-    network_put: Duration,
+    pub(super) network_small: Duration,
+    pub(super) network_page: Duration,
+    pub(super) network_put: Duration,
     /// Picoseconds that a byte is on a link.
-    ps_per_byte: u64,
+    pub(super) ps_per_byte: u64,
 }
 
 /// A read that follows on another one, and one that does not.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct DiskCosts {
     pub(super) sequential: Duration,
     pub(super) random: Duration,
@@ -112,8 +118,11 @@ impl Costs {
             ),
             send: less(generation("shared miss"), own),
             receive: us(GET, "shared miss", "reply receipt"),
-            scan_local_ns: us("section 5.2", "per local page scanned", "CPU").0,
-            scan_global_ns: us("section 5.2", "per global page scanned", "CPU").0,
+            scan_local_ps: us("section 5.2", "per local page scanned", "CPU").0 * 1_000,
+            scan_global_ps: us("section 5.2", "per global page scanned", "CPU").0 * 1_000,
+            choose_ns: 0,
+            weigh_ns: 0,
+            cpu_ps_per_byte: 0,
             frame_free: us(
                 "section 5.1",
                 "8 KiB page",
@@ -132,6 +141,14 @@ impl Costs {
         }
     }
 
+    /// A private page comes from another node's memory for one that goes there: "in steady state, every access requires a putpage to free a page
+    /// and a getpage to fetch the faulted page" (section 5.1).
+    pub(crate) fn swap(&self) -> Duration {
+        let get = [self.request, self.network_small, self.target, self.network_page, self.receipt];
+        let put = [self.put, self.put_own_directory, self.frame_free];
+        Duration(get.iter().chain(&put).map(|part| part.0).sum())
+    }
+
     /// From the sender's hands to the receiver's, if nothing else is on the links.
     pub(super) fn network(&self, class: Class) -> Duration {
         match class {
@@ -142,12 +159,31 @@ impl Costs {
     }
 
     /// Of that, how long it is on each link.
-    pub(super) fn on_link(&self, bytes: u64) -> Duration {
+    pub(crate) fn on_link(&self, bytes: u64) -> Duration {
         Duration(bytes * self.ps_per_byte / 1_000)
     }
 
     /// How long looking at so many pages takes (section 5.2).
     pub(super) fn scan(&self, local: u32, global: u32) -> Duration {
-        Duration(u64::from(local) * self.scan_local_ns + u64::from(global) * self.scan_global_ns)
+        Duration((u64::from(local) * self.scan_local_ps + u64::from(global) * self.scan_global_ps) / 1_000)
+    }
+
+    /// Sending a message about the cluster.
+    pub(super) fn cluster_send(&self, message: &Message) -> Duration {
+        Duration(self.send.0 + self.handled(message))
+    }
+
+    /// Receiving one, and what it makes its receiver do at once.
+    pub(super) fn cluster_receive(&self, message: &Message) -> Duration {
+        let does = match message {
+            Message::Summary { .. } => self.choose_ns,
+            Message::EpochBegins(epoch) => self.weigh_ns * epoch.weights.len() as u64,
+            _ => 0,
+        };
+        Duration(self.receive.0 + self.handled(message) + does)
+    }
+
+    fn handled(&self, message: &Message) -> u64 {
+        message::cluster_bytes(message) * self.cpu_ps_per_byte / 1_000
     }
 }

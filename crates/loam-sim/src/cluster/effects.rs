@@ -27,7 +27,7 @@ impl Cluster {
     pub(super) fn deliver(&mut self, from: usize, to: usize, message: NodeMessage, now: Instant) {
         let c = &self.config.costs;
         let (cost, kind) = match &message {
-            NodeMessage::Cluster(_) => (c.receive, MessageKind::Else),
+            NodeMessage::Cluster(message) => (c.cluster_receive(message), MessageKind::Else),
             NodeMessage::Page(message) => match message {
                 PageMessage::Locate { .. } => (Duration(0), MessageKind::Locate),
                 PageMessage::Fetch { .. } => (Duration(0), MessageKind::Fetch),
@@ -86,8 +86,9 @@ impl Cluster {
         let c = &self.config.costs;
         match effect {
             Effect::Send { message: NodeMessage::Cluster(message), .. } => {
-                self.seats[n].epoch.charge(message, c.send);
-                c.send
+                let cost = c.cluster_send(message);
+                self.seats[n].epoch.charge(message, cost);
+                cost
             }
             Effect::Scanned { local, global } => {
                 let cost = c.scan(*local, *global);
@@ -138,6 +139,8 @@ impl Cluster {
         let seat = &mut self.seats[from];
         seat.sent(&message, bytes);
         let left = seat.link_out.serve(at, on_link);
+        // In the queue's heap events are moved about: they are small.
+        let message = Box::new(message);
         // Both links at once: what is left of the time alone is in controllers and software.
         let rest = Duration(alone.0.saturating_sub(on_link.0));
         match class {
@@ -153,7 +156,13 @@ impl Cluster {
         let seat = &mut self.seats[n];
         let step = seat.running.as_ref().filter(|running| running.is_waiting_for(page)).map(|r| r.next);
         let done = match step {
-            Some(step) if step.fresh => at,
+            Some(step) if step.fresh => {
+                // What is new goes to the server, and is in its memory.
+                if step.access.shared {
+                    self.served_files.insert(page);
+                }
+                at
+            }
             Some(step) if step.access.shared => {
                 let cached = !self.served_files.insert(page) && self.config.file_server_caches;
                 let read = if cached { at } else { self.file_server.read(at, page) };
@@ -173,15 +182,11 @@ impl Cluster {
         running.faults += 1;
         running.fault_wait = Duration(running.fault_wait.0 + (at - since).0);
         running.references += 1;
-        match running.program.next_step() {
-            None => {
-                running.ended = Some(at);
-                self.running -= 1;
-            }
-            Some(next) => {
-                running.next = next;
-                self.queue.push(at + Duration(next.cpu_ns), Event::Resume(n));
-            }
+        if running.program.next_step(&mut running.next) {
+            self.queue.push(at + Duration(running.next.cpu_ns), Event::Resume(n));
+        } else {
+            running.ended = Some(at);
+            self.running -= 1;
         }
     }
 

@@ -31,28 +31,36 @@ pub(super) fn class(message: &NodeMessage) -> Class {
     }
 }
 
-/// Bytes on the link, contents and all.
-pub(super) fn bytes(message: &NodeMessage) -> u64 {
+/// Bytes of a message about the cluster.
+pub(crate) fn cluster_bytes(message: &Message) -> u64 {
     HEADER
         + match message {
-            NodeMessage::Cluster(message) => match message {
-                Message::EpochRequest { .. } => ORDER,
-                // Replaced, consumed, busy; then the buckets.
-                Message::Summary { .. } => ORDER + 10 + 4 * AGE_BUCKETS as u64,
-                // Duration, M, MinAge, next initiator, two rates; then the weights.
-                Message::EpochBegins(epoch) => ORDER + 48 + (NODE + 4) * epoch.weights.len() as u64,
-                Message::EpochEnds { .. } => ORDER + 1,
-                Message::Pod(pod) => ORDER + NODE * pod.owners().len() as u64,
-                Message::PodRequest { .. } => ORDER,
-            },
-            NodeMessage::Page(message) => match message {
-                PageMessage::Locate { .. } => PAGE_ID + NODE,
-                PageMessage::Fetch { .. } => PAGE_ID + VERSION + NODE,
-                PageMessage::Data { .. } => PAGE_ID + VERSION + 1 + PAGE_BYTES,
-                PageMessage::Miss { .. } | PageMessage::Singlet { .. } => PAGE_ID,
-                PageMessage::Put { .. } => PAGE_ID + NODE + VERSION + 4 + 8 + PAGE_BYTES,
-                PageMessage::Moved { .. } => PAGE_ID + VERSION + 2 * NODE,
-                PageMessage::Entries(entries) => (PAGE_ID + NODE + 1) * entries.len() as u64,
-            },
+            Message::EpochRequest { .. } => ORDER,
+            // Replaced, consumed, busy; then the buckets.
+            Message::Summary { .. } => ORDER + 10 + 4 * AGE_BUCKETS as u64,
+            // Duration, M, MinAge, next initiator, two rates; then the weights.
+            Message::EpochBegins(epoch) => ORDER + 48 + (NODE + 4) * epoch.weights.len() as u64,
+            Message::EpochEnds { .. } => ORDER + 1,
+            Message::Pod(pod) => ORDER + NODE * pod.owners().len() as u64,
+            Message::PodRequest { .. } => ORDER,
         }
+}
+
+/// Bytes on the link, contents and all.
+pub(super) fn bytes(message: &NodeMessage) -> u64 {
+    match message {
+        NodeMessage::Cluster(message) => cluster_bytes(message),
+        NodeMessage::Page(message) => {
+            HEADER
+                + match message {
+                    PageMessage::Locate { .. } => PAGE_ID + NODE,
+                    PageMessage::Fetch { .. } => PAGE_ID + VERSION + NODE,
+                    PageMessage::Data { .. } => PAGE_ID + VERSION + 1 + PAGE_BYTES,
+                    PageMessage::Miss { .. } | PageMessage::Singlet { .. } => PAGE_ID,
+                    PageMessage::Put { .. } => PAGE_ID + NODE + VERSION + 4 + 8 + PAGE_BYTES,
+                    PageMessage::Moved { .. } => PAGE_ID + VERSION + 2 * NODE,
+                    PageMessage::Entries(entries) => (PAGE_ID + NODE + 1) * entries.len() as u64,
+                }
+        }
+    }
 }

@@ -24,9 +24,11 @@ mod program;
 mod seat;
 #[cfg(test)]
 mod tests;
+mod today;
 
 pub use costs::Costs;
 pub use message::PAGE_BYTES;
+pub(crate) use message::cluster_bytes;
 pub use program::{Program, Recording, Replay, Step, Walk, WalkConfig};
 pub use seat::{EpochCosts, EpochStep, NodeReport};
 
@@ -34,10 +36,10 @@ use crate::engine::Queue;
 use disk::Disk;
 use effects::Cause;
 use loam_core::global::placement;
-use loam_core::global::{GlobalNode, NodeConfig, NodeMessage};
+use loam_core::global::{Ages, GlobalNode, NodeConfig, NodeMessage};
 use loam_core::ids::{NodeId, PageId, SpaceId};
 use loam_core::units::{Duration, Instant};
-use seat::{Running, Seat};
+use seat::{Ramp, Running, Seat};
 use std::collections::BTreeSet;
 
 /// Longer than anything that is under way in a network that loses nothing.
@@ -72,11 +74,19 @@ impl ClusterConfig {
             global: true,
             placement: "gms",
             frames,
-            node: NodeConfig { fault_wait: FAULT_WAIT, ..NodeConfig::new(0) },
+            node: paper_node(),
             file_server_caches: false,
             seed: 1,
         }
     }
+}
+
+/// "Once a minute, we flush the TLB of all entries" (section 4.2): so well the ages of a node's own pages are known.
+const SAMPLE: Duration = Duration::from_millis(60_000);
+
+fn paper_node() -> NodeConfig {
+    let usual = NodeConfig::new(0);
+    NodeConfig { fault_wait: FAULT_WAIT, ages: Ages { sample: SAMPLE, ..usual.ages }, ..usual }
 }
 
 #[derive(Debug)]
@@ -84,11 +94,14 @@ enum Event {
     /// The node's program goes on.
     Resume(usize),
     /// The first byte of a page's message is at the link of its receiver.
-    Head(usize, usize, NodeMessage),
-    Deliver(usize, usize, NodeMessage),
+    Head(usize, usize, Box<NodeMessage>),
+    Deliver(usize, usize, Box<NodeMessage>),
     DiskDone(usize, PageId),
     Timer(usize),
     Frames(usize, u32),
+    /// The node's frames change from now on, one in each step, to so many.
+    Ramp(usize, u32, Duration),
+    RampStep(usize),
     Stop,
 }
 
@@ -142,6 +155,15 @@ impl Cluster {
         cluster
     }
 
+    /// From now on things cost this much.
+    pub(crate) fn set_costs(&mut self, costs: Costs) {
+        for seat in &mut self.seats {
+            seat.disk = Disk::new(costs.disk);
+        }
+        self.file_server = Disk::new(costs.file_server);
+        self.config.costs = costs;
+    }
+
     /// `program` begins on a node.
     ///
     /// # Panics
@@ -149,7 +171,8 @@ impl Cluster {
     pub fn start(&mut self, node: usize, mut program: Box<dyn Program>) {
         let seat = &mut self.seats[node];
         assert!(seat.running.as_ref().is_none_or(|running| running.ended.is_some()), "a program runs there");
-        let next = program.next_step().expect("a program has something to do");
+        let mut next = Step::none();
+        assert!(program.next_step(&mut next), "a program has something to do");
         seat.running = Some(Running::new(program, next, self.now));
         self.running += 1;
         let at = self.now + Duration(next.cpu_ns);
@@ -159,6 +182,11 @@ impl Cluster {
     /// The machine gives other frames from then on.
     pub fn frames_at(&mut self, at: Instant, node: usize, frames: u32) {
         self.queue.push(at, Event::Frames(node, frames));
+    }
+
+    /// The node's programs take frames into their own use from then on, or leave them, one in each `step`, until `frames` are left.
+    pub fn ramp_at(&mut self, at: Instant, node: usize, frames: u32, step: Duration) {
+        self.queue.push(at, Event::Ramp(node, frames, step));
     }
 
     /// What is simulated now.
@@ -216,7 +244,7 @@ impl Cluster {
                 let at = self.seats[to].link_in.serve(now, on_link);
                 self.queue.push(at, Event::Deliver(from, to, message));
             }
-            Event::Deliver(from, to, message) => self.deliver(from, to, message, now),
+            Event::Deliver(from, to, message) => self.deliver(from, to, *message, now),
             Event::DiskDone(n, page) => {
                 self.seats[n].node.handle_disk_read(now, page);
                 self.drain(n, now, Cause::Other);
@@ -230,9 +258,29 @@ impl Cluster {
                 self.seats[n].node.handle_frames(now, frames);
                 self.drain(n, now, Cause::Other);
             }
+            Event::Ramp(n, frames, step) => {
+                let ramp = Ramp { frames, step };
+                if self.seats[n].ramp.replace(ramp).is_none() {
+                    self.queue.push(now + step, Event::RampStep(n));
+                }
+            }
+            Event::RampStep(n) => self.ramp(n, now),
             Event::Stop => return false,
         }
         true
+    }
+
+    fn ramp(&mut self, n: usize, now: Instant) {
+        let seat = &mut self.seats[n];
+        let Some(Ramp { frames, step }) = seat.ramp else { return };
+        let have = seat.node.frames().capacity();
+        if have == frames {
+            seat.ramp = None;
+            return;
+        }
+        seat.node.handle_frames(now, if have < frames { have + 1 } else { have - 1 });
+        self.queue.push(now + step, Event::RampStep(n));
+        self.drain(n, now, Cause::Other);
     }
 
     /// The program of a node goes on at `at`, up to the next event, or until it has to wait.
@@ -244,22 +292,21 @@ impl Cluster {
             return self.queue.push(at + stolen, Event::Resume(n));
         }
         loop {
-            let step = running.next;
-            if step.mark {
+            if running.next.mark {
                 running.marked(at, seat.node.stats());
             }
-            if !seat.node.handle_access(at, step.access) {
-                running.waiting = Some((step.access.page, at));
-                return self.drain(n, at, Cause::Access(step.access.shared));
+            let access = running.next.access;
+            if !seat.node.handle_access(at, access) {
+                running.waiting = Some((access.page, at));
+                return self.drain(n, at, Cause::Access(access.shared));
             }
             running.references += 1;
-            let Some(next) = running.program.next_step() else {
+            if !running.program.next_step(&mut running.next) {
                 running.ended = Some(at);
                 self.running -= 1;
                 return;
-            };
-            running.next = next;
-            at = at + Duration(next.cpu_ns);
+            }
+            at = at + Duration(running.next.cpu_ns);
             if self.queue.next_at().is_some_and(|other| other <= at) {
                 return self.queue.push(at, Event::Resume(n));
             }

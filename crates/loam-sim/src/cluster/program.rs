@@ -19,18 +19,49 @@ pub struct Step {
     pub mark: bool,
 }
 
-/// A program. None: it has ended.
-pub trait Program: std::fmt::Debug + Send {
-    /// Its next reference.
-    fn next_step(&mut self) -> Option<Step>;
+impl Step {
+    /// No reference yet.
+    pub(super) fn none() -> Self {
+        let page = PageId { space: SpaceId(0), index: 0 };
+        Self { access: Access { page, shared: false, write: false }, cpu_ns: 0, fresh: false, mark: false }
+    }
 }
 
+/// A program.
+pub trait Program: std::fmt::Debug + Send {
+    /// Its next reference. False: it has ended. (Written in place: a returned one is copied several times, and processors wait for each copy.)
+    fn next_step(&mut self, into: &mut Step) -> bool;
+}
+
+/// A reference in eight bytes: hundreds of millions of them are kept.
 #[derive(Clone, Copy, Debug)]
 struct Packed {
+    /// And in the two highest bits whether it writes, and whether the page is fresh.
     page: u32,
     cpu_ns: u32,
-    write: bool,
-    fresh: bool,
+}
+
+impl Packed {
+    const WRITE: u32 = 1 << 31;
+    const FRESH: u32 = 1 << 30;
+
+    fn new(page: u32, cpu_ns: u32, write: bool, fresh: bool) -> Self {
+        assert!(page < Self::FRESH, "fewer than 2^30 pages");
+        let flags = if write { Self::WRITE } else { 0 } | if fresh { Self::FRESH } else { 0 };
+        Self { page: page | flags, cpu_ns }
+    }
+
+    fn page(self) -> u32 {
+        self.page & (Self::FRESH - 1)
+    }
+
+    fn write(self) -> bool {
+        self.page & Self::WRITE != 0
+    }
+
+    fn fresh(self) -> bool {
+        self.page & Self::FRESH != 0
+    }
 }
 
 /// A workload's references, kept so that many simulations can run them.
@@ -60,11 +91,11 @@ impl Recording {
             for reference in &some {
                 let page = begins.number(reference.page);
                 seen[page as usize] = true;
-                let (cpu_ns, write, fresh) = (reference.cpu_ns, reference.write, reference.fresh);
-                steps.push(Packed { page, cpu_ns, write, fresh });
+                steps.push(Packed::new(page, reference.cpu_ns, reference.write, reference.fresh));
             }
         }
         workload.check()?;
+        steps.shrink_to_fit();
         let pages = seen.iter().filter(|&&seen| seen).count() as u64;
         Ok(Self { name: workload.name(), steps, pages })
     }
@@ -115,23 +146,22 @@ impl Replay {
 }
 
 impl Program for Replay {
-    fn next_step(&mut self) -> Option<Step> {
+    fn next_step(&mut self, into: &mut Step) -> bool {
         if self.at == self.recording.steps.len() {
             self.at = 0;
             self.passes_left -= 1;
         }
         if self.passes_left == 0 {
-            return None;
+            return false;
         }
         let step = self.recording.steps[self.at];
         self.at += 1;
-        let page = PageId { space: self.space, index: u64::from(step.page) };
-        Some(Step {
-            access: Access { page, shared: false, write: step.write },
-            cpu_ns: u64::from(step.cpu_ns),
-            fresh: step.fresh,
-            mark: self.at == 1 && self.passes_left == 1,
-        })
+        let page = PageId { space: self.space, index: u64::from(step.page()) };
+        into.access = Access { page, shared: false, write: step.write() };
+        into.cpu_ns = u64::from(step.cpu_ns);
+        into.fresh = step.fresh();
+        into.mark = self.at == 1 && self.passes_left == 1;
+        true
     }
 }
 
@@ -174,14 +204,14 @@ impl Walk {
 }
 
 impl Program for Walk {
-    fn next_step(&mut self) -> Option<Step> {
+    fn next_step(&mut self, into: &mut Step) -> bool {
         let all = self.config.private + self.config.shared;
         if self.at == all {
             self.at = 0;
             self.pass = self.pass.saturating_add(1);
         }
         if self.config.passes.is_some_and(|passes| self.pass >= passes) {
-            return None;
+            return false;
         }
         // The first pass touches each page once.
         let jumps = self.config.random && self.pass > 0;
@@ -196,6 +226,7 @@ impl Program for Walk {
         let mark = self.at == 0 && self.pass == self.config.warm_up;
         self.at += 1;
         let access = Access { page, shared, write: builds };
-        Some(Step { access, cpu_ns: self.config.cpu_ns, fresh: builds, mark })
+        *into = Step { access, cpu_ns: self.config.cpu_ns, fresh: builds, mark };
+        true
     }
 }

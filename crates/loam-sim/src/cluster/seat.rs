@@ -130,10 +130,20 @@ pub struct NodeReport {
     pub transfers: u64,
     /// Bytes that it sent.
     pub bytes_sent: u64,
+    /// Messages about pages that have none in them, which it sent: how many, how many bytes.
+    pub directory: (u64, u64),
     /// What epochs cost it.
     pub epochs: EpochCosts,
     /// Reads of its disk, and how many of them were sequential.
     pub disk_reads: (u64, u64),
+}
+
+/// Frames come or go, one in each step.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ramp {
+    /// So many there are in the end.
+    pub(super) frames: u32,
+    pub(super) step: Duration,
 }
 
 /// See the module.
@@ -146,9 +156,11 @@ pub(super) struct Seat {
     pub(super) disk: Disk,
     pub(super) running: Option<Running>,
     pub(super) timer: Option<Instant>,
+    pub(super) ramp: Option<Ramp>,
     pub(super) bytes_sent: u64,
     pub(super) epoch: EpochCosts,
     transfers: u64,
+    directory: (u64, u64),
 }
 
 impl Seat {
@@ -161,9 +173,11 @@ impl Seat {
             disk,
             running: None,
             timer: None,
+            ramp: None,
             bytes_sent: 0,
             epoch: EpochCosts::default(),
             transfers: 0,
+            directory: (0, 0),
         }
     }
 
@@ -196,7 +210,11 @@ impl Seat {
                 self.epoch.bytes[step_of(message) as usize] += bytes;
             }
             NodeMessage::Page(PageMessage::Data { .. }) => self.transfers += 1,
-            NodeMessage::Page(_) => {}
+            NodeMessage::Page(PageMessage::Put { .. }) => {}
+            NodeMessage::Page(_) => {
+                self.directory.0 += 1;
+                self.directory.1 += bytes;
+            }
         }
     }
 
@@ -222,6 +240,7 @@ impl Seat {
             service: self.processor.busy(),
             transfers: self.transfers,
             bytes_sent: self.bytes_sent,
+            directory: self.directory,
             epochs: self.epoch,
             disk_reads: (self.disk.reads, self.disk.sequential),
             stats,

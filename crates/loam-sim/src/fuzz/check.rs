@@ -58,7 +58,7 @@ fn page_is_safe(seat: &Seat, process: &Process, base: u64, value: u64, sim: &Sim
                 let conn = &seat.conns[usize::from(l)];
                 conn.up && conn.stored.get(&(copy.index, copy.version)) == Some(&value)
             });
-            let safe = if sim.settings.disk { on_disk } else { at_lender };
+            let safe = on_disk || (!sim.settings.disk && at_lender);
             if safe || harmed { Ok(()) } else { Err(format!("has no safe copy: {copy:?}")) }
         }
         BaseState::Lost if harmed => Ok(()),

@@ -120,6 +120,11 @@ impl Seat {
                 ToLender::Get { request: conn.request, pages: pages.to_vec() },
             ));
         }
+        // Before the puts, as live: what has just been given back may be put again.
+        let drops = std::mem::take(&mut conn.drops);
+        if !drops.is_empty() {
+            frames.push((BTreeSet::new(), ToLender::Drop { pages: drops }));
+        }
         let mut puts = std::mem::take(&mut conn.puts);
         for put in &mut puts {
             // The buffer is read when it goes: it must not have changed since it was named.
@@ -133,10 +138,6 @@ impl Seat {
                 pages.iter().map(|p| (p.copy, p.version)).collect(),
                 ToLender::Put { request: conn.request, pages: pages.to_vec() },
             ));
-        }
-        let drops = std::mem::take(&mut conn.drops);
-        if !drops.is_empty() {
-            frames.push((BTreeSet::new(), ToLender::Drop { pages: drops }));
         }
         let wire = conn.wire;
         for (pages, frame) in frames {
@@ -180,6 +181,11 @@ impl Seat {
         let problem = match message {
             ToBorrower::Closed => Some("its connection broke"),
             ToBorrower::Page { request, pages } => self.take_pages(lender, request, &pages, sim),
+            ToBorrower::Recall { pages, free } => {
+                sim.log(|| format!("borrower {}: lender {n} wants {} pages back", self.index, pages.len()));
+                self.borrower.handle_recall(sim.now, lender, BasePages(free), pages.into_iter());
+                None
+            }
             ToBorrower::Miss { request, pages } => self.take_misses(lender, request, &pages, sim),
             ToBorrower::Ack { request, pages, free } => {
                 let acked: Vec<_> = pages.iter().map(|&(copy, version, _)| (copy, version)).collect();

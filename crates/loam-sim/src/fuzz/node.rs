@@ -4,7 +4,7 @@ use super::hand::hash_of;
 use super::script::Lie;
 use super::sim::{Event, Sabotage, Sim, ToBorrower, ToLender};
 use loam_core::borrower::CopyIndex;
-use loam_core::ids::Version;
+use loam_core::ids::{SpaceId, Version};
 use loam_core::lender::{Effect, Lender, ReadTicket, Slot, Terms};
 use loam_core::units::{BasePages, Duration, Instant};
 use std::collections::{BTreeMap, VecDeque};
@@ -276,6 +276,33 @@ impl Node {
         }
     }
 
+    /// Its machine wants memory back, or has it again.
+    pub(crate) fn lend(&mut self, pages: u64, sim: &mut Sim) {
+        // A datagram may be late: a drop would meet the same copy, put again. Live there are only connections.
+        if !self.up || (sim.settings.datagram && !sim.settings.disk) {
+            return;
+        }
+        let before = self.core.limit();
+        self.core.handle_limit(BasePages(pages));
+        sim.log(|| format!("lender {} lends {} pages at most", self.index, self.core.limit().0));
+        if self.core.limit() > before {
+            let spaces: Vec<SpaceId> = self.core.borrowers().map(|b| b.space).collect();
+            for space in spaces {
+                self.ask_back(space, Vec::new(), sim);
+            }
+        }
+        self.after(sim);
+    }
+
+    /// Asks a borrower for pages, or tells it of room.
+    fn ask_back(&self, space: SpaceId, pages: Vec<(CopyIndex, Version)>, sim: &mut Sim) {
+        let free = self.core.free().base_pages().0;
+        let mut open = self.conns.iter().filter(|(_, conn)| !conn.closed);
+        if let Some((&wire, _)) = open.find(|(wire, _)| sim.wires[**wire].space == space) {
+            sim.send_to_borrower(wire, ToBorrower::Recall { pages, free });
+        }
+    }
+
     /// Time has passed, or memory was given back.
     pub(crate) fn tick(&mut self, sim: &mut Sim) {
         self.clock_at = None;
@@ -304,8 +331,11 @@ impl Node {
                         Self::tell_gone(&self.core, wire, &gone.pages, sim);
                     }
                 }
-                // No lender's machine wants memory back here.
-                Effect::Recall(recall) => unreachable!("{recall:?}"),
+                Effect::Recall(recall) => {
+                    let named =
+                        recall.pages.iter().map(|&(index, version)| (CopyIndex(index as u32), version));
+                    self.ask_back(recall.space, named.collect(), sim);
+                }
             }
         }
         if let Some(due) = self.core.poll_timeout() {

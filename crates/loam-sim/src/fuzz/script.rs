@@ -158,6 +158,8 @@ pub enum Act {
     Lie(u64, Lie, u64),
     /// The disk misbehaves for so many microseconds.
     Disk(DiskFault, u64),
+    /// A lender's machine wants memory back, or has it again: (lender, base pages that it may lend).
+    Lend(u64, u64),
 }
 
 /// An action, when, and at which borrower.
@@ -265,7 +267,7 @@ fn act(dice: &mut Dice, s: &Settings, pace: u64) -> Act {
     let count = dice.pick(&[1, 2, 7, 30, s.arena_pages]);
     let us = dice.pick(&[pace, pace * 10, pace * 100, 30_000_000.min(pace * 2_000)]);
     let work = |work| Act::Work { process, thread: page, work };
-    let most = if s.faults { 180 } else { 130 };
+    let most = if s.faults { 186 } else { 136 };
     let lender = dice.below(s.lenders);
     match dice.below(most) {
         0..=79 => {
@@ -296,12 +298,15 @@ fn act(dice: &mut Dice, s: &Settings, pace: u64) -> Act {
             Act::Weights([0, 1, 2, 3].map(weight), min_age)
         }
         129 => Act::WeightsUnknown,
-        130..=131 => Act::CrashBorrower,
-        132..=136 => Act::Reset(lender),
-        137..=144 => Act::Cut(lender, us),
-        145..=151 => Act::Join(lender),
-        152..=156 => Act::CrashLender(lender, us),
-        157..=164 => {
+        130..=135 => {
+            Act::Lend(lender, dice.pick(&[0, s.lender_pages / 8, s.lender_pages / 2, s.lender_pages]))
+        }
+        136..=137 => Act::CrashBorrower,
+        138..=142 => Act::Reset(lender),
+        143..=150 => Act::Cut(lender, us),
+        151..=157 => Act::Join(lender),
+        158..=162 => Act::CrashLender(lender, us),
+        163..=170 => {
             let lie = dice.pick(&[Lie::Contents, Lie::Version, Lie::Forget, Lie::Refuse, Lie::Refuse]);
             Act::Lie(lender, lie, us)
         }

@@ -173,7 +173,7 @@ impl Seat {
     pub(crate) fn is_really_lost(&self, key: SpaceKey, base: u64, sim: &Sim) -> bool {
         let Some(process) = self.processes.get(&key.0) else { return true };
         let harmed =
-            if sim.settings.disk { !sim.harmed_on_disk.is_empty() } else { !sim.harmed_at_lender.is_empty() };
+            !sim.harmed_on_disk.is_empty() || (!sim.settings.disk && !sim.harmed_at_lender.is_empty());
         if process.is_changing() {
             return harmed; // the address may mean another page already
         }

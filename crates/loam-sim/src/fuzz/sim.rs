@@ -122,6 +122,7 @@ pub(crate) enum ToBorrower {
     Miss { request: u64, pages: Vec<(CopyIndex, Version)> },
     Ack { request: u64, pages: Vec<(CopyIndex, Version, bool)>, free: u64 },
     Gone { pages: Vec<(CopyIndex, Version)>, free: u64 },
+    Recall { pages: Vec<(CopyIndex, Version)>, free: u64 },
     Closed,
 }
 
@@ -273,7 +274,8 @@ impl Sim {
         if self.settings.disk {
             self.harmed_on_disk.contains(&value)
         } else {
-            self.harmed_at_lender.contains(&value)
+            // What no lender takes is on the disk.
+            self.harmed_at_lender.contains(&value) || self.harmed_on_disk.contains(&value)
         }
     }
 

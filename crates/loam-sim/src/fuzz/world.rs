@@ -262,6 +262,7 @@ impl<'a> World<'a> {
                 }
             }
             Act::Lie(lender, lie, us) => self.nodes[lender as usize].lie = Some((lie, until(us))),
+            Act::Lend(lender, pages) => self.nodes[lender as usize].lend(pages, sim),
             Act::Disk(fault, us) => seat.disk.fault = Some((fault, until(us))),
         }
     }
@@ -273,6 +274,9 @@ impl<'a> World<'a> {
         match phase {
             0 => {
                 sim.quiet = true;
+                for node in &mut self.nodes {
+                    node.lend(u64::MAX, sim);
+                }
                 for seat in 0..self.seats.len() {
                     for lender in 0..self.nodes.len() {
                         sim.uncut(seat, lender);

@@ -96,7 +96,7 @@ impl GlobalNode {
 
     /// Another node sent a page to be held.
     pub(super) fn hold(&mut self, now: Instant, page: PageId, frame: Frame, age: Duration) {
-        let last_used = Instant(now.0.saturating_sub(age.0));
+        let last_used = Instant(now.0.saturating_sub(self.placement.age_on_arrival(age).0));
         let arriving = Frame { kind: Kind::Global, dirty: false, last_used, ..frame };
         match self.frames.get(page) {
             // What is in use here is at least as good.

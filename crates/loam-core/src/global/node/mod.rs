@@ -73,7 +73,7 @@ impl GlobalNode {
             me,
             config,
             coordinator,
-            frames: Frames::new(config.frames, config.boost_percent),
+            frames: Frames::new(config.frames, placement.ages(config.ages)),
             directory: Directory::default(),
             placement,
             faults: BTreeMap::new(),

@@ -1,6 +1,6 @@
 //! What nodes say to each other about pages, what a node asks of its driver, and how it may behave.
 
-use crate::global::frames::{Frame, Kind};
+use crate::global::frames::{Ages, Frame, Kind};
 use crate::global::message::{CoordinatorConfig, Message as ClusterMessage};
 use crate::ids::{NodeId, PageId, Version};
 use crate::units::Duration;
@@ -127,8 +127,8 @@ pub enum Effect {
 pub struct NodeConfig {
     /// Page frames.
     pub frames: u32,
-    /// Global pages count as so much older, in percent.
-    pub boost_percent: u32,
+    /// How ages are known and compared, as far as the placement leaves it so.
+    pub ages: Ages,
     /// Epochs.
     pub coordinator: CoordinatorConfig,
     /// How long a fault waits for others before it reads the disk.
@@ -145,7 +145,7 @@ impl NodeConfig {
     pub fn new(frames: u32) -> Self {
         Self {
             frames,
-            boost_percent: 25,
+            ages: Ages { boost_percent: 25, ..Ages::default() },
             coordinator: CoordinatorConfig::default(),
             fault_wait: Duration::from_millis(100),
             share_max: u32::MAX,

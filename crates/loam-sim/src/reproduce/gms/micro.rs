@@ -15,9 +15,10 @@ const SECOND: Duration = Duration::from_millis(1_000);
 struct Script(std::vec::IntoIter<Access>);
 
 impl Program for Script {
-    fn next_step(&mut self) -> Option<Step> {
-        let access = self.0.next()?;
-        Some(Step { access, cpu_ns: 1_000_000, fresh: access.write, mark: false })
+    fn next_step(&mut self, into: &mut Step) -> bool {
+        let Some(access) = self.0.next() else { return false };
+        *into = Step { access, cpu_ns: 1_000_000, fresh: access.write, mark: false };
+        true
     }
 }
 

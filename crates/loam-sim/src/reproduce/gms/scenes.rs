@@ -140,7 +140,9 @@ pub(super) fn changing(recording: &Arc<Recording>, seconds: u32) -> Outcome {
     let [rich, poor] = [MOST, 1.0 - MOST].map(|part| (all * part / 4.0) as u32);
     let mut frames = vec![FRAMES];
     frames.extend([rich, rich, rich, rich, poor, poor, poor, poor]);
-    let mut cluster = ready(ClusterConfig::paper(frames));
+    let config = ClusterConfig::paper(frames);
+    let swap = config.costs.swap();
+    let mut cluster = ready(config);
     if seconds > 0 {
         // Nodes 1 to 4 are idle at first; the n-th change is between one of them and one of the others.
         let mut is_rich = [true, true, true, true, false, false, false, false];
@@ -152,7 +154,7 @@ pub(super) fn changing(recording: &Arc<Recording>, seconds: u32) -> Outcome {
             let pair = [n % 4, 4 + n % 4];
             for node in pair {
                 is_rich[node] = !is_rich[node];
-                cluster.frames_at(at, node + 1, if is_rich[node] { rich } else { poor });
+                cluster.ramp_at(at, node + 1, if is_rich[node] { rich } else { poor }, swap);
             }
             n += 1;
             at = at + step;

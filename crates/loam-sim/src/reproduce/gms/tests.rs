@@ -89,3 +89,61 @@ fn gms_finds_idle_memory_where_it_is() {
     let even = cyclic("gms", 10, 4, 0.5);
     assert!(is_near(gms, even, 0.1), "wherever it is: {gms} {even}");
 }
+
+/// Pages a second of four busy nodes before and while a fifth one pages, and what the network carries then: a small figure 10 and 11.
+fn interference(placement: &'static str) -> (f64, u64) {
+    const FRAMES: u32 = 1_024;
+    let config = ClusterConfig { placement, ..ClusterConfig::paper(vec![FRAMES; 6]) };
+    let mut cluster = Cluster::new(config);
+    cluster.run(Duration::from_millis(2_000));
+    let walk = WalkConfig {
+        private: 480,
+        shared: 480,
+        passes: None,
+        warm_up: 0,
+        random: false,
+        cpu_ns: 100_000,
+        builds: true,
+    };
+    for n in 1..5 {
+        cluster.start(n, Box::new(Walk::new(walk, Cluster::space(n), micro::FILE, 1)));
+        cluster.run(Duration::from_millis(30_000));
+    }
+    let count = |cluster: &Cluster| (1..5).map(|n| cluster.report(n).references).sum::<u64>() as f64;
+    let (first, began) = (count(&cluster), cluster.now());
+    cluster.run(Duration::from_millis(10_000));
+    let (second, middle, bytes) = (count(&cluster), cluster.now(), cluster.bytes_sent());
+    let paging =
+        WalkConfig { private: 2 * FRAMES - 64, shared: 0, passes: Some(20), cpu_ns: 500_000, ..walk };
+    cluster.start(0, Box::new(Walk::new(paging, Cluster::space(0), micro::FILE, 1)));
+    cluster.run_until_end(0);
+    let rate = |pages: f64, from, to| pages / (to - from) as f64;
+    let before = rate(second - first, began.0, middle.0);
+    let during = rate(count(&cluster) - second, middle.0, cluster.now().0);
+    (before / during, cluster.bytes_sent() - bytes)
+}
+
+#[test]
+fn n_chance_displaces_what_busy_nodes_use_and_gms_does_not() {
+    let ((gms, quiet), (chance, loud)) = (interference("gms"), interference("n-chance"));
+    assert!(gms < 1.1 && chance > 1.5, "slowdowns: {gms} {chance}");
+    assert!(quiet * 3 < loud, "bytes: {quiet} {loud}");
+}
+
+#[test]
+fn a_ramp_takes_a_frame_at_a_time_and_can_turn_round() {
+    let ms = Duration::from_millis;
+    let mut cluster = Cluster::new(ClusterConfig::paper(vec![64, 64]));
+    let frames = |cluster: &Cluster| cluster.node(1).frames().capacity();
+    cluster.ramp_at(cluster.now(), 1, 14, ms(2));
+    cluster.run(ms(41));
+    assert_eq!(frames(&cluster), 44);
+    cluster.ramp_at(cluster.now(), 1, 50, ms(2));
+    cluster.run(ms(4));
+    assert_eq!(frames(&cluster), 46);
+    cluster.run(ms(100));
+    assert_eq!(frames(&cluster), 50);
+    cluster.ramp_at(cluster.now(), 1, 49, ms(2));
+    cluster.run(ms(10));
+    assert_eq!(frames(&cluster), 49);
+}
