@@ -17,6 +17,7 @@ need node nodejs
 need xz xz-utils
 need setpriv util-linux
 need ip iproute2
+need etcd etcd-server
 need valgrind valgrind
 need fio fio
 # A static program needs the C library's archive.

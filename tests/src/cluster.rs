@@ -1,5 +1,6 @@
 //! A cluster of real `loam node`s, on loopback or each in a network namespace of its own, and what they say of it.
 
+use crate::net::Net;
 use crate::{place, procfs, shell};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -7,7 +8,6 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// So long after the end of a fault all views are equal.
@@ -35,7 +35,7 @@ pub struct Setup<'a> {
     pub started: usize,
     /// How much each lends.
     pub lend: &'static str,
-    /// Flags of each; without `--tls` among them it gets `--insecure`.
+    /// Flags of each; without `--tls` among them it gets `--insecure`, without `--membership` the first node as its seed.
     pub flags: &'a dyn Fn(usize) -> Vec<String>,
 }
 
@@ -60,8 +60,16 @@ impl Cluster {
     /// # Panics
     /// If one cannot be started.
     pub fn on_loopback(count: usize) -> Self {
+        Self::on_loopback_with(count, &Setup::default())
+    }
+
+    /// The same with a setup of its own.
+    ///
+    /// # Panics
+    /// If one cannot be started.
+    pub fn on_loopback_with(count: usize, setup: &Setup<'_>) -> Self {
         let addrs = (0..count).map(|_| crate::lender::free_addr()).collect();
-        Self::start(addrs, None, &Setup::default())
+        Self::start(addrs, None, setup)
     }
 
     /// `count` nodes, each on a machine of its own as far as the network is concerned. `None`, with a line that says so, where that is not permitted.
@@ -252,7 +260,8 @@ impl Node {
             command.arg("--insecure");
         }
         command.args(["--listen", &self.addr.to_string(), "--socket"]).arg(&self.socket);
-        for seed in &self.join {
+        let by_seeds = !self.flags.iter().any(|flag| flag == "--membership");
+        for seed in self.join.iter().filter(|_| by_seeds) {
             command.args(["--join", &seed.to_string()]);
         }
         let started = command
@@ -329,89 +338,4 @@ impl Drop for Node {
             self.kill();
         }
     }
-}
-
-/// Network namespaces, a bridge, and a cable from each to it. Dropping it removes all.
-#[derive(Debug)]
-pub struct Net {
-    tag: String,
-    count: usize,
-}
-
-impl Net {
-    fn new(count: usize) -> Self {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        // Names of interfaces have at most fifteen letters.
-        let tag = format!("lt{:x}{}", std::process::id() & 0xf_ffff, COUNT.fetch_add(1, Ordering::Relaxed));
-        let net = Self { tag, count };
-        // In a namespace of its own: nothing of it can meet this machine's network.
-        let hub = net.hub();
-        ip(&["netns", "add", &hub]);
-        ip(&["-n", &hub, "link", "add", "bridge", "type", "bridge"]);
-        ip(&["-n", &hub, "link", "set", "bridge", "up"]);
-        for number in 0..count {
-            let (namespace, port) = (net.namespace(number), format!("port{number}"));
-            ip(&["netns", "add", &namespace]);
-            ip(&["-n", &namespace, "link", "set", "lo", "up"]);
-            ip(&[
-                "-n", &hub, "link", "add", &port, "type", "veth", "peer", "name", "cable", "netns",
-                &namespace,
-            ]);
-            ip(&["-n", &hub, "link", "set", &port, "master", "bridge", "up"]);
-            let addr = format!("{}/24", net.addr(number).ip());
-            ip(&["-n", &namespace, "addr", "add", &addr, "dev", "cable"]);
-            ip(&["-n", &namespace, "link", "set", "cable", "up"]);
-        }
-        net
-    }
-
-    fn hub(&self) -> String {
-        format!("{}hub", self.tag)
-    }
-
-    fn namespace(&self, number: usize) -> String {
-        format!("{}n{number}", self.tag)
-    }
-
-    fn addr(&self, number: usize) -> SocketAddr {
-        SocketAddr::from(([10, 99, 0, number as u8 + 1], 7070))
-    }
-
-    /// Pulls a machine's cable out of the bridge, or plugs it in again.
-    pub fn cable(&self, number: usize, plugged: bool) {
-        let state = if plugged { "up" } else { "down" };
-        ip(&["-n", &self.hub(), "link", "set", &format!("port{number}"), state]);
-    }
-
-    /// Moves the cables of these machines to a second bridge: they reach each other, and nobody else.
-    pub fn part(&self, numbers: &[usize]) {
-        ip(&["-n", &self.hub(), "link", "add", "apart", "type", "bridge"]);
-        ip(&["-n", &self.hub(), "link", "set", "apart", "up"]);
-        for number in numbers {
-            ip(&["-n", &self.hub(), "link", "set", &format!("port{number}"), "master", "apart"]);
-        }
-    }
-
-    /// And back to the first.
-    pub fn heal(&self) {
-        for number in 0..self.count {
-            ip(&["-n", &self.hub(), "link", "set", &format!("port{number}"), "master", "bridge"]);
-        }
-        ip(&["-n", &self.hub(), "link", "del", "apart"]);
-    }
-}
-
-impl Drop for Net {
-    fn drop(&mut self) {
-        // Cables and bridges go with their namespaces. What cannot be removed was never made.
-        let names = (0..self.count).map(|number| self.namespace(number)).chain([self.hub()]);
-        for name in names {
-            let _ = Command::new("ip").args(["netns", "del", &name]).stderr(Stdio::null()).status();
-        }
-    }
-}
-
-fn ip(args: &[&str]) {
-    let output = Command::new("ip").args(args).output().expect("ip is installed: run tests/setup.sh");
-    assert!(output.status.success(), "ip {}: {}", args.join(" "), String::from_utf8_lossy(&output.stderr));
 }

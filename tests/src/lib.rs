@@ -11,9 +11,11 @@
 pub mod borrow;
 pub mod cluster;
 pub mod daemon;
+pub mod etcd;
 pub mod fake;
 pub mod lender;
 pub mod mounted;
+pub mod net;
 pub mod place;
 pub mod plain;
 pub mod procfs;

@@ -6,6 +6,7 @@ use crate::size::{Embedded, Size};
 use crate::target::LenderArg;
 use crate::trace::args::TraceArgs;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use loam_node::EtcdSite;
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -164,6 +165,12 @@ pub(crate) struct NodeArgs {
     /// A node of the cluster, any that lives; may be given several times, and may name this node itself
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) join: Vec<SocketAddr>,
+    /// Find the other nodes by the site's own etcd (3.4 or newer), etcd://HOST:PORT[,HOST:PORT...][/CLUSTER], in place of --join
+    ///
+    /// Nodes with the same CLUSTER [default: default] are one cluster. Not encrypted: an etcd of another machine needs a tunnel that listens on loopback, or
+    /// --insecure.
+    #[arg(long, value_name = "URL", conflicts_with = "join")]
+    pub(crate) membership: Option<EtcdSite>,
     /// Where other nodes and borrowers reach this one, if not at --listen
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) advertise: Option<SocketAddr>,
@@ -198,6 +205,7 @@ Examples:
   loam node --lend 16G --listen 10.0.0.7:7070 --tls node-7                        the first one
   loam node --lend 16G --listen 10.0.0.8:7070 --join 10.0.0.7:7070 --tls node-8   any other; see `loam ca --help`
   loam node --lend 25% --join 10.0.0.7:7070 --http 127.0.0.1:9090
+  loam node --lend 25% --membership etcd://127.0.0.1:2379/blue
   loam status                                                                   what it sees
 
 LOAM_LOG=debug shows more, LOAM_LOG_FORMAT=json makes each line an object.";

@@ -34,6 +34,8 @@ pub(crate) struct ClusterStatus {
     master: String,
     initiator: String,
     epoch: EpochStatus,
+    /// Its membership service does not answer: the nodes are those of an earlier time.
+    stale: bool,
     view_version: u64,
     pod_version: u64,
     nodes: Vec<NodeStatus>,
@@ -111,6 +113,7 @@ fn answered(asked: String, answer: Result<(ClusterFigures, Vec<NodeEntry>), Clie
             replacements_pages: figures.replacements.get(),
             min_age_s: in_s(figures.min_age_ns.get()),
         },
+        stale: nodes.iter().any(|node| node.facts().flags & NodeFacts::FLAG_STALE != 0),
         view_version: figures.version.get(),
         pod_version: figures.pod.get(),
         nodes: nodes.iter().map(|node| node_status(&node.facts(), &figures)).collect(),
@@ -161,6 +164,9 @@ pub(crate) fn text(cluster: &ClusterStatus) -> String {
         seconds(epoch.duration_s),
         epoch.replacements_pages,
     );
+    if cluster.stale {
+        out.push_str("etcd does not answer that node: the list is what it saw last\n");
+    }
     let heading = ["node", "address", "roles", "lent", "used", "free", "weight", "up"];
     let mut rows = vec![heading.map(String::from).to_vec()];
     for node in &cluster.nodes {
@@ -220,7 +226,10 @@ mod tests {
             text.contains("cluster of 2") && text.contains("MinAge 2.5 s") && text.contains("one*"),
             "{text}"
         );
-        assert!(!text.contains('\x1b'));
+        assert!(!text.contains('\x1b') && !status.stale && !text.contains("etcd"));
+        let stale = NodeFacts { flags: NodeFacts::FLAG_STALE, ..facts(1, "one") };
+        let status = answered("here".into(), Ok((figures, vec![NodeEntry::new(&stale)])));
+        assert!(status.stale && super::text(&status).contains("etcd does not answer"));
     }
 
     #[test]

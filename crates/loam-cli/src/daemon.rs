@@ -47,6 +47,7 @@ pub(crate) fn node(args: &NodeArgs) -> Result<ExitCode, Failure> {
         path.map(|path| LocalSocket { path, mode: args.socket_mode, required: args.socket.is_some() });
     config.cluster = Some(ClusterConfig {
         name: args.name.clone(),
+        etcd: args.membership.clone(),
         join: args.join.clone(),
         advertise: args.advertise,
         probe_period: Duration::from_millis(args.probe_ms),

@@ -1,6 +1,6 @@
 //! What `loam lend` asks for, and whether it can be had.
 
-use crate::cluster::ClusterConfig;
+use crate::cluster::{ClusterConfig, EtcdSite};
 use crate::error::NodeError;
 use loam_core::units::{BasePages, Bytes};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -90,6 +90,11 @@ impl LendConfig {
             _ => {}
         }
         if let Some(cluster) = &self.cluster {
+            if let Some(server) =
+                cluster.etcd.as_ref().and_then(EtcdSite::elsewhere).filter(|_| !self.insecure)
+            {
+                return Err(NodeError::EtcdNotLoopback { server: server.to_owned() });
+            }
             let addr = cluster.advertise.unwrap_or(self.listen);
             if addr.ip().is_unspecified() {
                 return Err(NodeError::NoAddress { addr });

@@ -45,6 +45,15 @@ pub enum NodeError {
         /// What was asked for.
         addr: SocketAddr,
     },
+    /// Anybody on the way could change who the members are.
+    #[error(
+        "refusing to ask etcd at {server}: it is on another machine, and nothing is encrypted on the way; use a tunnel that \
+         listens on loopback, or say --insecure on a network that you trust"
+    )]
+    EtcdNotLoopback {
+        /// HOST:PORT.
+        server: String,
+    },
     /// Other nodes cannot connect to "all addresses".
     #[error(
         "listening on all addresses ({addr}): say which one other nodes shall use, with --advertise ADDR:PORT"

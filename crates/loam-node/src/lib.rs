@@ -27,7 +27,7 @@ mod shared;
 mod slab;
 mod watch;
 
-pub use cluster::ClusterConfig;
+pub use cluster::{ClusterConfig, EtcdSite, EtcdSiteError};
 pub use config::{LendConfig, Lending, LocalSocket};
 pub use error::NodeError;
 pub use server::{LendHandle, lend, spawn};

@@ -142,6 +142,12 @@ const METRICS: &[Metric] = &[
         Gauge(|s| f64::from(s.published.cluster.initiator.get() == s.id)),
     ),
     Metric(
+        "cluster_membership_answers",
+        None,
+        "0 while the membership service (etcd) does not answer, and the members are those of an earlier time",
+        Gauge(|s| f64::from(!s.published.is_stale())),
+    ),
+    Metric(
         "cluster_members_joined",
         None,
         "Nodes that this node has seen coming",

@@ -220,6 +220,11 @@ pub struct NodeFacts<'a> {
     pub heard_ms: u64,
 }
 
+impl NodeFacts<'_> {
+    /// In [`NodeFacts::flags`] of the node that answers: its membership service does not answer it, so who the members are may have changed.
+    pub const FLAG_STALE: u32 = 2;
+}
+
 impl NodeEntry {
     /// Describes a node.
     pub fn new(facts: &NodeFacts<'_>) -> Self {

@@ -194,3 +194,10 @@ fn throw_away(watched: &tokio::net::TcpStream, stream: &mut Stream) -> io::Resul
 fn transient(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
+
+/// What carries a message of `me` to another node.
+pub(crate) fn frame(me: NodeId, class: u8, bytes: &[u8]) -> Vec<u8> {
+    let mut frame = Vec::with_capacity(bytes.len() + 64);
+    loam_wire::encode::cluster(&mut frame, me.0, class, bytes);
+    frame
+}

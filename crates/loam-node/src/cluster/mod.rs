@@ -4,11 +4,13 @@
 //! wait for it; it hands them a new view through one pointer and a ring of their bells.
 //!
 //! ```text
-//! event loop: cluster frame ─► channel ─► plane ─► Swim (who lives) ─► Coordinator (epochs, POD)
+//! event loop: cluster frame ─► channel ─► plane ─► Swim or EtcdMembers (who lives) ─► Coordinator (epochs, POD)
 //!             view request  ◄─ published ◄──┘  └─► links: a connection to each node that there is something for
 //! ```
 
+mod account;
 mod cpu;
+mod etcd;
 mod figures;
 mod links;
 mod membership;
@@ -17,6 +19,7 @@ mod plane;
 mod published;
 mod swim;
 
+pub use etcd::{EtcdSite, EtcdSiteError};
 pub(crate) use plane::{Control, Plane};
 pub(crate) use published::Published;
 
@@ -36,17 +39,20 @@ const PACKETS_MAX: usize = 256;
 pub struct ClusterConfig {
     /// What people call it. `None`: the machine's name, and the port if it is not the usual one.
     pub name: Option<String>,
+    /// The site's own membership service, in place of `join`.
+    pub etcd: Option<EtcdSite>,
     /// Addresses of living members, any of them, and perhaps of this node itself.
     pub join: Vec<SocketAddr>,
     /// Where others reach this node, if not where it listens.
     pub advertise: Option<SocketAddr>,
-    /// How often it probes another node. A dead one is out of every view after some eight of these.
+    /// How often it probes another node. A dead one is out of every view after some eight of these; with etcd after some eleven.
     pub probe_period: Duration,
 }
 
 impl Default for ClusterConfig {
     fn default() -> Self {
-        Self { name: None, join: Vec::new(), advertise: None, probe_period: Duration::from_millis(500) }
+        let probe_period = Duration::from_millis(500);
+        Self { name: None, etcd: None, join: Vec::new(), advertise: None, probe_period }
     }
 }
 

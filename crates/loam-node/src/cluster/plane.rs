@@ -1,8 +1,9 @@
 //! The control plane's thread: brings inputs to membership, coordinator and table, and carries out what they want.
 
-use super::cpu::Processors;
+use super::account::Account;
+use super::etcd::{EtcdMembers, Wire};
 use super::figures::Table;
-use super::links::{Dialer, Links};
+use super::links::{Dialer, Links, frame};
 use super::membership::{MemberEffect, Membership};
 use super::peer::Peer;
 use super::published::Published;
@@ -11,26 +12,22 @@ use super::{ClusterConfig, Counters, Packet};
 use crate::error::NodeError;
 use crate::event_loop::Mailbox;
 use crate::shared::Shared;
-use loam_core::global::{AgeSummary, Coordinator, CoordinatorConfig, Effect};
+use loam_core::global::{Coordinator, CoordinatorConfig, Effect};
 use loam_core::ids::NodeId;
-use loam_core::lender::{LenderStats, Terms};
-use loam_core::units::{BasePages, Duration, Instant};
+use loam_core::units::{Duration, Instant};
 use loam_wire::client::ClientError;
 use loam_wire::tls::Watched;
-use loam_wire::{NodeFigures, cluster_class, coordination, encode};
+use loam_wire::{NodeFigures, cluster_class, coordination};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use tokio::sync::{mpsc, oneshot};
 
 /// How often this node looks at its own figures, and sends its table on.
 const FIGURES_INTERVAL: Duration = Duration::from_millis(500);
-/// Less by this part of what its machine lends, and a node's summary is wrong enough for another epoch.
-const INACCURATE_PART: u64 = 4;
 /// To how many others.
 const FIGURES_TO: usize = 2;
 /// How often what borrowers see is made anew, at least, and at most.
@@ -46,31 +43,6 @@ const CONNECT_THREADS_MAX: usize = 12;
 const FAREWELL: std::time::Duration = std::time::Duration::from_millis(150);
 
 type Met = (SocketAddr, Result<NodeId, ClientError>);
-
-/// What has been taken from others, up to some moment.
-#[derive(Clone, Copy, Debug, Default)]
-struct Taken {
-    replaced: u64,
-    pages: u64,
-}
-
-impl Taken {
-    fn of(stats: &LenderStats) -> Self {
-        Self { replaced: stats.replaced, pages: stats.pages }
-    }
-
-    /// Old pages that have given way since, and free frames that were filled beyond those that getpages left: a swap replaces nothing.
-    fn replaced_until(self, now: &LenderStats) -> u64 {
-        now.replaced - self.replaced + now.pages.saturating_sub(self.pages)
-    }
-}
-
-/// What a summary of ages was made of.
-#[derive(Clone, Copy, Debug)]
-struct Told {
-    taken: Taken,
-    limit: BasePages,
-}
 
 /// The thread, from outside. Ends when told to.
 #[derive(Debug)]
@@ -94,17 +66,15 @@ pub(crate) struct Plane {
     mailboxes: Vec<Arc<Mailbox>>,
     packets: mpsc::Receiver<Packet>,
     membership: Box<dyn Membership + Send>,
+    /// To the site's membership service.
+    wire: Option<Wire>,
     members: Vec<Peer>,
     coordinator: Coordinator,
     links: Links,
     dialer: Dialer,
     table: Table,
     looks: u64,
-    /// What the last summary said.
-    told: Told,
-    /// Pages of others that the coordinator knows of.
-    seen: Taken,
-    processors: Processors,
+    account: Account,
     random: SmallRng,
     meetings: BTreeSet<SocketAddr>,
     met: (mpsc::Sender<Met>, mpsc::Receiver<Met>),
@@ -168,20 +138,22 @@ impl Plane {
         let me = Peer { id: front.id, renewal: 0, addr: front.addr, name: front.name.as_str().into() };
         let period = Duration(u64::try_from(config.probe_period.as_nanos()).unwrap_or(u64::MAX / 1_000_000));
         let named = config.name.is_some();
-        let membership = Box::new(Swim::new(now, me.clone(), &config.join, period, named, random));
+        let membership: Box<dyn Membership + Send> = match config.etcd.clone() {
+            Some(site) => Box::new(EtcdMembers::new(now, me.clone(), site, period, named)),
+            None => Box::new(Swim::new(now, me.clone(), &config.join, period, named, random)),
+        };
         Self {
             mailboxes,
             packets,
             membership,
+            wire: config.etcd.clone().map(Wire::new),
             members: vec![me],
             coordinator: Coordinator::new(now, front.id, CoordinatorConfig::default()),
             links: Links::new(dialer.clone(), Arc::clone(&front.counters)),
             dialer,
             table: Table::default(),
             looks: 0,
-            told: Told { taken: Taken::default(), limit: shared.lender().limit() },
-            seen: Taken::default(),
-            processors: Processors::default(),
+            account: Account::new(shared.lender().limit()),
             random: SmallRng::seed_from_u64(random.rotate_left(32)),
             meetings: BTreeSet::new(),
             met: mpsc::channel(MEETINGS_MAX),
@@ -209,6 +181,7 @@ impl Plane {
                     }
                 }
                 Some((addr, answer)) = self.met.1.recv() => self.answered(addr, answer),
+                Some(told) = Wire::told(&mut self.wire) => self.membership.handle_told(self.shared.now(), told),
                 () = tokio::time::sleep(wait) => {}
             }
             self.pass_time();
@@ -250,11 +223,8 @@ impl Plane {
             let lender = self.shared.lender();
             (lender.stats(), lender.limit())
         };
-        let replaced = self.seen.replaced_until(&stats);
-        self.seen = Taken::of(&stats);
-        self.coordinator.handle_replaced(now, replaced);
-        // Old pages are gone that the weights of this epoch count on (section 3.2).
-        if limit.0 < self.told.limit.0 - self.told.limit.0 / INACCURATE_PART {
+        self.coordinator.handle_replaced(now, self.account.replaced(&stats));
+        if self.account.is_inaccurate(limit) {
             self.coordinator.handle_inaccurate(now);
         }
         self.table.set(now, self.shared.own_figures(self.looks));
@@ -279,7 +249,8 @@ impl Plane {
     fn publish(&mut self, now: Instant) {
         (self.published, self.publish_due) = (now, now + PUBLISH_INTERVAL);
         let me = self.shared.front.id;
-        let fresh = Published::of(now, me, &self.members, &self.coordinator, &self.table);
+        let fresh =
+            Published::of(now, me, &self.members, &self.coordinator, &self.table, self.membership.answers());
         if self.shared.front.publish(fresh) {
             self.mailboxes.iter().for_each(|mailbox| mailbox.wake());
         }
@@ -339,6 +310,12 @@ impl Plane {
                         self.links.send(to.id, to.addr, frame(me, cluster_class::GOSSIP, &bytes));
                     }
                     MemberEffect::Meet(addr) => self.meet(addr),
+                    MemberEffect::Ask(ask) => {
+                        let wire = self.wire.as_mut().expect("only etcd's machine asks");
+                        if let Err(told) = wire.ask(ask) {
+                            self.membership.handle_told(self.shared.now(), told);
+                        }
+                    }
                     MemberEffect::Changed => self.members_changed(),
                     MemberEffect::Warn(text) => tracing::warn!("{text}"),
                 }
@@ -354,7 +331,7 @@ impl Plane {
                     }
                 }
                 Effect::Summarise => {
-                    let summary = self.summary();
+                    let summary = self.account.summary(&self.shared);
                     self.coordinator.handle_summary(self.shared.now(), summary);
                 }
                 Effect::EpochBegan => {
@@ -367,29 +344,6 @@ impl Plane {
                 Effect::PodChanged => {}
             }
         }
-    }
-
-    /// Free frames, and the pages that others may take the place of, by age. Only copies stay whatever their age: as good as in use.
-    fn summary(&mut self) -> AgeSummary {
-        let count = |pages: u64| u32::try_from(pages).unwrap_or(u32::MAX);
-        let mut summary = AgeSummary::default();
-        let lender = self.shared.lender();
-        let stats = lender.stats();
-        let mut in_use = stats.pages + self.shared.local_pages.load(Ordering::Relaxed);
-        for (age, pages) in lender.ages(Terms::Spare, self.shared.now()) {
-            summary.add(age, count(pages));
-            in_use -= pages;
-        }
-        drop(lender);
-        summary.add_free(count(stats.free.base_pages().0));
-        summary.add_in_use(count(in_use));
-        let limit = stats.limit.base_pages();
-        // What came, in place of free frames and old pages, and what its own machine took back since the last summary.
-        summary.replaced = count(self.told.taken.replaced_until(&stats));
-        summary.consumed = count(self.told.limit.0.saturating_sub(limit.0));
-        self.told = Told { taken: Taken::of(&stats), limit };
-        summary.cpu_busy_permille = self.processors.busy_permille();
-        summary
     }
 
     fn members_changed(&mut self) {
@@ -440,10 +394,4 @@ impl Plane {
             Err(error) => tracing::debug!(%addr, %error, "nobody answers"),
         }
     }
-}
-
-fn frame(me: NodeId, class: u8, bytes: &[u8]) -> Vec<u8> {
-    let mut frame = Vec::with_capacity(bytes.len() + 64);
-    encode::cluster(&mut frame, me.0, class, bytes);
-    frame
 }

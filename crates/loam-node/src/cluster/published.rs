@@ -22,20 +22,21 @@ impl Published {
     /// A node that is in no cluster: itself alone, all weight on it.
     pub(crate) fn alone(addr: SocketAddr, name: &str, own: &NodeFigures) -> Self {
         let peer = Peer { id: NodeId(own.id.get()), renewal: 0, addr, name: name.into() };
-        let (view_entry, node) = entries(&peer, 1, ViewEntry::FLAG_SELF, Some(own), 0);
+        let (view_entry, node) = entries(&peer, 1, ViewEntry::FLAG_SELF, 0, Some(own), 0);
         let cluster =
             ClusterFigures { id: own.id, master: own.id, initiator: own.id, ..ClusterFigures::default() };
         let view = ViewFigures::new(0, u64::MAX, 0);
         Self { view, view_nodes: vec![view_entry], cluster, nodes: vec![node] }
     }
 
-    /// What holds at `now` for `members`.
+    /// What holds at `now` for `members`; `answers` as [`super::membership::Membership::answers`].
     pub(crate) fn of(
         now: Instant,
         me: NodeId,
         members: &[Peer],
         coordinator: &Coordinator,
         table: &Table,
+        answers: bool,
     ) -> Self {
         let epoch = coordinator.epoch();
         let (mut view_nodes, mut nodes) = (Vec::new(), Vec::new());
@@ -44,7 +45,8 @@ impl Published {
             let age_ms = heard.map_or(u64::MAX, |(_, age)| age.as_micros() / 1000);
             let flags = if peer.id == me { ViewEntry::FLAG_SELF } else { 0 };
             let figures = heard.map(|(figures, _)| figures);
-            let (view_entry, node) = entries(peer, epoch.weight(peer.id), flags, figures, age_ms);
+            let stale = if peer.id == me && !answers { NodeFacts::FLAG_STALE } else { 0 };
+            let (view_entry, node) = entries(peer, epoch.weight(peer.id), flags, stale, figures, age_ms);
             view_nodes.push(view_entry);
             nodes.push(node);
         }
@@ -62,6 +64,11 @@ impl Published {
             version: 0.into(),
         };
         Self { view: ViewFigures::new(epoch.id.number, epoch.min_age.0, 0), view_nodes, cluster, nodes }
+    }
+
+    /// Whether the members are those of an earlier time.
+    pub(crate) fn is_stale(&self) -> bool {
+        self.nodes.iter().any(|node| node.facts().flags & NodeFacts::FLAG_STALE != 0)
     }
 
     /// The first one.
@@ -88,6 +95,7 @@ fn entries(
     peer: &Peer,
     weight: u32,
     flags: u32,
+    stale: u32,
     figures: Option<&NodeFigures>,
     heard_ms: u64,
 ) -> (ViewEntry, NodeEntry) {
@@ -98,7 +106,7 @@ fn entries(
         id: peer.id.0,
         name: &peer.name,
         addr: peer.addr,
-        flags,
+        flags: flags | stale,
         weight,
         capacity_bytes,
         used_bytes: figures.used_bytes.get(),
@@ -129,20 +137,30 @@ mod tests {
             ..NodeFigures::default()
         };
         table.set(Instant(0), figures);
-        let mut first = Published::of(Instant(0), me, std::slice::from_ref(&peer), &coordinator, &table);
+        let mut first =
+            Published::of(Instant(0), me, std::slice::from_ref(&peer), &coordinator, &table, true);
         assert!(!first.clone().follow(&first));
-        let empty = Published::of(Instant(0), me, &[], &coordinator, &table);
+        let stale = Published::of(Instant(0), me, std::slice::from_ref(&peer), &coordinator, &table, false);
+        assert!(stale.is_stale() && !first.is_stale());
+        assert!(!stale.clone().follow(&first), "borrowers have no use for it");
+        let empty = Published::of(Instant(0), me, &[], &coordinator, &table, true);
         assert!(first.follow(&empty));
         assert_eq!((first.view.version(), first.cluster.version.get()), (1, 1));
         assert_eq!(first.view_nodes[0].flags(), ViewEntry::FLAG_SELF);
         // The time since the figures came is for people alone.
-        let mut later =
-            Published::of(Instant(9_000_000_000), me, std::slice::from_ref(&peer), &coordinator, &table);
+        let mut later = Published::of(
+            Instant(9_000_000_000),
+            me,
+            std::slice::from_ref(&peer),
+            &coordinator,
+            &table,
+            true,
+        );
         assert!(!later.follow(&first));
         assert_eq!((later.view.version(), later.nodes[0].facts().heard_ms), (1, 9000));
         figures.free_bytes = 0.into();
         table.set(Instant(9), figures);
-        assert!(Published::of(Instant(9), me, &[peer], &coordinator, &table).follow(&first));
+        assert!(Published::of(Instant(9), me, &[peer], &coordinator, &table, true).follow(&first));
     }
 
     #[test]

@@ -150,6 +150,7 @@ impl World {
                     }
                     MemberEffect::Meet(addr) => self.post(Event::Meet { asks: seat, addr }),
                     MemberEffect::Changed => {}
+                    MemberEffect::Ask(_) => unreachable!("it has no service to ask"),
                     MemberEffect::Warn(text) => self.seats[seat].warnings.push(text),
                 }
             }

@@ -73,7 +73,7 @@ fn spare_pages_go_and_come_again() {
     let (figures, reason) = machine.tool().memory().unwrap();
     assert_eq!((figures.limit_bytes.get(), figures.dropped.get(), figures.kept.get()), (0, 1024, 0));
     assert!(reason.starts_with("this machine has 0 B available and keeps 1.0 MiB free"), "{reason}");
-    assert_eq!(borrower.get(0..64, 1), [], "a miss: the borrower reads its disk");
+    assert_eq!(borrower.get(0..64, 1), [0u64; 0], "a miss: the borrower reads its disk");
     assert_eq!(borrower.put(0..2, 2), [PutStatus::NoRoom; 2], "nothing comes in meanwhile");
     // The need is over: after a while the borrower is told that there is room again.
     machine.has(100 * MIB);

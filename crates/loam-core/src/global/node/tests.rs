@@ -8,6 +8,8 @@ use crate::units::Duration;
 use alloc::collections::BTreeSet;
 use proptest::prelude::*;
 
+mod two_masters;
+
 /// A disk takes so long.
 const DISK: Duration = Duration::from_millis(10);
 
@@ -22,6 +24,10 @@ struct Machine {
 struct Cluster {
     now: Instant,
     machines: BTreeMap<NodeId, Machine>,
+    /// Nodes that see each other only, while the others see each other only.
+    apart: BTreeSet<NodeId>,
+    /// Messages between the two sides are lost.
+    cut: bool,
     events: BTreeMap<(Instant, u64), Event>,
     disk: BTreeMap<PageId, u64>,
     /// What each private page's program wrote last.
@@ -53,6 +59,8 @@ impl Cluster {
         let mut cluster = Self {
             now: Instant(1),
             machines: BTreeMap::new(),
+            apart: BTreeSet::new(),
+            cut: false,
             events: BTreeMap::new(),
             disk: BTreeMap::new(),
             truth: BTreeMap::new(),
@@ -78,7 +86,9 @@ impl Cluster {
     fn tell_members(&mut self) {
         let ids: Vec<NodeId> = self.machines.keys().copied().collect();
         for id in &ids {
-            self.machines.get_mut(id).unwrap().node.handle_members(self.now, ids.iter().copied());
+            let side = self.apart.contains(id);
+            let seen = ids.iter().copied().filter(|other| self.apart.contains(other) == side);
+            self.machines.get_mut(id).unwrap().node.handle_members(self.now, seen);
             self.drain(*id, None);
         }
     }
@@ -173,6 +183,9 @@ impl Cluster {
     }
 
     fn send(&mut self, from: NodeId, to: NodeId, message: NodeMessage, contents: Option<u64>) {
+        if self.cut && self.apart.contains(&from) != self.apart.contains(&to) {
+            return;
+        }
         for _ in 0..1 + u64::from(self.roll(100) < self.loss_percent) {
             if self.roll(100) < self.loss_percent {
                 continue;
@@ -481,6 +494,8 @@ enum Step {
     Kill(u64),
     Start,
     Frames(u64, u32),
+    Part(u64, bool),
+    Heal,
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -491,6 +506,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => (0u64..9).prop_map(Step::Kill),
         1 => Just(Step::Start),
         2 => (0u64..9, 2u32..16).prop_map(|(node, frames)| Step::Frames(node, frames)),
+        1 => any::<(u64, bool)>().prop_map(|(which, cut)| Step::Part(which, cut)),
+        1 => Just(Step::Heal),
     ];
     prop::collection::vec(step, 1..300)
 }
@@ -520,6 +537,11 @@ fn play(policy: &'static str, steps: &[Step], seed: u64, loss_percent: u64) -> C
                 cluster.machines.get_mut(&id).unwrap().node.handle_frames(now, *frames);
                 cluster.drain(id, None);
             }
+            Step::Part(which, cut) => {
+                let there = |id: &&u64| which >> (**id % 64) & 1 == 1;
+                cluster.part(ids.iter().filter(there).map(|id| NodeId(*id)), *cut);
+            }
+            Step::Heal => cluster.part([], false),
         }
         cluster.check(false);
     }
