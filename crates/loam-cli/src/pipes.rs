@@ -18,7 +18,6 @@ pub(crate) fn end_quietly() {
 
 /// `print!` has no other way to say it.
 fn is_broken_pipe(panic: &PanicHookInfo<'_>) -> bool {
-    panic
-        .payload_as_str()
-        .is_some_and(|text| text.starts_with("failed printing to stdout") && text.contains("Broken pipe"))
+    let text = panic.payload().downcast_ref::<String>();
+    text.is_some_and(|text| text.starts_with("failed printing to stdout") && text.contains("Broken pipe"))
 }
