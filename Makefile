@@ -62,13 +62,15 @@ e2e: build ## real programs and real faults, through the built program
 	LOAM_BIN=$(abspath $(RELEASE))/loam $(CARGO) test --release --locked -p loam-tests -- --test-threads=1
 
 SIM_SEEDS ?= 2000
-sim-fuzz: build ## SIM_SEEDS seeds of the simulation that injects faults
+sim-fuzz: build ## SIM_SEEDS seeds of each simulation that injects faults: borrowers and lenders, whole clusters
 	$(STEP)
 	$(RELEASE)/loam sim fuzz --seeds $(SIM_SEEDS)
+	$(RELEASE)/loam sim fuzz --cluster --seeds $(SIM_SEEDS)
 
-sim-soak: build ## a million seeds
+sim-soak: build ## a million seeds of each
 	$(STEP)
 	$(RELEASE)/loam sim fuzz --seeds 1000000
+	$(RELEASE)/loam sim fuzz --cluster --seeds 1000000
 
 bench: build ## remote faults and sequential reading against this machine's floor
 	$(RELEASE)/loam bench fault --json $(TARGET)/bench-fault.json

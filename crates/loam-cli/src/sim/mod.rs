@@ -53,7 +53,8 @@ enum SimCommand {
     ///
     /// Runs the policy of the live system under faults that a seed chooses: lost, late, doubled and reordered messages, partitions, crashes
     /// and restarts, disk errors, lenders that lie. Checks after every event that nobody reads wrong bytes and that no page is
-    /// without a safe copy, and at the end that everybody was answered and everything came back.
+    /// without a safe copy, and at the end that everybody was answered and everything came back. With --cluster, the same with whole clusters
+    /// of nodes that come, go, hang and disagree.
     Fuzz(fuzz::SimFuzzArgs),
     /// Run gms-1995's cluster with up to thousands of nodes, on its network and on today's
     ///

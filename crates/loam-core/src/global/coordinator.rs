@@ -51,6 +51,8 @@ pub struct Coordinator {
     replaced: u64,
     /// It was said already that this epoch should end.
     end_said: bool,
+    /// The master was told of another master's POD since the epoch began or the living changed.
+    pod_told: bool,
     /// The epoch should end before its time.
     end_early: bool,
     effects: VecDeque<Effect>,
@@ -75,6 +77,7 @@ impl Coordinator {
             summarising: None,
             replaced: 0,
             end_said: false,
+            pod_told: false,
             end_early: false,
             effects: VecDeque::new(),
         };
@@ -92,6 +95,7 @@ impl Coordinator {
         let joined: Vec<NodeId> = members.difference(&self.members).copied().collect();
         let master_before = self.master();
         self.members = members;
+        self.pod_told = false;
         if let Some(gathering) = &mut self.gathering {
             gathering.summaries.retain(|node, _| self.members.contains(node));
             let id = gathering.id;
@@ -334,13 +338,16 @@ impl Coordinator {
             return;
         }
         self.heard = self.heard.max(epoch.id);
-        if self.gathering.as_ref().is_some_and(|gathering| gathering.id < epoch.id) {
+        // Whoever this node gathered for may not have heard of the other epoch: its own is made good soon.
+        let gives_up = self.gathering.as_ref().is_some_and(|gathering| gathering.id < epoch.id);
+        if gives_up {
             self.gathering = None;
         }
         self.epoch = epoch;
         self.began = now;
         self.replaced = 0;
-        (self.end_said, self.end_early) = (false, false);
+        (self.end_said, self.end_early) = (false, gives_up);
+        self.pod_told = false;
         self.effects.push_back(Effect::EpochBegan);
         // Once an epoch, so that a lost POD is noticed.
         if !self.is_master() {
@@ -363,8 +370,19 @@ impl Coordinator {
 
     fn adopt_pod(&mut self, pod: Arc<Pod>) {
         if pod.version() > self.pod.version() {
+            let of_another_master = pod.version().master != self.master();
             self.pod = pod;
             self.effects.push_back(Effect::PodChanged);
+            if of_another_master && self.is_master() && self.pod.is_of(self.members.iter().copied()) {
+                let pod = self.pod.clone();
+                self.send_all(|| Message::Pod(pod.clone()));
+            } else if of_another_master && !self.is_master() && !core::mem::replace(&mut self.pod_told, true)
+            {
+                // The master has an older one, and would not hear of this one before the next epoch. Once only: where views differ, two
+                // masters would answer each other's PODs with newer ones without end.
+                let message = Message::PodRequest { version: self.pod.version() };
+                self.effects.push_back(Effect::Send { to: self.master(), message });
+            }
         }
         // Another master's POD may lack members that this one knows.
         self.renew_pod();

@@ -292,6 +292,43 @@ fn who_comes_from_another_partition_tells_the_master_at_once() {
     assert!(told.contains(&Effect::Send { to, message: Message::EpochBegins(epoch) }), "{told:?}");
 }
 
+/// The same of a POD that somebody made who took himself for the master.
+#[test]
+fn the_pod_of_another_master_goes_to_all_through_the_master() {
+    let members: Vec<NodeId> = [1, 2, 3].map(NodeId).to_vec();
+    let of = |me| {
+        let mut coordinator = Coordinator::new(Instant(1), NodeId(me), CoordinatorConfig::default());
+        coordinator.handle_members(Instant(1), members.iter().copied());
+        effects(&mut coordinator);
+        coordinator
+    };
+    let (mut master, mut other) = (of(1), of(2));
+    let version = PodVersion { number: 9, master: NodeId(3) };
+    let owners = [1, 2, 3, 3].map(NodeId).to_vec();
+    let pod = alloc::sync::Arc::new(Pod::from_owners(version, owners).unwrap());
+    let come = |coordinator: &mut Coordinator| {
+        coordinator.handle_message(Instant(2), NodeId(3), Message::Pod(pod.clone()));
+        effects(coordinator)
+    };
+    let told = |to| Effect::Send { to: NodeId(to), message: Message::Pod(pod.clone()) };
+    assert_eq!(come(&mut master), [Effect::PodChanged, told(2), told(3)]);
+    let asks = Effect::Send { to: NodeId(1), message: Message::PodRequest { version } };
+    assert_eq!(come(&mut other), [Effect::PodChanged, asks]);
+    assert_eq!(come(&mut master), [], "it is known");
+}
+
+#[test]
+fn who_gives_up_a_gathering_begins_again_soon() {
+    let mut coordinator = Coordinator::new(Instant(1), NodeId(1), CoordinatorConfig::default());
+    coordinator.handle_members(Instant(1), [NodeId(1), NodeId(2)]);
+    let id = EpochId { number: 4, initiator: NodeId(7) };
+    let epoch =
+        Epoch { id, duration: Duration::from_millis(10_000), next_initiator: NodeId(7), ..Epoch::default() };
+    coordinator.handle_message(Instant(2), NodeId(2), Message::EpochBegins(alloc::sync::Arc::new(epoch)));
+    assert_eq!(coordinator.epoch().id, id);
+    assert_eq!(coordinator.poll_timeout(), Some(Instant(2) + EpochLimits::default().duration_min));
+}
+
 /// Something that happens to the cluster.
 #[derive(Clone, Debug)]
 enum Step {

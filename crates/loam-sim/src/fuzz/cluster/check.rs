@@ -5,6 +5,9 @@ use super::world::World;
 use crate::fuzz::sim::FailureKind;
 use loam_core::global::{Frame, Kind};
 use loam_core::ids::{NodeId, PageId, Version};
+use loam_core::units::Duration;
+
+const EPOCH_OVER: Duration = Duration::from_millis(10_000 + 1_500 + 500 + 100);
 
 impl World<'_> {
     /// After everything that happens at a node: no more pages than frames, and what is waited for is not there.
@@ -130,6 +133,11 @@ impl World<'_> {
         }
     }
 
+    /// Who did not hear that an epoch began hears of the next one: after the longest epoch, the master's patience, and the wait for summaries.
+    fn epochs_agree_by_now(&self) -> bool {
+        self.epoch_missed.is_none_or(|missed| self.now - missed > EPOCH_OVER)
+    }
+
     /// All speak of the same cluster, which is that of the living.
     pub(super) fn check_views(&mut self) {
         let Some(first) = self.machines.values().next() else { return };
@@ -145,7 +153,7 @@ impl World<'_> {
                 format!("PODs {:?} and {:?}", one.pod().version(), first.pod().version())
             } else if !one.pod().is_of(all.iter().copied()) {
                 format!("the POD {:?} is not of the living", one.pod().version())
-            } else if one.epoch() != first.epoch() {
+            } else if one.epoch() != first.epoch() && self.epochs_agree_by_now() {
                 format!("epochs {:?} and {:?}", one.epoch(), first.epoch())
             } else if one.epoch().id.number == 0 {
                 "no epoch has begun".to_owned()
@@ -156,6 +164,20 @@ impl World<'_> {
         });
         if let Some(what) = wrong {
             self.fail(FailureKind::Disagreement, || what);
+        }
+    }
+
+    /// Thirty quiet seconds later: epochs go on, and speak of the living only.
+    pub(super) fn check_epoch(&mut self) {
+        let Some(first) = self.machines.values().next() else { return };
+        let epoch = first.node.coordinator().epoch();
+        let named = epoch.weights.iter().map(|&(node, _)| node).chain([epoch.next_initiator]);
+        let gone: Vec<NodeId> = named.filter(|node| !self.machines.contains_key(node)).collect();
+        if self.epoch_before.is_none_or(|before| epoch.id <= before) {
+            let id = epoch.id;
+            self.fail(FailureKind::Liveness, || format!("no epoch has begun since {id:?}"));
+        } else if !gone.is_empty() {
+            self.fail(FailureKind::Disagreement, || format!("an epoch counts on {gone:?}, who are gone"));
         }
     }
 

@@ -1,5 +1,6 @@
 //! One machine: the node, and what a driver binds to it: contents, a disk, a clock, who waits.
 
+use super::net::WIRE;
 use super::world::{Event, World};
 use loam_core::global::{
     Access, GlobalNode, Message as ClusterMessage, NodeEffect as Effect, NodeMessage, Origin, PageMessage,
@@ -146,6 +147,10 @@ impl World<'_> {
                         self.disturbed.insert(*page);
                         None
                     }
+                    NodeMessage::Page(PageMessage::Moved { page, .. }) => {
+                        self.left.insert((id, *page), self.now);
+                        None
+                    }
                     _ => None,
                 };
                 self.send(id, to, message, contents);
@@ -226,6 +231,12 @@ impl World<'_> {
                         kept = Some((*page, *frame, self.machines[&to].contents[page]));
                     }
                 }
+            }
+            NodeMessage::Page(PageMessage::Put { page, .. })
+                if self.left.get(&(to, *page)).is_some_and(|&left| self.now - left <= WIRE) =>
+            {
+                // It comes to a node that says of an older copy just now that it has it no longer.
+                self.disturbed.insert(*page);
             }
             NodeMessage::Cluster(ClusterMessage::Pod(_)) if self.sabotage == Sabotage::IgnoresPods => return,
             NodeMessage::Cluster(ClusterMessage::EpochBegins(_))

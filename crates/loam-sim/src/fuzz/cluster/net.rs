@@ -7,7 +7,7 @@ use loam_core::ids::{NodeId, PageId};
 use loam_core::units::Duration;
 
 /// What a true network takes for a message.
-const WIRE: Duration = Duration::from_micros(150);
+pub(super) const WIRE: Duration = Duration::from_micros(150);
 /// The latest at which anybody notices anything.
 const NOTICE_MAX: Duration = Duration::from_millis(8_000);
 /// Messages that wait for a machine that is stopped; the rest is lost.
@@ -39,6 +39,7 @@ impl World<'_> {
         let copies = 1 + u64::from(self.dice.below(1_000) < hostile);
         for _ in 0..copies {
             if self.dice.below(1_000) < hostile {
+                self.missed(&message);
                 self.log(|| format!("{from:?} to {to:?}: lost: {message:?}"));
                 continue;
             }
@@ -52,19 +53,32 @@ impl World<'_> {
         }
     }
 
+    /// Somebody does not hear of something. An epoch that was missed is made good by the next one: see [`World::epochs_agree_by_now`].
+    fn missed(&mut self, message: &NodeMessage) {
+        if matches!(message, NodeMessage::Cluster(ClusterMessage::EpochBegins(_))) {
+            self.epoch_missed = Some(self.now);
+        }
+    }
+
     pub(super) fn deliver(&mut self, from: NodeId, to: NodeId, message: NodeMessage, contents: Option<u64>) {
         self.under_way -= u64::from(matches!(message, NodeMessage::Cluster(_)));
         let parted = self.sides.get(&from) != self.sides.get(&to);
         let Some(machine) = self.machines.get_mut(&to).filter(|_| !parted) else {
             self.disturbed.extend(page_of(&message));
+            self.missed(&message);
             return self.log(|| format!("{from:?} to {to:?}: nobody there: {message:?}"));
         };
         if machine.stopped {
             if machine.inbox.len() < INBOX_MAX {
                 self.under_way += u64::from(matches!(message, NodeMessage::Cluster(_)));
                 machine.inbox.push(Event::Message(from, to, message, contents));
+            } else {
+                self.missed(&message);
             }
             return;
+        }
+        if !self.machines.contains_key(&from) {
+            self.missed(&message); // by the others, who did not get theirs in time
         }
         self.log(|| format!("{from:?} to {to:?}: {message:?}"));
         self.take(from, to, message, contents);

@@ -55,7 +55,7 @@ impl World<'_> {
             }
             self.drain(id, Cause::default());
         }
-        if !self.machines.get(&id).is_none_or(|machine| machine.threads[thread].wants.is_some()) {
+        if self.machines.get(&id).is_some_and(|machine| machine.threads[thread].wants.is_none()) {
             self.go_on(id, thread);
         }
     }

@@ -5,7 +5,7 @@ use super::script::Script;
 use crate::engine::Queue;
 use crate::fuzz::dice::Dice;
 use crate::fuzz::sim::{self, Failure, FailureKind};
-use loam_core::global::NodeMessage;
+use loam_core::global::{EpochId, NodeMessage};
 use loam_core::ids::{NodeId, PageId, Version};
 use loam_core::units::{Duration, Instant};
 use std::collections::{BTreeMap, BTreeSet};
@@ -114,11 +114,17 @@ pub(super) struct World<'a> {
     pub values: u64,
     /// Pages of which a copy may be that no directory knows, for a message was lost or overtaken.
     pub disturbed: BTreeSet<PageId>,
+    /// When each node last told a page's directory that the page has left it.
+    pub left: BTreeMap<(NodeId, PageId), Instant>,
     /// Who asks for summaries next is killed so long afterwards.
     pub trap: Option<Duration>,
     /// Messages about the cluster that are under way.
     pub under_way: u64,
     pub quiet: bool,
+    /// When somebody last did not hear of an epoch that began.
+    pub epoch_missed: Option<Instant>,
+    /// The epoch when all had agreed.
+    pub epoch_before: Option<EpochId>,
     pub outcome: Outcome,
 }
 
@@ -140,9 +146,12 @@ impl<'a> World<'a> {
             history: BTreeMap::new(),
             values: 0,
             disturbed: BTreeSet::new(),
+            left: BTreeMap::new(),
             trap: None,
             under_way: 0,
             quiet: false,
+            epoch_missed: None,
+            epoch_before: None,
             outcome: Outcome::default(),
         }
     }
@@ -229,10 +238,12 @@ impl<'a> World<'a> {
                 self.check_rest();
                 let all: Vec<NodeId> = self.machines.keys().copied().collect();
                 all.into_iter().for_each(|id| self.read_all(id));
+                self.epoch_before = self.machines.values().next().map(|m| m.node.coordinator().epoch().id);
                 self.after(READ_WITHIN, Event::Phase(2));
             }
             _ => {
                 self.check_rest();
+                self.check_epoch();
                 self.after(Duration(0), Event::Phase(3));
             }
         }
