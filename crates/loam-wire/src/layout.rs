@@ -372,7 +372,7 @@ figures! {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct BorrowerEntry {
-    space: U64,
+    number: U64,
     pages: U64,
     connections: U32,
     name_bytes: U32,
@@ -381,21 +381,21 @@ pub struct BorrowerEntry {
 
 impl BorrowerEntry {
     /// Describes a borrower; a name that is too long is cut.
-    pub fn new(space: u64, pages: u64, connections: u32, name: &str) -> Self {
+    pub fn new(number: u64, pages: u64, connections: u32, name: &str) -> Self {
         let name = crate::encode::cut(name, NAME_BYTES_MAX);
         let mut field = [0; NAME_BYTES_MAX];
         field[..name.len()].copy_from_slice(name.as_bytes());
         Self {
-            space: space.into(),
+            number: number.into(),
             pages: pages.into(),
             connections: connections.into(),
             name_bytes: (name.len() as u32).into(),
             name: field,
         }
     }
-    /// Who.
-    pub fn space(&self) -> u64 {
-        self.space.get()
+    /// Tells it from the others of one answer. (Not its space, which is a secret.)
+    pub fn number(&self) -> u64 {
+        self.number.get()
     }
     /// Base pages held for it.
     pub fn pages(&self) -> u64 {

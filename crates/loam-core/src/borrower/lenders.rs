@@ -51,7 +51,8 @@ impl Borrower {
     pub fn handle_gone(&mut self, lender: LenderIndex, copy: CopyIndex, version: Version) {
         let Some(c) = self.copies.find_mut(copy) else { return };
         let asked = self.fetches.get(&copy).is_some_and(|fetch| fetch.at_lender);
-        if c.version == version && c.lender == lender && !asked {
+        // Without a disk a lender may not give pages up: what it says then is not believed until it fails to answer a getpage.
+        if self.config.disk && c.version == version && c.lender == lender && !asked {
             self.source_failed(copy, Source::Lender(lender));
             self.settle(copy);
         }

@@ -109,6 +109,8 @@ fn rate_milli(pages: u64, over: Duration, before: u64) -> u64 {
     }
     let now =
         (u128::from(pages) * 1_000 * SECOND_NS / u128::from(over.0)).min(u128::from(u64::MAX / 4)) as u64;
+    // Another node told it: it may be anything.
+    let before = before.min(u64::MAX / 4);
     // A rate that rises counts at once: too small an M ends the next epoch early.
     if now > before { now } else { (now + before * (RATE_SHARES - 1)) / RATE_SHARES }
 }
@@ -165,7 +167,7 @@ impl EpochLimits {
             let older: u64 = counts[boundary + 1..].iter().map(|&count| u64::from(count)).sum();
             // Rounded so that all nodes together have exactly `part`.
             let here = u64::from(counts[boundary]);
-            let inside = (before + here) * part / of - before * part / of;
+            let inside = share(before + here, part, of) - share(before, part, of);
             before += here;
             let weight = self.spared(older + inside, cpu_idle(summary), idlest);
             if weight > 0 {
@@ -194,6 +196,11 @@ impl EpochLimits {
         // Never to nothing: memory that nobody else has is worth a slow answer.
         (weight * cpu_idle / idlest).max(1)
     }
+}
+
+/// `part` of `of` of the pages. (A product of two counts of pages of a large cluster is more than 64 bits.)
+fn share(pages: u64, part: u64, of: u64) -> u64 {
+    (u128::from(pages) * u128::from(part) / u128::from(of)) as u64
 }
 
 /// How idle a node's processors are, in thousandths, and a little more: nodes that are all busy differ by chance only.

@@ -245,6 +245,29 @@ fn a_busy_processor_is_spared_but_not_forgotten() {
     assert_eq!((epoch.weight(NodeId(1)), epoch.weight(NodeId(2))), (500, 500));
 }
 
+/// What other nodes say may be anything, and a cluster as large as can be.
+#[test]
+fn no_figure_of_others_overflows() {
+    let most = |at: &[usize]| {
+        let mut counts = [0; AGE_BUCKETS];
+        at.iter().for_each(|&bucket| counts[bucket] = u32::MAX);
+        let mut ages = AgeSummary::from_counts(counts);
+        (ages.replaced, ages.consumed) = (u32::MAX, u32::MAX);
+        ages
+    };
+    let id = EpochId { number: 1, initiator: NodeId(1) };
+    let last =
+        Epoch { rates: Rates { replaced_milli: u64::MAX, consumed_milli: u64::MAX }, ..Epoch::default() };
+    for buckets in [&[AGE_BUCKETS - 1][..], &[AGE_BUCKETS - 1, AGE_BUCKETS - 2], &[0], &[0, 1, 2]] {
+        let summaries: BTreeMap<NodeId, AgeSummary> =
+            (1..1025).map(|id| (NodeId(id), most(buckets))).collect();
+        for elapsed in [Duration(0), Duration(1), Duration(u64::MAX)] {
+            let epoch = EpochLimits::default().next(id, &last, elapsed, &summaries);
+            assert!(epoch.duration <= EpochLimits::default().duration_max);
+        }
+    }
+}
+
 #[test]
 fn drift_shortens_an_epoch() {
     let limits = EpochLimits::default();

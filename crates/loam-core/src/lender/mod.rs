@@ -191,6 +191,7 @@ impl Lender {
             return;
         }
         borrower.gone.clear();
+        self.tell.retain(|gone| gone.space != space);
         if borrower.pages == 0 {
             self.borrowers.remove(&space);
         } else {
@@ -306,6 +307,7 @@ impl Lender {
         let tenancy = self.next_tenancy();
         let borrower = self.borrowers.get_mut(&space).expect("its connection is open");
         borrower.gone.clear();
+        self.tell.retain(|gone| gone.space != space);
         let old = core::mem::replace(&mut borrower.tenancy, tenancy);
         if core::mem::take(&mut borrower.pages) > 0 {
             self.leaving.push_back((old, borrower.terms));

@@ -42,7 +42,8 @@ impl Lender {
         if free >= pages || self.slots.excess_pages() > 0 {
             return;
         }
-        for _ in 0..pages + self.stock() - free {
+        // What reads under way keep back will be free in a moment: a put that comes too early for it is refused, and nothing more gives way.
+        for _ in 0..(pages + self.stock()).saturating_sub(free + self.slots.limbo_pages()) {
             let Some(oldest) = self.order.oldest() else { return };
             let own = self.borrowers[&space].tenancy == oldest.1.tenancy;
             let any = if own { self.order.some_of(oldest.1.tenancy, &mut self.draw) } else { None };

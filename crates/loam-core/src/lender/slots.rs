@@ -124,6 +124,11 @@ impl SlotTable {
         self.stored_pages.saturating_sub(self.limit_pages)
     }
 
+    /// Freed slots that reads under way may still see.
+    pub(super) fn limbo_pages(&self) -> u64 {
+        self.limbo_pages
+    }
+
     pub(super) fn stored_pages(&self) -> u64 {
         self.stored_pages
     }

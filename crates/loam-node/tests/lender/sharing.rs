@@ -40,7 +40,7 @@ fn connections_of_one_borrower_share_its_pages() {
     let status = two.client.status().unwrap();
     assert_eq!(status.borrowers.len(), 1);
     let entry = &status.borrowers[0];
-    assert_eq!((entry.space(), entry.pages(), entry.connections(), entry.name()), (9, 64, 1, "test"));
+    assert_eq!((entry.number(), entry.pages(), entry.connections(), entry.name()), (1, 64, 1, "test"));
 }
 
 /// Pages are replaced on one connection while another reads them: each read is a whole page of one version.

@@ -18,6 +18,7 @@ use std::collections::VecDeque;
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Bytes that a connection has received and not opened, at most.
 pub const INBOX_BYTES_MAX: usize = 256 * 1024;
@@ -61,6 +62,8 @@ pub struct TlsStream {
     outbox: VecDeque<Vec<u8>>,
     /// Bytes of the first one that are sent.
     sent: usize,
+    /// The handshake must be done by then, however slowly its bytes drip.
+    shaken_by: Option<Instant>,
 }
 
 impl TlsStream {
@@ -104,7 +107,13 @@ impl TlsStream {
             held_start: 0,
             outbox: VecDeque::new(),
             sent: 0,
+            shaken_by: None,
         }
+    }
+
+    /// A handshake that is not done by then fails with [`io::ErrorKind::TimedOut`]. (Of a blocking socket; its own timeout bounds each wait.)
+    pub fn shake_by(&mut self, deadline: Instant) {
+        self.shaken_by = Some(deadline);
     }
 
     /// The socket below.
@@ -172,6 +181,8 @@ impl TlsStream {
                     }
                 }
                 self.phase = Phase::Open(Box::new(records));
+            } else if self.shaken_by.is_some_and(|deadline| Instant::now() >= deadline) {
+                return Err(io::ErrorKind::TimedOut.into());
             } else {
                 self.fill()?;
             }

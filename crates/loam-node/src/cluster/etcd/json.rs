@@ -162,7 +162,8 @@ pub(super) fn answer(call: &Call, prefix: &str, status: u16, body: &[u8]) -> Res
         }
         Call::List => {
             let Listed { header, kvs } = read(body)?;
-            if header.revision.0 == 0 {
+            // It is a signed number there, and the watch begins one behind it.
+            if header.revision.0 == 0 || header.revision.0 >= i64::MAX as u64 {
                 return Err(failed("its list has no revision"));
             }
             let keys = kvs.into_iter().filter_map(|kv| change(prefix, kv, false)).collect();
@@ -292,7 +293,16 @@ mod tests {
 
     #[test]
     fn what_is_no_answer_is_trouble() {
-        for body in ["", "x", "[]", r#"{"kvs":[{"key":"?"}]}"#, r#"{"header":{"revision":"x"}}"#, "{}"] {
+        for body in [
+            "",
+            "x",
+            "[]",
+            r#"{"kvs":[{"key":"?"}]}"#,
+            r#"{"header":{"revision":"x"}}"#,
+            r#"{"header":{"revision":"-1"}}"#,
+            r#"{"header":{"revision":"18446744073709551615"}}"#,
+            "{}",
+        ] {
             for call in [Call::Grant { ttl_s: 1 }, Call::Keep { lease: 1 }, Call::List] {
                 assert!(answer(&call, PREFIX, 200, body.as_bytes()).is_err(), "{call:?}: {body}");
             }
