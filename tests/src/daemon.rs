@@ -138,6 +138,7 @@ fn serve(mut stream: UnixStream, state: &Mutex<State>) {
                         state.subscribers.push(subscriber);
                     }
                 }
+                Frame::Local { .. } => {}
                 _ => encode::error(&mut answer, 2, "a node's daemon takes no frame of this kind"),
             }
             input.drain(..consumed);
