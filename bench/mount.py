@@ -24,8 +24,7 @@ import tempfile
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-MIB = 1 << 20
+from placement import MIB, ROOT, ip
 
 
 def drop_caches():
@@ -72,10 +71,6 @@ def tcp(names, mib):
     rate = float(receiver.stdout.readline())
     receiver.wait(timeout=10)
     return rate
-
-
-def ip(*args):
-    subprocess.run(["ip", *args], check=True, capture_output=True, timeout=20)
 
 
 @contextlib.contextmanager

@@ -86,14 +86,14 @@ impl LocalPages {
     fn new(shared: &Arc<Shared>, pages: u64) -> Self {
         // More than there can be is a mistake, and must not overflow the sum of all.
         let pages = pages.min(LOCAL_PAGES_MAX);
-        shared.local_pages.fetch_add(pages, Ordering::Relaxed);
+        shared.local_pages_are(pages, 0);
         Self { shared: Arc::clone(shared), pages }
     }
 }
 
 impl Drop for LocalPages {
     fn drop(&mut self) {
-        self.shared.local_pages.fetch_sub(self.pages, Ordering::Relaxed);
+        self.shared.local_pages_are(0, self.pages);
     }
 }
 

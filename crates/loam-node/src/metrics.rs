@@ -35,7 +35,7 @@ impl Sample {
             memory_bytes: shared.slab.memory().unwrap_or_default().0,
             uptime_s: shared.uptime_s(),
             connections: shared.connections.load(Ordering::Relaxed),
-            local_pages: shared.local_pages.load(Ordering::Relaxed),
+            local_pages: shared.local_pages(),
             id: shared.instance,
             published: shared.published(),
             counters: Arc::clone(&shared.front.counters),

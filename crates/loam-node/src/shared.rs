@@ -27,8 +27,8 @@ pub(crate) struct Shared {
     /// The cluster, as event loops see it.
     pub(crate) front: Front,
     pub(crate) connections: AtomicUsize,
-    /// Of the programs of this machine that borrow.
-    pub(crate) local_pages: AtomicU64,
+    /// Base pages, as the programs of this machine that borrow tell.
+    local_pages_told: AtomicU64,
     /// Mounts of this machine, by the number that each got here.
     mounts: Mutex<BTreeMap<u64, MountAt>>,
     pub(crate) stop: AtomicBool,
@@ -58,7 +58,7 @@ impl Shared {
             instance: front.id.0,
             front,
             connections: AtomicUsize::new(0),
-            local_pages: AtomicU64::new(0),
+            local_pages_told: AtomicU64::new(0),
             mounts: Mutex::default(),
             stop: AtomicBool::new(false),
             started: std::time::Instant::now(),
@@ -105,7 +105,7 @@ impl Shared {
             capacity_bytes: stats.capacity.0.into(),
             used_bytes: (stats.pages * BASE_PAGE_BYTES as u64).into(),
             free_bytes: stats.free.0.into(),
-            local_pages: self.local_pages.load(Ordering::Relaxed).into(),
+            local_pages: self.local_pages().into(),
             uptime_s: self.uptime_s().into(),
         }
     }
@@ -152,6 +152,21 @@ impl Shared {
             !mine
         });
         taken
+    }
+
+    /// A program of this machine has told of so many local pages, or has gone with them.
+    pub(crate) fn local_pages_are(&self, more: u64, less: u64) {
+        self.local_pages_told.fetch_add(more, Ordering::Relaxed);
+        self.local_pages_told.fetch_sub(less, Ordering::Relaxed);
+    }
+
+    /// Base pages of the programs of this machine that borrow. Whoever tells may be wrong: no more than the machine has.
+    pub(crate) fn local_pages(&self) -> u64 {
+        let machine = rustix::system::sysinfo();
+        let machine_bytes = u128::from(machine.totalram) * u128::from(machine.mem_unit);
+        let machine_pages = machine_bytes / BASE_PAGE_BYTES as u128;
+        let told = self.local_pages_told.load(Ordering::Relaxed);
+        u64::try_from(machine_pages).map_or(told, |most| told.min(most))
     }
 
     /// A mount of this machine has said where it is. Answers the number by which it is forgotten again; `None`: there are too many.

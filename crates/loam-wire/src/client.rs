@@ -35,7 +35,7 @@ impl From<SocketAddr> for Target {
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// No connection.
-    #[error("cannot reach the lender {addr}: {why}; is `loam lend` running there?")]
+    #[error("cannot reach the lender {addr}: {why}; is `loam lend` or `loam node` running there?")]
     Connect {
         /// Whom.
         addr: SocketAddr,

@@ -47,7 +47,8 @@ pub mod feature {
     /// I know [`Frame::Recall`](crate::Frame::Recall), and take home what I am asked to; in the welcome: and I answer
     /// [`Frame::MemoryRequest`](crate::Frame::MemoryRequest).
     pub const RECALL: u64 = 1 << 8;
-    /// I have each of my pages elsewhere too: they may be dropped without a word when their memory is wanted. Without it they may be
+    /// I have each of my pages elsewhere too: they may be dropped without a word when their memory is wanted, and give way to others' pages; I
+    /// know [`Frame::Gone`](crate::Frame::Gone). Without it they may be
     /// the only copies.
     pub const SPARE: u64 = 1 << 9;
 }

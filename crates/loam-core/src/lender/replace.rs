@@ -43,10 +43,14 @@ impl Lender {
             return;
         }
         // What reads under way keep back will be free in a moment: a put that comes too early for it is refused, and nothing more gives way.
+        let own = self.borrowers[&space].tenancy;
         for _ in 0..(pages + self.stock()).saturating_sub(free + self.slots.limbo_pages()) {
             let Some(oldest) = self.order.oldest() else { return };
-            let own = self.borrowers[&space].tenancy == oldest.1.tenancy;
-            let any = if own { self.order.some_of(oldest.1.tenancy, &mut self.draw) } else { None };
+            let any = if own == oldest.1.tenancy {
+                self.order.some_of(oldest.1.tenancy, &mut self.draw)
+            } else {
+                None
+            };
             let (slot, page) = any.unwrap_or(oldest);
             let (at, offset) = split(page.index);
             let extent =

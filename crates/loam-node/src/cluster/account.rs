@@ -5,7 +5,6 @@ use crate::shared::Shared;
 use loam_core::global::AgeSummary;
 use loam_core::lender::{LenderStats, Terms};
 use loam_core::units::BasePages;
-use std::sync::atomic::Ordering;
 
 /// Less by this part of what its machine lends, and a node's summary is wrong enough for another epoch.
 const INACCURATE_PART: u64 = 4;
@@ -70,7 +69,7 @@ impl Account {
         let mut summary = AgeSummary::default();
         let lender = shared.lender();
         let stats = lender.stats();
-        let mut in_use = stats.pages + shared.local_pages.load(Ordering::Relaxed);
+        let mut in_use = stats.pages + shared.local_pages();
         for (age, pages) in lender.ages(Terms::Spare, shared.now()) {
             summary.add(age, count(pages));
             in_use -= pages;
