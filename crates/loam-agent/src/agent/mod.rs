@@ -208,9 +208,9 @@ pub(crate) fn run(config: &RunConfig) -> Result<RunOutcome, AgentError> {
         }
         Durability::None => None,
     };
-    let window_pages = (AHEAD_BYTES_MAX.min(config.local.0 / 16) / config.page.0.max(1)).max(1);
+    let ahead_max = Bytes(AHEAD_BYTES_MAX.min(config.local.0 / 16));
     let prefetcher: Box<dyn Prefetcher> = if config.prefetch {
-        Box::new(StridePrefetcher::new(window_pages as u32))
+        Box::new(StridePrefetcher::new(ahead_max.base_pages()))
     } else {
         Box::new(NoPrefetch)
     };
