@@ -203,7 +203,7 @@ impl Agent<'_> {
                 Durability::Disk => "disk".into(),
                 Durability::None => "none".into(),
             },
-            page_bytes: self.config.page.0,
+            page_bytes: self.config.page.first().0,
             processes: self.report.processes,
             processes_without_loam: self.watch.without_loam(),
             agent_bytes: self.own_bytes(),

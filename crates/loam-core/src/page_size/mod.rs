@@ -4,9 +4,11 @@
 //! extent, and a size changes without anything being moved: what is local stays in the pages that it came in, and a larger page that is
 //! brought around smaller ones ("an example of a transitional fragmented page", figure 4b) fetches only what is missing.
 
+mod aapc;
 mod adaptive;
 mod fixed;
 
+pub use aapc::Aapc;
 pub use adaptive::Adaptive;
 pub use fixed::Fixed;
 
