@@ -97,8 +97,8 @@ impl<M: Memory> Ft<M> {
             let value = get(&self.u0, cell).scaled(factor);
             set(&mut self.u0, cell, value);
             set(&mut self.u1, cell, value);
+            self.memory.work(2);
         }
-        self.memory.work(2 * self.cells() as u64);
     }
 
     /// Transforms u1 along one direction, a block of lines at a time. The inverse is scaled after its last direction, x.
@@ -119,14 +119,14 @@ impl<M: Memory> Ft<M> {
                 for (at, cell) in in_order(direction, length, lines, stride, across_stride) {
                     scratch[at] = get(&self.u1, first + cell);
                 }
+                // Ten operations for two elements in each stage, and as many to load and store them in the scratch.
+                self.memory.work((lines * length) as u64 * u64::from(length.ilog2()) * 10);
                 let scratch = self.lines[direction].transform(inverse);
                 for (at, cell) in in_order(direction, length, lines, stride, across_stride) {
                     set(&mut self.u1, first + cell, scratch[at].scaled(scale));
                 }
             }
         }
-        let stages = length.ilog2() as usize;
-        self.memory.work((self.cells() * stages * 5) as u64);
     }
 
     fn sum(&mut self) {

@@ -19,6 +19,9 @@ const LOW: usize = 0;
 const OWN: usize = 1;
 const HIGH: usize = 2;
 
+/// Elimination of a cell: a product of matrices, one with a vector, and an elimination that carries a matrix and a vector along.
+const CELL_OPERATIONS: u64 = 2 * (BLOCK * COMPONENTS + BLOCK + BLOCK * (2 * COMPONENTS + 1)) as u64;
+
 type Vector = [f64; COMPONENTS];
 type Matrix = [[f64; COMPONENTS]; COMPONENTS];
 
@@ -98,10 +101,10 @@ impl<M: Memory> Bt<M> {
                         }
                         self.set_block(cell, block, &matrix);
                     }
+                    self.flow.memory.work((BLOCKS * BLOCK) as u64);
                 }
             }
         }
-        self.flow.memory.work((cube.cells() * 2 * BLOCKS * BLOCK) as u64);
     }
 
     /// A × factor: the velocity, and sound between the direction's momentum and the energy.
@@ -134,12 +137,10 @@ impl<M: Memory> Bt<M> {
                     self.set_block(cell, OWN, &own);
                     self.set_block(cell, HIGH, &high);
                     self.set_rhs(cell, rhs);
+                    self.flow.memory.work(CELL_OPERATIONS);
                 }
             }
         }
-        // A product of matrices, one with a vector, and an elimination that carries another matrix and a vector along.
-        let cell_operations = 2 * (BLOCK * COMPONENTS + BLOCK) + 2 * COMPONENTS * COMPONENTS * 11;
-        self.flow.memory.work((cube.cells() * cell_operations) as u64);
     }
 
     fn substitute(&mut self, direction: usize) {
@@ -149,6 +150,7 @@ impl<M: Memory> Bt<M> {
             let (high, mut rhs) = (bt.block(cell, HIGH), bt.rhs(cell));
             subtract_vector(&high, &bt.rhs(cell + stride), &mut rhs);
             bt.set_rhs(cell, rhs);
+            bt.flow.memory.work(2 * BLOCK as u64);
         };
         if direction == 2 {
             for i in 1..cube.n - 1 {
@@ -165,7 +167,6 @@ impl<M: Memory> Bt<M> {
                 }
             }
         }
-        self.flow.memory.work((cube.cells() * 2 * BLOCK) as u64);
     }
 }
 

@@ -12,10 +12,12 @@ const POLYNOMIAL: [[f64; 10]; COMPONENTS] = [
     [2.5, 0.20, -0.15, 0.10, 0.10, 0.12, -0.08, -0.04, 0.05, 0.06],
 ];
 
-/// Arithmetic at a cell for one direction, all components: differences, sound, the fourth difference.
-const DIRECTION_OPERATIONS: usize = 5 * 9 + 8 + 5 * 11;
+/// Arithmetic at a cell for one direction, all components: differences and sound.
+const CARRY_OPERATIONS: u64 = 5 * 10 + 4;
+/// The fourth difference of one component.
+const DAMP_OPERATIONS: u64 = 11;
 /// For the derived quantities, two of which are a division and a root.
-const DERIVED_OPERATIONS: usize = 50;
+const DERIVED_OPERATIONS: u64 = 50;
 
 /// The polynomial that is the solution.
 pub(super) fn solution(component: usize, x: f64, y: f64, z: f64) -> f64 {
@@ -68,10 +70,10 @@ impl<M: Memory, L: Layout> Flow<M, L> {
                     self.square.set(cell, square);
                     self.qs.set(cell, square * rho_i);
                     self.speed.set(cell, speed);
+                    self.memory.work(DERIVED_OPERATIONS);
                 }
             }
         }
-        self.memory.work((cells * DERIVED_OPERATIONS) as u64);
     }
 
     /// Transport, sound and viscosity along one direction.
@@ -96,8 +98,8 @@ impl<M: Memory, L: Layout> Flow<M, L> {
                 let at = L::index(m, cell, cells);
                 self.rhs.set(at, self.rhs.get(at) + change);
             }
+            self.memory.work(CARRY_OPERATIONS);
         });
-        self.memory.work((cells * DIRECTION_OPERATIONS) as u64);
     }
 
     /// The fourth difference along one direction.
@@ -119,6 +121,7 @@ impl<M: Memory, L: Layout> Flow<M, L> {
                     }
                 }
                 self.rhs.set(at, self.rhs.get(at) - EPS * sum);
+                self.memory.work(DAMP_OPERATIONS);
             });
         }
     }
@@ -135,8 +138,8 @@ impl<M: Memory, L: Layout> Flow<M, L> {
                     _ => self.qs.get(cell) * self.u.get(at),
                 };
                 self.rhs.set(at, DT * (self.rhs.get(at) - DRAG * drag));
+                self.memory.work(4);
             });
         }
-        self.memory.work((cells * COMPONENTS * 4) as u64);
     }
 }

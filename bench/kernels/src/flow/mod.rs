@@ -188,9 +188,9 @@ impl<M: Memory, L: Layout> Flow<M, L> {
             cube.interior(0, |_, cell| {
                 let at = L::index(m, cell, cells);
                 self.u.set(at, self.u.get(at) + self.rhs.get(at));
+                self.memory.work(1);
             });
         }
-        self.memory.work((COMPONENTS * cells) as u64);
     }
 
     /// Root mean square and maximum of the distance from the solution, walls included.

@@ -39,14 +39,14 @@ impl<M: Memory> Sp<M> {
 
     fn turn(&mut self, turned: impl Fn([f64; COMPONENTS]) -> [f64; COMPONENTS]) {
         let (cube, cells) = (self.flow.cube, self.flow.cube.cells());
-        let rhs = &mut self.flow.rhs;
+        let (memory, rhs) = (&self.flow.memory, &mut self.flow.rhs);
         cube.interior(0, |_, cell| {
             let state = turned(std::array::from_fn(|m| rhs.get(m * cells + cell)));
             for (m, value) in state.into_iter().enumerate() {
                 rhs.set(m * cells + cell, value);
             }
+            memory.work(8);
         });
-        self.flow.memory.work((cells * 8) as u64);
     }
 
     fn solve(&mut self, direction: usize) {
@@ -71,6 +71,7 @@ impl<M: Memory> Sp<M> {
         let (cube, cells) = (self.flow.cube, self.flow.cube.cells());
         let (first, second) = (0.5 * DT / cube.h(), DT * NU / (cube.h() * cube.h()));
         let (velocity, speed, lhs) = (&self.flow.velocity[direction], &self.flow.speed, &mut self.lhs);
+        let memory = &self.flow.memory;
         for position in [0, cube.n - 1] {
             walk(cube, direction, position..position + 1, |_, cell| {
                 for diagonal in 0..DIAGONALS {
@@ -89,8 +90,8 @@ impl<M: Memory> Sp<M> {
                 lhs.set(at(3), damping[3] + lambda * first - second);
                 lhs.set(at(4), damping[4]);
             }
+            memory.work(30);
         });
-        self.flow.memory.work((cells * 30) as u64);
     }
 
     /// Elimination without pivoting: the systems are diagonally dominant but for the small fourth difference.
@@ -98,9 +99,11 @@ impl<M: Memory> Sp<M> {
         let (cube, cells) = (self.flow.cube, self.flow.cube.cells());
         let stride = cube.stride(direction);
         let last = cube.n - 1;
-        let (lhs, rhs) = (&mut self.lhs, &mut self.flow.rhs);
+        let (lhs, rhs, memory) = (&mut self.lhs, &mut self.flow.rhs, &self.flow.memory);
+        let operations = 11 + 5 * components.len() as u64;
         walk(cube, direction, 0..cube.n, |position, cell| {
             let at = |diagonal: usize, cell: usize| (system + diagonal) * cells + cell;
+            memory.work(operations);
             let factor = 1.0 / lhs.get(at(2, cell));
             let (upper, upper2) = (factor * lhs.get(at(3, cell)), factor * lhs.get(at(4, cell)));
             lhs.set(at(3, cell), upper);
@@ -129,14 +132,15 @@ impl<M: Memory> Sp<M> {
                 }
             }
         });
-        self.flow.memory.work((cells * (11 + 5 * components.len())) as u64);
     }
 
     fn substitute(&mut self, direction: usize, system: usize, components: std::ops::Range<usize>) {
         let (cube, cells) = (self.flow.cube, self.flow.cube.cells());
         let stride = cube.stride(direction);
-        let (lhs, rhs) = (&self.lhs, &mut self.flow.rhs);
+        let (lhs, rhs, memory) = (&self.lhs, &mut self.flow.rhs, &self.flow.memory);
+        let operations = 4 * components.len() as u64;
         walk(cube, direction, (0..cube.n - 1).rev(), |position, cell| {
+            memory.work(operations);
             let upper = lhs.get((system + 3) * cells + cell);
             let upper2 = lhs.get((system + 4) * cells + cell);
             for m in components.clone() {
@@ -147,7 +151,6 @@ impl<M: Memory> Sp<M> {
                 rhs.set(m * cells + cell, value);
             }
         });
-        self.flow.memory.work((cells * 4 * components.len()) as u64);
     }
 }
 
