@@ -3,7 +3,7 @@
 use crate::flow::{bt, sp};
 use crate::kernel::Kernel;
 use crate::memory::Memory;
-use crate::{flow, ft, himeno};
+use crate::{bfs, cg, flow, ft, himeno, is, join, mg};
 use std::fmt;
 
 /// What is known of a kernel before it is made.
@@ -106,6 +106,11 @@ impl Info {
             "bt" => Box::new(bt::Bt::new(memory, problem)),
             "sp" => Box::new(sp::Sp::new(memory, problem)),
             "ft" => Box::new(ft::Ft::new(memory, problem)),
+            "cg" => Box::new(cg::Cg::new(memory, problem)),
+            "is" => Box::new(is::Is::new(memory, problem)),
+            "mg" => Box::new(mg::Mg::new(memory, problem)),
+            "bfs" => Box::new(bfs::Bfs::new(memory, problem)),
+            "join" => Box::new(join::Join::new(memory, problem)),
             other => unreachable!("{other} is in the catalogue and is not made here"),
         }
     }
@@ -157,5 +162,55 @@ pub const INFOS: &[Info] = &[
         sizes: [18, 23, 25],
         range: (6, 30),
         bytes: ft::bytes,
+    },
+    Info {
+        name: "cg",
+        about: "conjugate gradients, a matrix with random sparsity",
+        parts: cg::PARTS,
+        iterations: 15,
+        problem: "unknowns",
+        sizes: [1 << 16, 1 << 20, 1 << 22],
+        range: (16, 1 << 27),
+        bytes: cg::bytes,
+    },
+    Info {
+        name: "is",
+        about: "integer sort by counting",
+        parts: is::PARTS,
+        iterations: 10,
+        problem: "keys",
+        sizes: [1 << 20, 1 << 25, 1 << 27],
+        range: (1 << 8, 1 << 31),
+        bytes: is::bytes,
+    },
+    Info {
+        name: "mg",
+        about: "V-cycles of multigrid on a periodic cube",
+        parts: mg::PARTS,
+        iterations: 4,
+        problem: "binary logarithm of the points of an edge",
+        sizes: [6, 8, 9],
+        range: (3, 10),
+        bytes: mg::bytes,
+    },
+    Info {
+        name: "bfs",
+        about: "breadth-first search on an RMAT graph",
+        parts: bfs::PARTS,
+        iterations: 8,
+        problem: "binary logarithm of the number of vertices",
+        sizes: [15, 21, 23],
+        range: (6, 26),
+        bytes: bfs::bytes,
+    },
+    Info {
+        name: "join",
+        about: "hash join of two relations",
+        parts: join::PARTS,
+        iterations: 3,
+        problem: "binary logarithm of the rows of the smaller relation",
+        sizes: [16, 21, 23],
+        range: (6, 30),
+        bytes: join::bytes,
     },
 ];

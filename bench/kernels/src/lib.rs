@@ -5,13 +5,18 @@
 //! touches. What each computes, and how it is checked, is in `docs/kernels.md`.
 #![forbid(unsafe_code)]
 
+mod bfs;
 mod catalogue;
+mod cg;
 mod check;
 mod flow;
 mod ft;
 mod himeno;
+mod is;
+mod join;
 mod kernel;
 mod memory;
+mod mg;
 mod random;
 mod run;
 #[cfg(test)]
