@@ -26,7 +26,7 @@ pub(super) fn edge(vertices: usize, at: u64) -> (usize, usize) {
         draw >>= 16;
         // No branches: no processor would guess them.
         let row = usize::from(dice >= AB);
-        let column = usize::from((dice >= A) & (dice < AB) | (dice >= ABC));
+        let column = usize::from((dice >= A) ^ (dice >= AB) ^ (dice >= ABC));
         (from, to) = (from << 1 | row, to << 1 | column);
     }
     (renamed(from, levels), renamed(to, levels))
