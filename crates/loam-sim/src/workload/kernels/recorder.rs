@@ -156,7 +156,8 @@ impl<T> RecordedArray<T> {
         }
         let fresh = noted.reference == 0;
         let keeps_written = known || shared.setting_up.get();
-        if shared.setting_up.get() && !fresh && !(write && !noted.written) {
+        let tells_nothing = !fresh && (!write || noted.written);
+        if shared.setting_up.get() && tells_nothing {
             // Known again for a while, so that this is not asked at each touch.
             let (reference, operations) = (shared.references.get(), shared.operations.get());
             self.noted[page].set(Noted { reference, operations, ..noted });
