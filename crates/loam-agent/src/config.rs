@@ -64,6 +64,8 @@ pub struct RunConfig {
     pub prefetch: bool,
     /// Show a line that is rewritten twice a second on stderr.
     pub live_line: bool,
+    /// Record what `--report` draws ([`crate::recording`]).
+    pub record: bool,
     /// Print nothing but errors.
     pub quiet: bool,
     /// `libloam_shim.so`.

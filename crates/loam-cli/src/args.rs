@@ -308,6 +308,9 @@ pub(crate) struct RunArgs {
     /// Write the figures of the run to this file as JSON (keys: docs/summary.md)
     #[arg(long, value_name = "FILE.json")]
     pub(crate) summary: Option<PathBuf>,
+    /// Record where the time went, and draw it in this file for a browser (docs/report.md)
+    #[arg(long, value_name = "FILE.html")]
+    pub(crate) report: Option<PathBuf>,
     /// Print nothing but errors
     #[arg(long)]
     pub(crate) quiet: bool,
@@ -323,7 +326,7 @@ const RUN_EXAMPLES: &str = "\
 Examples:
   loam run --local 512M --lender 10.0.0.7:7070 --lender 10.0.0.8:7070 -- ./assembler reads.fq
   loam run --local 25% --embedded 3x1G -- sort --parallel=2 -S 4G big.txt -o sorted.txt
-  loam run --local 1G --summary run.json -- python3 job.py       the cluster of this machine's `loam node`, if it runs
+  loam run --local 1G --report run.html -- python3 job.py        the cluster of this machine's `loam node`, if it runs
 
 Exit status: the program's own; 125 if Loam fails, 126 if PROGRAM cannot be executed, 127 if it is not found.
 Files: libloam_shim.so is taken from $LOAM_SHIM, else beside the loam executable, else ../lib/loam/.";

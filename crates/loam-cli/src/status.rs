@@ -4,7 +4,7 @@ use crate::args::StatusArgs;
 use crate::cluster::{self, Asked, ClusterStatus};
 use crate::failure::Failure;
 use crate::target;
-use crate::text::{count, micros, printable, seconds, table};
+use crate::text::{count, micros, percent, printable, seconds, table};
 use loam_agent::summary::Summary;
 use loam_core::units::{BASE_PAGE_BYTES, Bytes};
 use loam_wire::client::{Client, Status, Target};
@@ -217,6 +217,18 @@ fn runs_text(runs: &[Summary]) -> String {
     }
     let mut out = table(&rows);
     for run in runs {
+        if run.faults.total > 0 {
+            let time = &run.time_s;
+            let part = |part: f64| percent(part, time.whole());
+            out.push_str(&format!(
+                "run {}: {} of its time no thread waited for memory, {} for the page touched, {} for one already asked for, {} for room\n",
+                run.pid,
+                part(time.exec),
+                part(time.sp_latency),
+                part(time.page_wait),
+                part(time.put_wait)
+            ));
+        }
         for lender in run.lenders.iter().filter(|lender| lender.lost) {
             let (addr, why) = (printable(&lender.addr, 64), printable(&lender.why, 200));
             out.push_str(&format!("run {} lost lender {addr}: {why}\n", run.pid));

@@ -17,6 +17,7 @@ mod join;
 mod lenders;
 mod process;
 mod program;
+mod recorder;
 mod report;
 mod watch;
 
@@ -547,8 +548,9 @@ impl Agent<'_> {
         self.tell_if_was_over();
         let status = self.program.status().expect("the program has ended");
         let summary = self.summary(Some(status.exit_code()));
+        let recording = self.take_recording();
         self.report.end();
-        Ok(RunOutcome { code: status.code, signal: status.signal, summary })
+        Ok(RunOutcome { code: status.code, signal: status.signal, summary, recording })
     }
 
     fn kill_tree(&mut self) {

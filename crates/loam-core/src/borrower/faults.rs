@@ -18,7 +18,7 @@ pub(super) struct Wait {
     /// How it will be answered, once that is known.
     kind: Option<FaultKind>,
     /// It waits for what another fault, or the prefetcher, asked for.
-    joined: bool,
+    pub(super) joined: bool,
     /// It stands in the queue for frames.
     pub queued: bool,
     /// Frames come only once it has been answered (the hand waits itself): it waits for none, not even when it is asked for again.
@@ -138,13 +138,14 @@ impl Borrower {
     /// A thread waits at `base` from now on.
     pub(super) fn wait_from(&mut self, now: Instant, key: SpaceKey, base: u64) {
         let joined = self.entry(key, base).state == BaseState::Fetching;
-        self.joined += u64::from(joined);
         let wait = Wait { since: now, kind: None, joined, queued: false, urgent: false };
+        self.waiters.begin(wait);
         assert!(self.waits.insert((key, base), wait).is_none(), "one wait a base page");
     }
 
     /// Asks again for every base page that a thread waits for and nothing is under way for.
     pub fn handle_retry(&mut self, now: Instant) {
+        self.waits_clock(now);
         let stalled: Vec<(SpaceKey, u64)> = self
             .waits
             .iter()
@@ -362,7 +363,9 @@ impl Borrower {
         let subpage = (base.saturating_sub(at.1) / self.subpage.min(page.size.base_pages())) as u32;
         if inside && page.subpage != subpage {
             self.incomplete.remove(&at);
-            self.fetch_planner.wanted_next(subpage as i32 - page.subpage as i32);
+            let distance = subpage as i32 - page.subpage as i32;
+            *self.next_distances.entry(distance).or_default() += 1;
+            self.fetch_planner.wanted_next(distance);
         }
     }
 
@@ -374,7 +377,9 @@ impl Borrower {
             turns -= 1;
             let Some((key, base)) = self.queue.pop_front() else { break };
             let Some(wait) = self.waits.get_mut(&(key, base)) else { continue };
+            self.waiters.end(*wait);
             wait.queued = false;
+            self.waiters.begin(*wait);
             self.serve(key, base);
             self.evict(now);
         }
@@ -526,7 +531,10 @@ impl Borrower {
         if let Some(wait) = self.waits.get_mut(&(key, base))
             && !wait.queued
         {
-            wait.queued = true;
+            self.waiters.end(*wait);
+            // Nobody else brings it: what it waits for from now on is its own.
+            (wait.queued, wait.joined) = (true, false);
+            self.waiters.begin(*wait);
             if wait.urgent {
                 self.queue.push_front((key, base));
             } else {
@@ -560,7 +568,7 @@ impl Borrower {
     fn end_wait(&mut self, now: Instant, key: SpaceKey, base: u64) {
         self.waits_clock(now);
         if let Some(wait) = self.waits.remove(&(key, base)) {
-            self.joined -= u64::from(wait.joined);
+            self.waiters.end(wait);
             let kind = wait.kind.unwrap_or(FaultKind::Rescued);
             self.stats.answered[kind as usize] += 1;
             if matches!(kind, FaultKind::Remote | FaultKind::Disk) && !wait.joined {
@@ -575,21 +583,10 @@ impl Borrower {
         self.waits_clock(now);
         match self.waits.remove(&(key, base)) {
             Some(wait) => {
-                self.joined -= u64::from(wait.joined);
+                self.waiters.end(wait);
                 true
             }
             None => false,
-        }
-    }
-
-    /// Adds the time since the last change to whom it belongs (subpages-1996, section 4: sp_latency and page_wait).
-    pub(super) fn waits_clock(&mut self, now: Instant) {
-        let span = now - self.waits_changed_at;
-        self.waits_changed_at = now;
-        if self.waits.len() as u64 > self.joined {
-            self.stats.first_wait = Duration(self.stats.first_wait.0 + span.0);
-        } else if self.joined > 0 {
-            self.stats.joined_wait = Duration(self.stats.joined_wait.0 + span.0);
         }
     }
 

@@ -35,6 +35,7 @@ mod store;
 mod table;
 #[cfg(test)]
 mod tests;
+mod waiters;
 
 pub use crate::replacement::{PageRef, Replacement, SecondChanceFifo};
 pub use audit::CopyView;
@@ -61,6 +62,7 @@ use evict::Batch;
 use faults::{Fetch, Wait};
 
 use table::{Entry, Table};
+use waiters::Waiters;
 
 /// What the driver decides once.
 #[derive(Clone, Debug)]
@@ -235,6 +237,8 @@ pub struct Stats {
     pub busy: u64,
     /// Time in which a thread waited for the page that it touched.
     pub first_wait: Duration,
+    /// Time in which threads waited only because there was no room: for a frame, or a buffer to read into.
+    pub queued_wait: Duration,
     /// Time in which threads waited only for what another fault had asked for.
     pub joined_wait: Duration,
 }
@@ -297,6 +301,8 @@ pub struct Borrower {
     streams_from: Option<(Instant, SpaceKey, u64)>,
     /// Pages of which a part is on its way or away, by their first base pages.
     incomplete: BTreeMap<(SpaceKey, u64), Incomplete>,
+    /// How far from there the next one was that was wanted, and how often: 511 distances at most.
+    next_distances: BTreeMap<i32, u64>,
     effects: VecDeque<Effect>,
     lenders: Vec<LenderState>,
     choice: Box<dyn LenderChoice>,
@@ -352,7 +358,7 @@ pub struct Borrower {
     /// The first of them is due and has no buffer: it is tried when something has happened, and not all the time.
     hedges_starve: bool,
     waits: BTreeMap<(SpaceKey, u64), Wait>,
-    joined: u64,
+    waiters: Waiters,
     waits_changed_at: Instant,
     /// Faults on pages that should be there, to notice one that is not.
     surprises: BTreeMap<(SpaceKey, u64), u32>,
@@ -395,6 +401,7 @@ impl Borrower {
             holes: BTreeMap::new(),
             streams_from: None,
             incomplete: BTreeMap::new(),
+            next_distances: BTreeMap::new(),
             effects: VecDeque::new(),
             lenders: Vec::new(),
             choice: Box::new(placement::RoundRobin::default()),
@@ -429,7 +436,7 @@ impl Borrower {
             hedges: VecDeque::new(),
             hedges_starve: false,
             waits: BTreeMap::new(),
-            joined: 0,
+            waiters: Waiters::default(),
             waits_changed_at: Instant(0),
             surprises: BTreeMap::new(),
             surprises_since: Instant(0),
@@ -686,6 +693,7 @@ impl Borrower {
 
     /// Moves whatever can move now: waiting faults first, then evictions.
     fn advance(&mut self, now: Instant) {
+        self.waits_clock(now);
         if self.hedges_starve {
             self.hedge(now);
         }

@@ -29,7 +29,10 @@ impl Borrower {
         self.stores_in_flight -= 1;
         let c = self.copies.get_mut(copy);
         assert_eq!(c.disk, Stored::Sending, "a write that was not asked for");
-        c.disk = if written { Stored::Yes } else { Stored::No };
+        c.disk = Stored::No;
+        if written {
+            self.copies.set_on_disk(copy);
+        }
         self.written_home(copy, written);
         if !written && !self.is_safe(copy) {
             self.remember_stuck(copy);
@@ -353,7 +356,7 @@ impl Borrower {
         self.unmark_reusable(i);
         let c = self.copies.get_mut(i);
         match source {
-            Source::Disk => c.disk = Stored::No,
+            Source::Disk => self.copies.clear_on_disk(i),
             Source::Lender(lender) if c.at_lender == Stored::Yes && c.lender == lender => {
                 c.at_lender = Stored::No;
                 self.unmark_recalled(i);

@@ -5,6 +5,7 @@ mod cases;
 mod lenders;
 mod recalls;
 mod sizes;
+mod waiters;
 
 use super::*;
 use alloc::boxed::Box;
@@ -570,6 +571,9 @@ impl World {
 
     fn check(&self) {
         self.b.audit();
+        let Stats { first_wait, queued_wait, joined_wait, .. } = self.b.stats();
+        let waited = first_wait.0 + queued_wait.0 + joined_wait.0;
+        assert!(waited <= self.now, "a moment was counted twice: {waited} of {}", self.now);
     }
 
     /// A lender wants some of what it has back; it names a version that is gone now and then, as a late one would.

@@ -486,7 +486,7 @@ impl<'a> Machine<'a> {
         assert_eq!(self.out.total_ns(), self.now.0, "each nanosecond belongs to one part");
         let stats = self.borrower.stats();
         assert_eq!(
-            (stats.first_wait.0, stats.joined_wait.0),
+            (stats.first_wait.0 + stats.queued_wait.0, stats.joined_wait.0),
             (self.out.sp_latency_ns, self.out.page_wait_ns),
             "the policy's own clock agrees"
         );
