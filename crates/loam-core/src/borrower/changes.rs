@@ -255,7 +255,7 @@ impl Borrower {
         self.waits_clock(now);
         self.hurry(key, base);
         if matches!(self.entry(key, base).state, BaseState::Away | BaseState::Empty) {
-            self.bring(key, base, false);
+            self.bring_waited(key, base);
         }
     }
 

@@ -5,7 +5,7 @@ use super::fetch_plan::{PageFault, Step};
 use super::store::Source;
 use super::table::{BaseRange, BaseState, Entry, SpaceKey};
 use super::{Borrower, Effect, FaultKind, InstallSource, Touch};
-use crate::ids::{ContentHash, Version};
+use crate::ids::{ContentHash, Urgency, Version};
 use crate::units::{BasePages, Duration, EXTENT_BASE_PAGES, Instant};
 use alloc::vec::Vec;
 
@@ -35,6 +35,8 @@ pub(super) struct Fetch {
     pub marker: bool,
     /// Its lender wants it back: it goes on elsewhere.
     pub recall: bool,
+    /// As it was asked for, or has been hastened to since.
+    pub urgency: Urgency,
 }
 
 impl Fetch {
@@ -295,7 +297,8 @@ impl Borrower {
             BaseState::Local => self.surprise(key, base, entry),
             BaseState::Lost => self.effects.push_back(Effect::Lost { space: key, base }),
             // The batch's end, or the arrival, answers it.
-            BaseState::Leaving | BaseState::Fetching => {}
+            BaseState::Leaving => {}
+            BaseState::Fetching => self.hasten(entry.copy.expect("a page that is fetched has a copy")),
             BaseState::Empty | BaseState::Away => self.serve_missing(key, base),
         }
     }
@@ -303,7 +306,7 @@ impl Borrower {
     /// Brings the page around `base` as the fetch plan says, if there are frames for it.
     fn serve_missing(&mut self, key: SpaceKey, base: u64) {
         if self.is_urgent(key, base) {
-            self.bring(key, base, false);
+            self.bring_waited(key, base);
             return;
         }
         let range = self.page_range(key, base);
@@ -326,20 +329,35 @@ impl Borrower {
         let wanted = steps.iter().flat_map(bases).filter(|&b| missing(self, b)).count() as u64;
         if self.frames + wanted <= self.limit {
             let many = steps.last().is_some_and(|step| step.message > 0);
-            for step in &steps {
-                self.message = step.message;
-                for b in bases(step) {
-                    if missing(self, b) {
-                        self.bring(key, b, false);
-                    }
+            let waited = steps.iter().take_while(|step| step.message == 0).count();
+            if self.in_pieces && many && self.entry(key, base).state == BaseState::Empty {
+                self.bring_zeros(key, range);
+            }
+            self.urgency = Urgency::Waited;
+            // Where a thread waits comes last: a message is there as a whole.
+            let rest_of_first = steps[..waited].iter().flat_map(bases).filter(|&b| b != base);
+            for b in rest_of_first.chain([base]) {
+                if missing(self, b) {
+                    self.bring(key, b, false);
                 }
             }
-            self.message = 0;
+            self.urgency = Urgency::Behind;
+            if !self.put_off(key, base, &steps[waited..]) {
+                for step in &steps[waited..] {
+                    self.message = step.message;
+                    for b in bases(step) {
+                        if missing(self, b) {
+                            self.bring(key, b, false);
+                        }
+                    }
+                }
+                self.message = 0;
+            }
             if fault.subpages > 1 && (many || wanted < range.len()) {
                 self.incomplete.insert((key, start), fault.subpage);
             }
         } else if self.frames < self.limit || !self.frames_will_come() {
-            self.bring(key, base, false);
+            self.bring_waited(key, base);
         } else {
             self.enqueue_fault(key, base);
         }

@@ -27,6 +27,7 @@ mod faults;
 mod fetch_plan;
 mod lenders;
 mod placement;
+mod plans;
 mod prefetch;
 mod recall;
 mod seed;
@@ -49,7 +50,7 @@ pub use prefetch::{Ahead, NoPrefetch, Prefetcher, StridePrefetcher, Touch};
 pub use store::Source;
 pub use table::{BaseRange, BaseState, SpaceKey};
 
-use crate::ids::{ContentHash, Version};
+use crate::ids::{ContentHash, Urgency, Version};
 use crate::units::{BasePages, Duration, EXTENT_BASE_PAGES, Instant};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
@@ -57,6 +58,7 @@ use alloc::vec::Vec;
 use copies::Copies;
 use evict::Batch;
 use faults::{Fetch, Wait};
+use plans::Rest;
 
 use table::{Entry, Table};
 
@@ -146,6 +148,18 @@ pub enum Effect {
         version: Version,
         /// In which message of the fetch plan it travels; see [`Step::message`].
         message: u32,
+        /// A thread waits for it, or for the message that it is in.
+        urgency: Urgency,
+    },
+    /// A thread waits by now for what was asked for as [`Urgency::Behind`]: move it forward where it is not sent yet. At most once for each
+    /// [`Effect::Get`]. No answer of its own.
+    Hurry {
+        /// Whom.
+        lender: LenderIndex,
+        /// What.
+        copy: CopyIndex,
+        /// Which contents.
+        version: Version,
     },
     /// Read a copy's slot into a buffer; answer with [`Borrower::handle_arrival`] or [`Borrower::handle_missed`].
     ReadDisk {
@@ -270,6 +284,13 @@ pub struct Borrower {
     /// The plan that is being carried out, and the message of it that getpages go into now.
     steps: Vec<Step>,
     message: u32,
+    /// And how urgent they are.
+    urgency: Urgency,
+    /// Of a plan only what the thread waits for is asked for at once; see [`Self::plan_in_pieces`].
+    in_pieces: bool,
+    /// What is left of such plans, oldest first, and lists to use again.
+    rests: VecDeque<Rest>,
+    spare_steps: Vec<Vec<Step>>,
     /// Pages of which a part is on its way, and the subpage that was wanted first.
     incomplete: BTreeMap<(SpaceKey, u64), u32>,
     effects: VecDeque<Effect>,
@@ -365,6 +386,10 @@ impl Borrower {
             subpage: page,
             steps: Vec::new(),
             message: 0,
+            urgency: Urgency::Behind,
+            in_pieces: false,
+            rests: VecDeque::new(),
+            spare_steps: Vec::new(),
             incomplete: BTreeMap::new(),
             effects: VecDeque::new(),
             lenders: Vec::new(),

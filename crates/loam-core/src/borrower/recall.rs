@@ -15,7 +15,7 @@
 use super::copies::{CopyIndex, LenderIndex, Stored};
 use super::faults::Fetch;
 use super::{Borrower, Effect};
-use crate::ids::Version;
+use crate::ids::{Urgency, Version};
 use crate::units::{BasePages, Instant};
 use alloc::vec::Vec;
 
@@ -96,12 +96,12 @@ impl Borrower {
         } else if c.buffer().is_some() {
             self.move_out(i);
         } else {
-            let (targets, at_lender, recall) = (Vec::new(), true, true);
-            let fetch = Fetch { version, targets, at_lender, at_disk: None, marker: false, recall };
+            let (targets, at_lender, recall, urgency) = (Vec::new(), true, true, Urgency::Behind);
+            let fetch = Fetch { version, targets, at_lender, at_disk: None, marker: false, recall, urgency };
             self.homing += 1;
             self.copies.get_mut(i).fetching = true;
             assert!(self.fetches.insert(i, fetch).is_none(), "a copy is fetched once at a time");
-            self.effects.push_back(Effect::Get { lender, copy: i, version, message: 0 });
+            self.effects.push_back(Effect::Get { lender, copy: i, version, message: 0, urgency });
         }
     }
 
