@@ -46,6 +46,12 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode, Failure> {
     let memory = machine::memory()?;
     let local = local_size(&args, memory)?;
     let page = args.page.map_or_else(|| default_page(local), |page| page.on(memory.total));
+    let subpage = args.subpage.on(memory.total);
+    if subpage > page {
+        return Err(Failure::new(format!(
+            "--subpage {subpage} is larger than a page of {page}: give less, or a larger --page"
+        )));
+    }
     let mut disk_dir = args.disk.clone().unwrap_or_else(machine::default_disk_dir);
     let durability = match args.durability {
         DurabilityArg::Disk => Durability::Disk,
@@ -98,6 +104,8 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode, Failure> {
         durability,
         disk_dir,
         page,
+        fetch_plan: args.fetch_plan,
+        subpage,
         prefetch: args.prefetch == Switch::On,
         live_line: !args.quiet && std::io::stderr().is_terminal(),
         quiet: args.quiet,

@@ -121,6 +121,12 @@ impl Borrower {
         self.urgency = Urgency::Behind;
     }
 
+    /// A thread waits for a copy that is being fetched.
+    pub fn is_awaited(&self, copy: CopyIndex) -> bool {
+        let targets = self.fetches.get(&copy).map(|fetch| &fetch.targets);
+        targets.is_some_and(|targets| targets.iter().any(|target| self.waits.contains_key(target)))
+    }
+
     /// A thread waits by now for what is being fetched: it is moved forward, once, if its lender may have it behind other things.
     pub(super) fn hasten(&mut self, copy: CopyIndex) {
         let lender = self.copies.get(copy).lender;
