@@ -7,6 +7,7 @@ use crate::target::LenderArg;
 use crate::trace::args::TraceArgs;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use loam_core::units::Bytes;
+use loam_core::borrower::FETCH_PLANS;
 use loam_node::EtcdSite;
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -264,6 +265,9 @@ impl PlacementArg {
     }
 }
 
+/// The fetch plan where none is given.
+pub(crate) const FETCH_PLAN_DEFAULT: &str = "eager";
+
 /// Arguments of `loam run`.
 #[derive(Args, Debug)]
 #[command(after_help = RUN_EXAMPLES)]
@@ -302,6 +306,13 @@ pub(crate) struct RunArgs {
     /// memory by the paper's criterion
     #[arg(long, value_name = "SIZE|auto|aapc", value_parser = page_arg, default_value = "auto")]
     pub(crate) page: PageArg,
+    /// In which order the subpages of a page come: the touched one first and the rest behind it (eager), some neighbours before the rest
+    /// (pipelined, -doubled, -beside, learned), all before the program goes on (full), the touched one alone (lazy)
+    #[arg(long, value_name = "PLAN", value_parser = clap::builder::PossibleValuesParser::new(FETCH_PLANS), default_value = FETCH_PLAN_DEFAULT, hide_possible_values = true)]
+    pub(crate) fetch_plan: String,
+    /// Unit of transfer inside a page: a power of two from 4K; no larger than a page
+    #[arg(long, value_name = "SIZE", value_parser = page_size, default_value = "4K")]
+    pub(crate) subpage: Size,
     /// Fetch ahead of sequential and strided access
     #[arg(long, value_name = "on|off", value_enum, default_value = "on", hide_possible_values = true)]
     pub(crate) prefetch: Switch,
@@ -478,6 +489,9 @@ pub(crate) struct BenchFaultArgs {
     /// Measure what TLS costs instead: plain and with credentials that are made for it, in turns
     #[arg(long, conflicts_with = "floor_only")]
     pub(crate) tls: bool,
+    /// Measure how soon the first touched byte comes instead: pages of 4K, 64K and 1M with the fetch plans eager, pipelined and full, in turns
+    #[arg(long, conflicts_with_all = ["floor_only", "tls"])]
+    pub(crate) plans: bool,
     /// Measure this machine without Loam only
     #[arg(long)]
     pub(crate) floor_only: bool,
@@ -487,6 +501,7 @@ const BENCH_EXAMPLES: &str = "\
 Examples:
   loam bench fault
   loam bench fault --tls
+  loam bench fault --plans --json plans.json
   loam bench fault --mib 2048 --seconds 20 --json fault.json";
 
 /// Arguments of `loam doctor`.
@@ -558,6 +573,9 @@ pub(crate) struct ProgramArgs {
     /// Seconds of random reading
     #[arg(long, default_value_t = 5)]
     pub(crate) seconds: u64,
+    /// Sleep between two reads of random reading.
+    #[arg(long, default_value_t = 0)]
+    pub(crate) pause_us: u64,
     /// Most memory that stays local, to know when enough is away
     #[arg(long)]
     pub(crate) local_mib: u64,
@@ -621,6 +639,20 @@ mod tests {
         let Command::Run(run) = cli.command else { panic!("not a run") };
         assert_eq!(run.args, ["-n", "--local", "1"]);
         assert!(run.local.is_none());
+    }
+
+    #[test]
+    fn fetch_plans_are_known_and_subpages_are_powers_of_two() {
+        for (flag, value) in [("--fetch-plan", "quick"), ("--subpage", "3K"), ("--subpage", "2M")] {
+            assert!(
+                Cli::try_parse_from(["loam", "run", flag, value, "--", "true"]).is_err(),
+                "{value} passed"
+            );
+        }
+        for plan in FETCH_PLANS {
+            assert!(Cli::try_parse_from(["loam", "run", "--fetch-plan", plan, "--", "true"]).is_ok());
+        }
+        assert!(FETCH_PLANS.contains(&FETCH_PLAN_DEFAULT));
     }
 
     #[test]

@@ -50,6 +50,14 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode, Failure> {
         PageArg::Auto => PageChoice::Auto(default_page(local)),
         PageArg::Aapc => PageChoice::Aapc(default_page(local)),
     };
+    let subpage = args.subpage.on(memory.total);
+    if let PageChoice::Fixed(page) = page
+        && subpage > page
+    {
+        return Err(Failure::new(format!(
+            "--subpage {subpage} is larger than a page of {page}: give less, or a larger --page"
+        )));
+    }
     let mut disk_dir = args.disk.clone().unwrap_or_else(machine::default_disk_dir);
     let durability = match args.durability {
         DurabilityArg::Disk => Durability::Disk,
@@ -106,6 +114,8 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode, Failure> {
         durability,
         disk_dir,
         page,
+        fetch_plan: args.fetch_plan,
+        subpage,
         prefetch: args.prefetch == Switch::On,
         record: args.report.is_some(),
         live_line: !args.quiet && std::io::stderr().is_terminal(),

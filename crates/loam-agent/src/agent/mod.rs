@@ -35,7 +35,7 @@ use effects::Held;
 use join::Peer;
 use loam_core::borrower::{
     BUFFERS_MIN, Borrower, BorrowerConfig, LenderIndex, NoPrefetch, Prefetcher, SecondChanceFifo, SpaceKey,
-    StridePrefetcher, lender_choice,
+    StridePrefetcher, fetch_planner, lender_choice,
 };
 use loam_core::ids::SpaceId;
 use loam_core::page_size::{Aapc, Adaptive, PageSize};
@@ -159,6 +159,8 @@ struct Agent<'a> {
     held: Held,
     /// An install met a change under way: ask again once events have been read.
     retry: bool,
+    /// The fetch plan is `full`: who waits for a page waits for all of it.
+    fetches_full: bool,
 
     program: Program,
     program_ended: bool,
@@ -243,6 +245,11 @@ pub(crate) fn run(config: &RunConfig) -> Result<RunOutcome, AgentError> {
         return Err(AgentError::Setup(format!("there is no placement '{}'", config.placement)));
     };
     borrower.place_pages(choice);
+    let Some(planner) = fetch_planner(&config.fetch_plan) else {
+        return Err(AgentError::Setup(format!("there is no fetch plan '{}'", config.fetch_plan)));
+    };
+    borrower.plan_fetches(config.subpage.base_pages(), planner);
+    borrower.plan_in_pieces();
     borrower.limit_lending(config.lend_max.map_or(BasePages(u64::MAX), Bytes::base_pages));
     borrower.guard_from_scans(config.guard_scans);
     borrower.handle_limit(Instant(0), config.local.base_pages());
@@ -307,6 +314,7 @@ pub(crate) fn run(config: &RunConfig) -> Result<RunOutcome, AgentError> {
         payload: std::ptr::null(),
         held: Held::default(),
         retry: false,
+        fetches_full: config.fetch_plan == "full",
         watch: Watch::new(config.local.base_pages(), buffers),
         program,
         program_ended: false,
@@ -440,7 +448,10 @@ impl Agent<'_> {
                 }
                 return;
             }
-            self.work_piece();
+            // What was asked for is on its way: the rest of the page follows it.
+            if !self.plan_piece() {
+                self.work_piece();
+            }
             // Time well spent, which says nothing of the lender.
             began = began + (self.now() - now);
             self.read_events(key);

@@ -19,8 +19,6 @@ const LIVE_INTERVAL: Duration = Duration::from_millis(500);
 const WARNINGS_MAX: usize = 64;
 /// Largest latency that is told apart: ten minutes, in nanoseconds.
 const LATENCY_MAX_NS: u64 = 600_000_000_000;
-/// The plan that the policy has unless it is told otherwise.
-const FETCH_PLAN: &str = "full";
 /// Latest changes of page sizes that a living run tells: all of its answer has to fit into a socket's buffer.
 const LIVE_CHANGES_MAX: usize = 64;
 
@@ -220,7 +218,7 @@ impl Agent<'_> {
                 Durability::None => "none".into(),
             },
             page_bytes: self.config.page.first().0,
-            fetch_plan: FETCH_PLAN.into(),
+            fetch_plan: self.config.fetch_plan.clone(),
             subpage_bytes: self.borrower.subpage().bytes().0,
             page_size_changes: changes[untold..].iter().map(PageSizeChange::of).collect(),
             page_size_changes_left_out: self.report.sizes.left_out() + untold as u64,

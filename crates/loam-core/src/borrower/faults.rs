@@ -6,7 +6,7 @@ use super::prefetch::StreamSpace;
 use super::store::Source;
 use super::table::{BaseRange, BaseState, Entry, SpaceKey};
 use super::{Borrower, Effect, FaultKind, Incomplete, InstallSource, Touch};
-use crate::ids::{ContentHash, Version};
+use crate::ids::{ContentHash, Urgency, Version};
 use crate::page_size::PageSize;
 use crate::units::{BasePages, Duration, EXTENT_BASE_PAGES, Instant};
 use alloc::vec::Vec;
@@ -39,6 +39,8 @@ pub(super) struct Fetch {
     pub marker: bool,
     /// Its lender wants it back: it goes on elsewhere.
     pub recall: bool,
+    /// As it was asked for, or has been hastened to since.
+    pub urgency: Urgency,
 }
 
 impl Fetch {
@@ -302,7 +304,8 @@ impl Borrower {
             BaseState::Local => self.surprise(key, base, entry),
             BaseState::Lost => self.effects.push_back(Effect::Lost { space: key, base }),
             // The batch's end, or the arrival, answers it.
-            BaseState::Leaving | BaseState::Fetching => {}
+            BaseState::Leaving => {}
+            BaseState::Fetching => self.hasten(entry.copy.expect("a page that is fetched has a copy")),
             BaseState::Empty | BaseState::Away => self.serve_missing(key, base),
         }
     }
@@ -312,7 +315,7 @@ impl Borrower {
         let fresh = self.entry(key, base).state == BaseState::Empty;
         let size = if fresh { self.fresh_size_at(key, base) } else { self.size_at(key, base) };
         if self.is_urgent(key, base) {
-            self.bring(key, base, size);
+            self.bring_waited(key, base, size);
             return;
         }
         let range = self.page_range(key, base, size);
@@ -336,20 +339,35 @@ impl Borrower {
         if self.frames + wanted <= self.limit {
             let hole = self.note_page(key, base, size, wanted);
             let many = steps.last().is_some_and(|step| step.message > 0);
-            for step in &steps {
-                self.message = step.message;
-                for b in bases(step) {
-                    if missing(self, b) && Some(b) != hole {
-                        self.bring(key, b, size);
-                    }
+            let waited = steps.iter().take_while(|step| step.message == 0).count();
+            if self.in_pieces && many && self.entry(key, base).state == BaseState::Empty {
+                self.bring_zeros(key, range, size);
+            }
+            self.urgency = Urgency::Waited;
+            // Where a thread waits comes last: a message is there as a whole.
+            let rest_of_first = steps[..waited].iter().flat_map(bases).filter(|&b| b != base);
+            for b in rest_of_first.chain([base]) {
+                if missing(self, b) && Some(b) != hole {
+                    self.bring(key, b, size);
                 }
             }
-            self.message = 0;
+            self.urgency = Urgency::Behind;
+            if !self.put_off(key, base, size, hole, &steps[waited..]) {
+                for step in &steps[waited..] {
+                    self.message = step.message;
+                    for b in bases(step) {
+                        if missing(self, b) && Some(b) != hole {
+                            self.bring(key, b, size);
+                        }
+                    }
+                }
+                self.message = 0;
+            }
             if fault.subpages > 1 && (many || hole.is_some() || wanted < range.len()) {
                 self.incomplete.insert((key, start), Incomplete { size, subpage: fault.subpage });
             }
         } else if self.frames < self.limit || !self.frames_will_come() {
-            self.bring(key, base, size);
+            self.bring_waited(key, base, size);
         } else {
             self.enqueue_fault(key, base);
         }

@@ -27,6 +27,7 @@ mod faults;
 mod fetch_plan;
 mod lenders;
 mod placement;
+mod plans;
 mod prefetch;
 mod recall;
 mod seed;
@@ -51,7 +52,7 @@ pub use prefetch::{Ahead, NoPrefetch, Prefetcher, StreamSpace, StridePrefetcher,
 pub use store::Source;
 pub use table::{BaseRange, BaseState, SpaceKey};
 
-use crate::ids::{ContentHash, Version};
+use crate::ids::{ContentHash, Urgency, Version};
 use crate::page_size::{Fixed, PageSize, PageSizer, SizeChange};
 use crate::units::{BasePages, Duration, EXTENT_BASE_PAGES, Instant};
 use alloc::boxed::Box;
@@ -60,6 +61,7 @@ use alloc::vec::Vec;
 use copies::Copies;
 use evict::Batch;
 use faults::{Fetch, Wait};
+use plans::Rest;
 
 use table::{Entry, Table};
 use waiters::Waiters;
@@ -150,6 +152,18 @@ pub enum Effect {
         version: Version,
         /// In which message of the fetch plan it travels; see [`Step::message`].
         message: u32,
+        /// A thread waits for it, or for the message that it is in.
+        urgency: Urgency,
+    },
+    /// A thread waits by now for what was asked for as [`Urgency::Behind`]: move it forward where it is not sent yet. At most once for each
+    /// [`Effect::Get`]. No answer of its own.
+    Hurry {
+        /// Whom.
+        lender: LenderIndex,
+        /// What.
+        copy: CopyIndex,
+        /// Which contents.
+        version: Version,
     },
     /// Read a copy's slot into a buffer; answer with [`Borrower::handle_arrival`] or [`Borrower::handle_missed`].
     ReadDisk {
@@ -295,6 +309,13 @@ pub struct Borrower {
     /// The plan that is being carried out, and the message of it that getpages go into now.
     steps: Vec<Step>,
     message: u32,
+    /// And how urgent they are.
+    urgency: Urgency,
+    /// Of a plan only what the thread waits for is asked for at once; see [`Self::plan_in_pieces`].
+    in_pieces: bool,
+    /// What is left of such plans, oldest first, and lists to use again.
+    rests: VecDeque<Rest>,
+    spare_steps: Vec<Vec<Step>>,
     /// Base pages that were left out of a page on purpose, by the page's first.
     holes: BTreeMap<(SpaceKey, u64), Hole>,
     /// What has come last of a page that is fetched in parts.
@@ -400,6 +421,10 @@ impl Borrower {
             message: 0,
             holes: BTreeMap::new(),
             streams_from: None,
+            urgency: Urgency::Behind,
+            in_pieces: false,
+            rests: VecDeque::new(),
+            spare_steps: Vec::new(),
             incomplete: BTreeMap::new(),
             next_distances: BTreeMap::new(),
             effects: VecDeque::new(),
