@@ -58,8 +58,8 @@ pub struct RunConfig {
     pub durability: Durability,
     /// Where the slot file goes; without one to begin with, where it would go if a lender wanted pages back. Empty: nowhere.
     pub disk_dir: PathBuf,
-    /// Page size: a power of two from 4 KiB to 1 MiB.
-    pub page: Bytes,
+    /// How large pages are.
+    pub page: PageChoice,
     /// Fetch ahead of sequential and strided faults.
     pub prefetch: bool,
     /// Show a line that is rewritten twice a second on stderr.
@@ -70,4 +70,24 @@ pub struct RunConfig {
     pub quiet: bool,
     /// `libloam_shim.so`.
     pub shim: PathBuf,
+}
+
+/// How large pages are. A size is a power of two from 4 KiB to 1 MiB.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PageChoice {
+    /// All alike.
+    Fixed(Bytes),
+    /// Found for each place while the program runs, beginning with this one.
+    Auto(Bytes),
+    /// One for all memory, found by aapc-2012's criterion, beginning with this one.
+    Aapc(Bytes),
+}
+
+impl PageChoice {
+    /// The size at first.
+    pub fn first(self) -> Bytes {
+        match self {
+            Self::Fixed(size) | Self::Auto(size) | Self::Aapc(size) => size,
+        }
+    }
 }

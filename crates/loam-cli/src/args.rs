@@ -6,6 +6,7 @@ use crate::size::{Embedded, Size};
 use crate::target::LenderArg;
 use crate::trace::args::TraceArgs;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use loam_core::units::Bytes;
 use loam_node::EtcdSite;
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -297,9 +298,10 @@ pub(crate) struct RunArgs {
     /// Folder of the slot file, which is removed at the end [default: /var/tmp/loam-UID]
     #[arg(long, value_name = "DIR")]
     pub(crate) disk: Option<PathBuf>,
-    /// Unit of eviction and fetch: a power of two from 4K to 1M [default: 8192 of them are --local, but 8K to 32K]
-    #[arg(long, value_name = "SIZE", value_parser = page_size)]
-    pub(crate) page: Option<Size>,
+    /// Unit of eviction and fetch: a power of two from 4K to 1M; or `auto`: found for each place while the program runs; or `aapc`: one for all
+    /// memory by the paper's criterion
+    #[arg(long, value_name = "SIZE|auto|aapc", value_parser = page_arg, default_value = "auto")]
+    pub(crate) page: PageArg,
     /// Fetch ahead of sequential and strided access
     #[arg(long, value_name = "on|off", value_enum, default_value = "on", hide_possible_values = true)]
     pub(crate) prefetch: Switch,
@@ -384,6 +386,25 @@ pub(crate) struct UnmountArgs {
     /// Take it out of sight now although programs use it; it ends with the last of them
     #[arg(long)]
     pub(crate) lazy: bool,
+}
+
+/// What `--page` says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PageArg {
+    Auto,
+    Aapc,
+    Fixed(Bytes),
+}
+
+pub(crate) fn page_arg(text: &str) -> Result<PageArg, String> {
+    match text {
+        "auto" => Ok(PageArg::Auto),
+        "aapc" => Ok(PageArg::Aapc),
+        _ => match page_size(text)? {
+            Size::Absolute(bytes) => Ok(PageArg::Fixed(bytes)),
+            _ => unreachable!("a page has a size in bytes"),
+        },
+    }
 }
 
 pub(crate) fn page_size(text: &str) -> Result<Size, String> {
@@ -581,7 +602,7 @@ mod tests {
         assert_eq!(run.program, "sort");
         assert_eq!(run.args, ["--parallel=2", "--quiet", "-x"]);
         assert!(!run.quiet && run.prefetch == Switch::On && run.durability == DurabilityArg::Disk);
-        assert_eq!(run.page, None);
+        assert_eq!(run.page, PageArg::Auto);
     }
 
     #[test]

@@ -1,13 +1,13 @@
 //! `loam run`: from the command line to the agent, and from its outcome to the closing lines and the exit status.
 
-use crate::args::{DurabilityArg, PlacementArg, RunArgs, Switch};
+use crate::args::{DurabilityArg, PageArg, PlacementArg, RunArgs, Switch};
 use crate::closing;
 use crate::embedded;
 use crate::failure::{self, Failure};
 use crate::machine::{self, Memory};
 use crate::{node, run_report, target};
 use loam_agent::summary::Summary;
-use loam_agent::{Durability, Lenders, RunConfig};
+use loam_agent::{Durability, Lenders, PageChoice, RunConfig};
 use loam_core::units::Bytes;
 use loam_wire::client::Target;
 use loam_wire::tls::Role;
@@ -30,7 +30,7 @@ const PAGE_DEFAULT_MIN: u64 = 8 << 10;
 /// From here on larger pages gain little on a network of 10 Gb/s, and cost a program that jumps about.
 const PAGE_DEFAULT_MAX: u64 = 32 << 10;
 
-/// The page's size where none is given.
+/// The page's size at first, where none is given.
 fn default_page(local: Bytes) -> Bytes {
     let page = (local.0 / FRAMES_LEAST).clamp(PAGE_DEFAULT_MIN, PAGE_DEFAULT_MAX);
     Bytes(1 << page.ilog2())
@@ -45,7 +45,11 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode, Failure> {
     let shim = find_shim(std::env::var_os("LOAM_SHIM").map(PathBuf::from), &executable)?;
     let memory = machine::memory()?;
     let local = local_size(&args, memory)?;
-    let page = args.page.map_or_else(|| default_page(local), |page| page.on(memory.total));
+    let page = match args.page {
+        PageArg::Fixed(size) => PageChoice::Fixed(size),
+        PageArg::Auto => PageChoice::Auto(default_page(local)),
+        PageArg::Aapc => PageChoice::Aapc(default_page(local)),
+    };
     let mut disk_dir = args.disk.clone().unwrap_or_else(machine::default_disk_dir);
     let durability = match args.durability {
         DurabilityArg::Disk => Durability::Disk,

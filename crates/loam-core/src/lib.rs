@@ -13,5 +13,6 @@ mod draw;
 pub mod global;
 pub mod ids;
 pub mod lender;
+pub mod page_size;
 pub mod replacement;
 pub mod units;

@@ -21,7 +21,7 @@ mod recorder;
 mod report;
 mod watch;
 
-use crate::config::{Durability, Lenders, RunConfig};
+use crate::config::{Durability, Lenders, PageChoice, RunConfig};
 use crate::conn::Conn;
 use crate::launch;
 use crate::pool::Pool;
@@ -38,6 +38,7 @@ use loam_core::borrower::{
     StridePrefetcher, lender_choice,
 };
 use loam_core::ids::SpaceId;
+use loam_core::page_size::{Aapc, Adaptive, PageSize};
 use loam_core::units::{BasePages, Bytes, Duration, EXTENT_BASE_PAGES, Instant};
 use process::Process;
 use program::Program;
@@ -189,6 +190,19 @@ fn random_space() -> SpaceId {
     SpaceId(u64::from_ne_bytes(bytes).max(1))
 }
 
+/// Has the borrower size pages as the user chose.
+fn size_pages(borrower: &mut Borrower, choice: PageChoice, seed: u64) {
+    let size = |size: Bytes| PageSize::new(size.base_pages()).expect("the caller has checked the size");
+    let (least, most) = (PageSize::SMALLEST, PageSize::LARGEST);
+    match choice {
+        PageChoice::Fixed(_) => {} // as the borrower's configuration has it
+        PageChoice::Auto(start) => {
+            borrower.size_pages(Box::new(Adaptive::new(least, size(start), most, seed)), least)
+        }
+        PageChoice::Aapc(start) => borrower.size_pages(Box::new(Aapc::new(least, size(start), most)), least),
+    }
+}
+
 /// Runs the program to its end.
 pub(crate) fn run(config: &RunConfig) -> Result<RunOutcome, AgentError> {
     let path = launch::check_program(&config.program).map_err(|e| AgentError::Setup(e.to_string()))?;
@@ -198,7 +212,7 @@ pub(crate) fn run(config: &RunConfig) -> Result<RunOutcome, AgentError> {
             config.local
         )));
     }
-    let page = config.page.base_pages();
+    let page = config.page.first().base_pages();
     let buffers = (config.local.base_pages().0 / BUFFERS_SHARE).clamp(u64::from(BUFFERS_MIN), BUFFERS_MAX);
     let disk = match config.durability {
         Durability::Disk => {
@@ -209,9 +223,9 @@ pub(crate) fn run(config: &RunConfig) -> Result<RunOutcome, AgentError> {
         }
         Durability::None => None,
     };
-    let window_pages = (AHEAD_BYTES_MAX.min(config.local.0 / 16) / config.page.0.max(1)).max(1);
+    let ahead_max = Bytes(AHEAD_BYTES_MAX.min(config.local.0 / 16));
     let prefetcher: Box<dyn Prefetcher> = if config.prefetch {
-        Box::new(StridePrefetcher::new(window_pages as u32))
+        Box::new(StridePrefetcher::new(ahead_max.base_pages()))
     } else {
         Box::new(NoPrefetch)
     };
@@ -224,6 +238,7 @@ pub(crate) fn run(config: &RunConfig) -> Result<RunOutcome, AgentError> {
     };
     let mut borrower = Borrower::new(core, Box::new(SecondChanceFifo::default()), prefetcher);
     let seed = random_space().0;
+    size_pages(&mut borrower, config.page, seed);
     let Some(choice) = lender_choice(&config.placement, seed) else {
         return Err(AgentError::Setup(format!("there is no placement '{}'", config.placement)));
     };

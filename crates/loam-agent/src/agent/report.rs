@@ -2,7 +2,7 @@
 
 use super::Agent;
 use crate::config::{Durability, RunConfig};
-use crate::recording::{Recording, Sizes};
+use crate::recording::{Recording, SizeChange, Sizes};
 use crate::summary::{Evictions, FaultLatency, Faults, PageSizeChange, Summary, TimeSplit, Traffic};
 use hdrhistogram::Histogram;
 use loam_core::borrower::{FaultKind, LenderIndex};
@@ -59,7 +59,7 @@ impl Report {
             live_faults: 0,
             live_shown: false,
             recording: config.record.then(Box::default),
-            sizes: Sizes::new(config.page.base_pages()),
+            sizes: Sizes::new(config.page.first().base_pages()),
         }
     }
 
@@ -126,6 +126,9 @@ impl Agent<'_> {
         while let Some((kind, latency)) = self.borrower.poll_latency() {
             self.report.latency_ns.saturating_record(latency.0.max(1));
             self.record_wait(kind, latency);
+        }
+        while let Some(change) = self.borrower.poll_size_change() {
+            self.report.sizes.record(SizeChange::from(change));
         }
         self.record_moment(now);
         if !self.report.live || now < self.report.live_due {
@@ -216,7 +219,7 @@ impl Agent<'_> {
                 Durability::Disk => "disk".into(),
                 Durability::None => "none".into(),
             },
-            page_bytes: self.config.page.0,
+            page_bytes: self.config.page.first().0,
             fetch_plan: FETCH_PLAN.into(),
             subpage_bytes: self.borrower.subpage().bytes().0,
             page_size_changes: changes[untold..].iter().map(PageSizeChange::of).collect(),

@@ -1,12 +1,13 @@
 //! Which page sizes were used when, by part of the program (aapc-2012, figure 7).
 
-use loam_core::units::{BasePages, Instant};
+use loam_core::page_size::{self, Scope};
+use loam_core::units::{BasePages, EXTENT_BASE_PAGES, Instant};
 use std::collections::BTreeMap;
 
 /// Most changes that are kept.
 pub const CHANGES_MAX: usize = 1024;
 /// Longest reason that is kept, in bytes.
-const REASON_BYTES_MAX: usize = 64;
+const REASON_BYTES_MAX: usize = 96;
 
 /// The pages of a part of the program got another size.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,8 +22,25 @@ pub struct SizeChange {
     pub to: BasePages,
     /// Why.
     pub reason: String,
-    /// In how many extents.
+    /// In how many extents; 0: everywhere where nothing else has been found.
     pub extents: u32,
+}
+
+impl From<page_size::SizeChange> for SizeChange {
+    fn from(change: page_size::SizeChange) -> Self {
+        let extents = match change.scope {
+            Scope::All => 0,
+            Scope::Range(_, pages) => (pages.0 / EXTENT_BASE_PAGES as u64) as u32,
+        };
+        Self {
+            at: change.at,
+            part: change.part,
+            from: BasePages(change.from.base_pages()),
+            to: BasePages(change.to.base_pages()),
+            reason: change.reason.to_string(),
+            extents,
+        }
+    }
 }
 
 /// The sizes of a run's pages from its beginning on. Takes 150 KB however often they change.
@@ -72,10 +90,10 @@ impl Sizes {
         self.left_out
     }
 
-    /// Each part's sizes: the first one, and what followed when. Without changes the whole run is part 0.
+    /// Each part's sizes where no place has one of its own: the first one, and what followed when. Without changes the whole run is part 0.
     pub fn by_part(&self) -> BTreeMap<u32, Vec<(Instant, BasePages)>> {
         let mut parts: BTreeMap<u32, Vec<(Instant, BasePages)>> = BTreeMap::new();
-        for change in &self.changes {
+        for change in self.changes.iter().filter(|change| change.extents == 0) {
             let sizes = parts.entry(change.part).or_insert_with(|| vec![(Instant(0), change.from)]);
             sizes.push((change.at, change.to));
         }

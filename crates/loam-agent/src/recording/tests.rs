@@ -27,7 +27,7 @@ fn long_run(steps: u64, step_ns: u64) -> Recording {
 
 fn changed(at: u64, part: u32, from: u64, to: u64) -> SizeChange {
     let (at, from, to) = (Instant(at), BasePages(from), BasePages(to));
-    SizeChange { at, part, from, to, reason: "more faults than fit".repeat(9), extents: 1 }
+    SizeChange { at, part, from, to, reason: "more faults than fit".repeat(9), extents: 0 }
 }
 
 #[test]

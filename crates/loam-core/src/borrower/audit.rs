@@ -4,6 +4,7 @@ use super::Borrower;
 use super::copies::{BufferIndex, CopyIndex, LenderIndex, Stored};
 use super::table::{BaseRange, BaseState, SpaceKey};
 use crate::ids::{ContentHash, Version};
+use crate::page_size::PageSize;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
 
@@ -62,6 +63,7 @@ impl Borrower {
                     *refs.entry(copy).or_default() += 1;
                 }
             }
+            self.audit_queue(key, space);
             assert_eq!((space.frames, space.shared), (own, shared), "the frames of {key:?} are miscounted");
             frames += own;
         }
@@ -75,6 +77,22 @@ impl Borrower {
         self.audit_copies(&refs);
         self.audit_buffers();
         self.audit_waiters();
+    }
+
+    /// Each local base page has a page in the replacement queue, or one that rests outside of it: else it would stay for ever.
+    fn audit_queue(&self, key: SpaceKey, space: &super::Space) {
+        for base in self.used(key, BaseRange::new(0, u64::MAX)) {
+            let rests = || {
+                let parked = space.parked.iter().any(|&(first, size)| size.first(base) == first);
+                parked || self.batches.values().any(|batch| batch.keeps(key, base))
+            };
+            assert!(
+                self.entry(key, base).state != BaseState::Local
+                    || space.table.queued_around(base, PageSize::SMALLEST).is_some()
+                    || rests(),
+                "base page {base} of {key:?} is forgotten by the replacement policy"
+            );
+        }
     }
 
     fn audit_copies(&self, refs: &BTreeMap<CopyIndex, u32>) {

@@ -2,6 +2,7 @@
 
 use super::table::{BaseRange, BaseState, Entry, SpaceKey, Table};
 use super::{Borrower, Effect, Space};
+use crate::page_size::PageSize;
 use crate::units::{BasePages, Duration, Instant};
 use alloc::vec::Vec;
 
@@ -48,7 +49,8 @@ impl Borrower {
             for base in run.start..run.end {
                 if self.entry(key, base).state == BaseState::Empty {
                     self.set_entry(key, base, Entry { state: BaseState::Local, copy: None, shared: false });
-                    self.enqueue(key, base);
+                    let size = self.size_at(key, base);
+                    self.enqueue(key, base, size);
                 }
             }
         }
@@ -130,7 +132,10 @@ impl Borrower {
         }
         if let Some(space) = self.spaces.get_mut(&key) {
             space.table.remove_range(range);
-            space.parked.retain(|first| !range.contains(*first));
+            // What is left of a page of which a part is unmapped still has to leave one day.
+            let gone =
+                |first: u64, size: PageSize| range.start <= first && first + size.base_pages() <= range.end;
+            space.parked.retain(|&(first, size)| !gone(first, size));
         }
         self.advance(now);
     }
@@ -165,7 +170,8 @@ impl Borrower {
         for (base, entry) in moved {
             self.set_entry(key, base, entry);
             if entry.state == BaseState::Local {
-                self.enqueue(key, base);
+                let size = self.size_at(key, base);
+                self.enqueue(key, base, size);
             }
         }
         self.advance(now);
@@ -216,7 +222,8 @@ impl Borrower {
         space.forked = true;
         space.relatives = family;
         for base in shared {
-            self.enqueue(child, base);
+            let size = self.size_at(child, base);
+            self.enqueue(child, base, size);
         }
         self.advance(now);
     }
@@ -255,7 +262,8 @@ impl Borrower {
         self.waits_clock(now);
         self.hurry(key, base);
         if matches!(self.entry(key, base).state, BaseState::Away | BaseState::Empty) {
-            self.bring(key, base, false);
+            let size = self.size_at(key, base);
+            self.bring(key, base, size);
         }
     }
 
@@ -293,11 +301,12 @@ impl Borrower {
         if let Some(space) = self.spaces.get_mut(&key) {
             space.table.tidy(range);
         }
-        let pages = (key, self.page_start(range.start))..(key, range.end);
+        let pages = (key, PageSize::LARGEST.first(range.start))..(key, range.end);
         let incomplete: Vec<(SpaceKey, u64)> = self.incomplete.range(pages).map(|(&at, _)| at).collect();
         for at in incomplete {
             self.incomplete.remove(&at);
         }
+        self.forget_holes(key, range);
         let waiting: Vec<u64> =
             self.waits.range((key, range.start)..(key, range.end)).map(|(&(_, base), _)| base).collect();
         for &base in &waiting {

@@ -1,9 +1,11 @@
 //! Pages on their way out.
 
 use super::copies::{BufferIndex, LenderIndex, Stored};
+use super::prefetch::StreamSpace;
 use super::table::{BaseState, Entry, SpaceKey};
 use super::{BatchId, Borrower, Effect};
 use crate::ids::ContentHash;
+use crate::page_size::PageSize;
 use crate::replacement::PageRef;
 use crate::units::{Duration, EXTENT_BASE_PAGES, Instant};
 use alloc::vec::Vec;
@@ -26,7 +28,10 @@ const VAIN_MAX: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub(super) struct Batch {
     space: SpaceKey,
+    /// Base pages.
     pages: Vec<u64>,
+    /// The pages that they are of.
+    of: Vec<(u64, PageSize)>,
     buffers: Vec<BufferIndex>,
     /// Fates reported so far.
     reported: usize,
@@ -45,6 +50,16 @@ impl Batch {
     /// Pages whose fate is not known yet.
     pub(super) fn unreported(&self) -> u64 {
         (self.pages.len() - self.reported) as u64
+    }
+    /// The page with which a base page leaves.
+    fn page_of(&self, base: u64) -> (u64, PageSize) {
+        let has = |&&(first, size): &&(u64, PageSize)| size.first(base) == first;
+        // A base page may be in two of them, where sizes have changed: either will do.
+        *self.of.iter().find(has).expect("a base page leaves with a page")
+    }
+    /// A base page that could not be taken, and goes back when the batch is done.
+    pub(super) fn keeps(&self, space: SpaceKey, base: u64) -> bool {
+        self.space == space && self.busy.contains(&base)
     }
     /// Buffers for what is still to come.
     pub(super) fn buffers(&self) -> &[BufferIndex] {
@@ -101,14 +116,18 @@ impl Borrower {
 
     /// Evictions begin above this many frames.
     fn high_water(&self) -> u64 {
-        let reserve = (self.limit / 128).clamp(64, 2048).max(2 * self.config.page.0).min(self.limit / 4);
+        let reserve =
+            (self.limit / 128).clamp(64, 2048).max(2 * self.sizer.largest().base_pages()).min(self.limit / 4);
         self.limit - reserve
     }
 
     /// And go on down to this many.
     fn low_water(&self) -> u64 {
         let high = self.high_water();
-        high - (self.limit / 128).clamp(BATCH_PAGES_MIN, 512).max(self.config.page.0).min(high / 2)
+        high - (self.limit / 128)
+            .clamp(BATCH_PAGES_MIN, 512)
+            .max(self.sizer.largest().base_pages())
+            .min(high / 2)
     }
 
     /// Starts as many batches as are wanted and can be.
@@ -145,7 +164,8 @@ impl Borrower {
 
     /// A batch begins when stores under way have given enough buffers back.
     fn waits_for_buffers(&self) -> bool {
-        self.buffers_for_eviction() < BATCH_PAGES_MIN.max(self.config.page.0) && self.stores_in_flight > 0
+        self.buffers_for_eviction() < BATCH_PAGES_MIN.max(self.sizer.largest().base_pages())
+            && self.stores_in_flight > 0
     }
 
     fn start_batch(&mut self, now: Instant, wanted: u64) -> bool {
@@ -154,6 +174,7 @@ impl Borrower {
         }
         let room = self.buffers_for_eviction().min(BATCH_PAGES as u64);
         let mut pages: Vec<u64> = Vec::with_capacity(BATCH_PAGES);
+        let mut of = Vec::new();
         let mut from: Option<SpaceKey> = None;
         while (pages.len() as u64) < wanted.min(room) {
             let Some(victim) = self.replacement.victim() else { break };
@@ -163,26 +184,30 @@ impl Borrower {
                 self.replacement.put_back(victim);
                 break;
             }
-            if !space.table.set_queued(first, false) {
-                continue; // unmapped since
-            }
+            let Some(size) = space.table.set_queued(first, None) else { continue }; // unmapped since
             if !space.has_hand {
-                space.parked.push(first);
+                space.parked.push((first, size));
                 continue;
             }
             let before = pages.len();
-            let page = first..first + self.config.page.0;
-            pages.extend(page.filter(|&b| space.table.get(b).state == BaseState::Local));
+            space.table.local_of(first, size, &mut pages);
             if pages.len() == before {
                 continue;
             }
             if from.is_some_and(|k| k != key) || pages.len() as u64 > room {
                 pages.truncate(before);
-                space.table.set_queued(first, true);
+                space.table.set_queued(first, Some(size));
                 self.replacement.put_back(victim);
                 break;
             }
+            // At once: another page of this batch may have them too.
+            for &base in &pages[before..] {
+                let entry = self.entry(key, base);
+                self.set_entry(key, base, Entry { state: BaseState::Leaving, ..entry });
+            }
+            self.note_left(now, key, first, size, (pages.len() - before) as u64);
             self.incomplete.remove(&(key, first));
+            of.push((first, size));
             from = Some(key);
         }
         let Some(key) = from else {
@@ -192,14 +217,11 @@ impl Borrower {
         while buffers.len() < pages.len() {
             buffers.push(self.take_buffer().expect("the room was counted"));
         }
-        for &base in &pages {
-            let entry = self.entry(key, base);
-            self.set_entry(key, base, Entry { state: BaseState::Leaving, ..entry });
-        }
         let id = BatchId(self.batch_next);
         self.batch_next += 1;
         let target = self.next_lender(None);
-        let batch = Batch { space: key, pages, buffers, reported: 0, busy: Vec::new(), freed: false, target };
+        let batch =
+            Batch { space: key, pages, of, buffers, reported: 0, busy: Vec::new(), freed: false, target };
         self.batches.insert(id, batch);
         self.effects.push_back(Effect::Evict(id));
         true
@@ -215,14 +237,14 @@ impl Borrower {
         self.sharing_turn = Some(key);
         let space = self.spaces.get_mut(&key).expect("found above");
         let n = space.parked.len().min(BATCH_PAGES_MIN as usize);
-        let some: Vec<u64> = space.parked.drain(..n).collect();
-        for first in some {
+        let some: Vec<(u64, PageSize)> = space.parked.drain(..n).collect();
+        for (first, size) in some {
             self.effects.push_back(Effect::Populate {
                 space: key,
                 base: first,
-                pages: self.config.page.0 as u32,
+                pages: size.base_pages() as u32,
             });
-            self.enqueue_page(key, first);
+            self.enqueue_page(key, first, size);
         }
         self.evict_pause_until = Some(now + POPULATE_PAUSE);
         false
@@ -266,7 +288,8 @@ impl Borrower {
             }
             PageFate::Cancelled => {
                 self.set_entry(key, base, Entry { state: BaseState::Local, ..entry });
-                self.enqueue(key, base);
+                let (_, size) = self.batches[&batch].page_of(base);
+                self.enqueue(key, base, size);
                 None
             }
         }
@@ -306,7 +329,11 @@ impl Borrower {
             return None;
         }
         let once = self.guards_from_scans && self.config.disk && entry.copy.is_none();
-        let passed = once && self.prefetcher.passed(key, (base / self.config.page.0) as i64);
+        let passed = once && {
+            let (first, size) = self.batches[&batch].page_of(base);
+            let page = (first / size.base_pages()) as i64;
+            self.prefetcher.passed(StreamSpace { space: key, size }, page)
+        };
         self.store_at(copy, !passed);
         if self.copies.get(copy).busy() {
             self.unmark_reusable(copy);
@@ -325,12 +352,14 @@ impl Borrower {
         self.waits_clock(now);
         let b = self.batches.remove(&batch).expect("the batch is under way");
         assert_eq!(b.reported, b.pages.len(), "every page has a fate");
-        self.free_buffers.extend(b.buffers);
+        self.free_buffers.extend(&b.buffers);
         self.vain_since = if b.freed { None } else { self.vain_since.or(Some(now)) };
         self.in_vain = self.vain_since.is_some_and(|since| now - since >= VAIN_MAX);
         let key = b.space;
         if self.spaces.contains_key(&key) {
-            self.park_busy(now, key, &b.busy);
+            let mut busy: Vec<(u64, PageSize)> = b.busy.iter().map(|&base| b.page_of(base)).collect();
+            busy.dedup();
+            self.park_busy(now, key, &busy);
             for base in b.pages {
                 if !self.waits.contains_key(&(key, base)) {
                     continue;
@@ -348,18 +377,16 @@ impl Borrower {
 
     /// Pages that could not be taken stay out of the order for a while. After a fork whose other side has gone
     /// the kernel still calls them shared until they are written once: have that done, and try again.
-    fn park_busy(&mut self, now: Instant, key: SpaceKey, busy: &[u64]) {
-        let mut firsts: Vec<u64> = busy.iter().map(|&b| self.page_start(b)).collect();
-        firsts.dedup();
+    fn park_busy(&mut self, now: Instant, key: SpaceKey, busy: &[(u64, PageSize)]) {
         let space = self.spaces.get_mut(&key).expect("checked by the caller");
         let stale = space.forked && space.relatives.is_empty();
-        for first in firsts {
+        for &(first, size) in busy {
             if stale {
-                self.populate(key, first);
+                self.populate(key, first, size);
                 self.evict_pause_until = Some(now + POPULATE_PAUSE);
-                self.enqueue_page(key, first);
+                self.enqueue_page(key, first, size);
             } else {
-                self.spaces.get_mut(&key).expect("still there").parked.push(first);
+                self.spaces.get_mut(&key).expect("still there").parked.push((first, size));
                 if self.parked_until.is_none() {
                     self.parked_until = Some(now + self.parked_for);
                     self.parked_for = Duration((self.parked_for.0 * 2).min(PARKED_MAX.0));
@@ -369,8 +396,8 @@ impl Borrower {
     }
 
     /// Has the local base pages of a page made the process's own.
-    fn populate(&mut self, key: SpaceKey, first: u64) {
-        for base in first..first + self.config.page.0 {
+    fn populate(&mut self, key: SpaceKey, first: u64, size: PageSize) {
+        for base in first..first + size.base_pages() {
             if self.entry(key, base).state != BaseState::Local {
                 continue;
             }
@@ -388,16 +415,16 @@ impl Borrower {
     /// Lets pages that could not be taken be tried again.
     pub(super) fn unpark(&mut self, key: SpaceKey) {
         let Some(space) = self.spaces.get_mut(&key) else { return };
-        for first in core::mem::take(&mut space.parked) {
-            self.enqueue_page(key, first);
+        for (first, size) in core::mem::take(&mut space.parked) {
+            self.enqueue_page(key, first, size);
         }
     }
 
-    fn enqueue_page(&mut self, key: SpaceKey, first: u64) {
-        let page = first..first + self.config.page.0;
+    fn enqueue_page(&mut self, key: SpaceKey, first: u64, size: PageSize) {
+        let page = first..first + size.base_pages();
         let space = &self.spaces[&key];
         if let Some(base) = page.into_iter().find(|&b| space.table.get(b).state == BaseState::Local) {
-            self.enqueue(key, base);
+            self.enqueue(key, base, size);
         }
     }
 }

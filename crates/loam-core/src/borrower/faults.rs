@@ -2,10 +2,12 @@
 
 use super::copies::{BufferIndex, CopyIndex};
 use super::fetch_plan::{PageFault, Step};
+use super::prefetch::StreamSpace;
 use super::store::Source;
 use super::table::{BaseRange, BaseState, Entry, SpaceKey};
-use super::{Borrower, Effect, FaultKind, InstallSource, Touch};
+use super::{Borrower, Effect, FaultKind, Incomplete, InstallSource, Touch};
 use crate::ids::{ContentHash, Version};
+use crate::page_size::PageSize;
 use crate::units::{BasePages, Duration, EXTENT_BASE_PAGES, Instant};
 use alloc::vec::Vec;
 
@@ -29,6 +31,8 @@ pub(super) struct Fetch {
     pub version: Version,
     /// Entries that want it; none once another source has answered.
     pub targets: Vec<(SpaceKey, u64)>,
+    /// Of the page with which it comes.
+    pub size: PageSize,
     pub at_lender: bool,
     pub at_disk: Option<BufferIndex>,
     /// Keep it in a buffer instead of installing it, unless a thread waits by then.
@@ -48,6 +52,7 @@ impl Fetch {
 #[derive(Debug)]
 pub(super) struct Answer {
     pub targets: Vec<(SpaceKey, u64)>,
+    pub size: PageSize,
     pub marker: bool,
     pub recall: bool,
     /// The disk read's buffer.
@@ -257,8 +262,9 @@ impl Borrower {
                 self.set_entry(key, base, Entry { state: BaseState::Away, ..entry });
                 continue;
             }
+            self.note_stream(now, key, base, answer.size);
             self.set_entry(key, base, Entry { state: BaseState::Local, ..entry });
-            self.enqueue(key, base);
+            self.enqueue(key, base, answer.size);
             self.note_kind(key, base, kind);
             let buffer = self.copies.get(copy).buffer();
             let source = buffer.map_or(InstallSource::Arrived(tag), InstallSource::Buffer);
@@ -303,21 +309,23 @@ impl Borrower {
 
     /// Brings the page around `base` as the fetch plan says, if there are frames for it.
     fn serve_missing(&mut self, key: SpaceKey, base: u64) {
+        let fresh = self.entry(key, base).state == BaseState::Empty;
+        let size = if fresh { self.fresh_size_at(key, base) } else { self.size_at(key, base) };
         if self.is_urgent(key, base) {
-            self.bring(key, base, false);
+            self.bring(key, base, size);
             return;
         }
-        let range = self.page_range(key, base);
-        let start = self.page_start(base);
+        let range = self.page_range(key, base, size);
+        let start = size.first(base);
+        let subpage = self.subpage.min(size.base_pages());
         let mut steps = core::mem::take(&mut self.steps);
         steps.clear();
         let fault = PageFault {
-            subpages: (self.config.page.0 / self.subpage) as u32,
-            subpage: ((base - start) / self.subpage) as u32,
-            second_half: (base - start) % self.subpage * 2 >= self.subpage,
+            subpages: (size.base_pages() / subpage) as u32,
+            subpage: ((base - start) / subpage) as u32,
+            second_half: (base - start) % subpage * 2 >= subpage,
         };
         self.fetch_planner.plan(fault, &mut steps);
-        let subpage = self.subpage;
         let bases = |step: &Step| {
             let first = start + u64::from(step.subpage) * subpage;
             let part = BaseRange::new(first, first + subpage).intersect(range);
@@ -326,21 +334,22 @@ impl Borrower {
         let missing = |s: &Self, b: u64| matches!(s.entry(key, b).state, BaseState::Empty | BaseState::Away);
         let wanted = steps.iter().flat_map(bases).filter(|&b| missing(self, b)).count() as u64;
         if self.frames + wanted <= self.limit {
+            let hole = self.note_page(key, base, size, wanted);
             let many = steps.last().is_some_and(|step| step.message > 0);
             for step in &steps {
                 self.message = step.message;
                 for b in bases(step) {
-                    if missing(self, b) {
-                        self.bring(key, b, false);
+                    if missing(self, b) && Some(b) != hole {
+                        self.bring(key, b, size);
                     }
                 }
             }
             self.message = 0;
-            if fault.subpages > 1 && (many || wanted < range.len()) {
-                self.incomplete.insert((key, start), fault.subpage);
+            if fault.subpages > 1 && (many || hole.is_some() || wanted < range.len()) {
+                self.incomplete.insert((key, start), Incomplete { size, subpage: fault.subpage });
             }
         } else if self.frames < self.limit || !self.frames_will_come() {
-            self.bring(key, base, false);
+            self.bring(key, base, size);
         } else {
             self.enqueue_fault(key, base);
         }
@@ -349,11 +358,12 @@ impl Borrower {
 
     /// A fault in a page of which only a part is here: tells the planner how far from the last one it is.
     fn note_next(&mut self, key: SpaceKey, base: u64) {
-        let start = self.page_start(base);
-        let subpage = ((base - start) / self.subpage) as u32;
-        if self.incomplete.get(&(key, start)).is_some_and(|&first| first != subpage) {
-            let first = self.incomplete.remove(&(key, start)).expect("looked at above");
-            let distance = subpage as i32 - first as i32;
+        let Some((&at, &page)) = self.incomplete.range(..=(key, base)).next_back() else { return };
+        let inside = at.0 == key && base - at.1 < page.size.base_pages();
+        let subpage = (base.saturating_sub(at.1) / self.subpage.min(page.size.base_pages())) as u32;
+        if inside && page.subpage != subpage {
+            self.incomplete.remove(&at);
+            let distance = subpage as i32 - page.subpage as i32;
             *self.next_distances.entry(distance).or_default() += 1;
             self.fetch_planner.wanted_next(distance);
         }
@@ -375,13 +385,13 @@ impl Borrower {
         }
     }
 
-    /// Starts to bring one base page home.
-    pub(super) fn bring(&mut self, key: SpaceKey, base: u64, marker: bool) {
+    /// Starts to bring one base page home, as a part of a page of this size.
+    pub(super) fn bring(&mut self, key: SpaceKey, base: u64, size: PageSize) {
         let entry = self.entry(key, base);
         match entry.state {
             BaseState::Empty => {
                 self.set_entry(key, base, Entry { state: BaseState::Local, ..entry });
-                self.enqueue(key, base);
+                self.enqueue(key, base, size);
                 self.note_kind(key, base, FaultKind::Zero);
                 self.push_zero(key, base);
             }
@@ -392,13 +402,13 @@ impl Borrower {
                     let kind = if c.prefetched { FaultKind::PrefetchedHit } else { FaultKind::Rescued };
                     c.prefetched = false;
                     self.set_entry(key, base, Entry { state: BaseState::Local, ..entry });
-                    self.enqueue(key, base);
+                    self.enqueue(key, base, size);
                     self.note_kind(key, base, kind);
                     self.install(key, base, InstallSource::Buffer(buffer));
                     if kind == FaultKind::PrefetchedHit {
                         self.came_home(copy);
                     }
-                } else if self.start_fetch(key, base, copy, marker) {
+                } else if self.start_fetch(key, base, copy, size, false) {
                     self.set_entry(key, base, Entry { state: BaseState::Fetching, ..entry });
                 } else if self.entry(key, base).state == BaseState::Away {
                     self.enqueue_fault(key, base); // no buffer for the disk read
@@ -433,31 +443,36 @@ impl Borrower {
     /// Asks the prefetcher, and brings what it says. Fresh memory is filled with zeros ahead of a program that fills memory
     /// in order, and only so far: a page of zeros that nobody writes costs a frame twice.
     fn follow(&mut self, key: SpaceKey, base: u64, touch: Touch) {
-        let size = self.config.page.0;
+        let page_size = self.size_at(key, base);
+        let size = page_size.base_pages();
         let fresh = touch == Touch::Fresh;
         let most = if fresh { ZERO_AHEAD } else { self.limit / AHEAD_SHARE };
         let most = (most / size).clamp(1, u64::from(u32::MAX)) as u32;
-        let Some(ahead) = self.prefetcher.faulted(key, (base / size) as i64, touch, most) else { return };
+        let stream = StreamSpace { space: key, size: page_size };
+        let Some(ahead) = self.prefetcher.faulted(stream, (base / size) as i64, touch, most) else { return };
         for n in 0..ahead.count {
             let page = ahead.first + ahead.stride * i64::from(n);
             let Ok(page) = u64::try_from(page) else {
-                self.prefetcher.cut(key, &ahead, n);
+                self.prefetcher.cut(stream, &ahead, n);
                 break;
             };
-            let range = self.page_range(key, page * size);
+            let range = self.page_range(key, page * size, page_size);
             // A guess never makes anybody wait for a frame.
             if !self.is_adopted(key, page * size) || self.frames + range.len() + size > self.limit {
-                self.prefetcher.cut(key, &ahead, n);
+                self.prefetcher.cut(stream, &ahead, n);
                 break;
+            }
+            if !fresh {
+                self.note_ahead(key, page * size, page_size);
             }
             for b in range.start..range.end {
                 let entry = self.entry(key, b);
                 match entry.state {
-                    BaseState::Empty if fresh => self.bring(key, b, false),
+                    BaseState::Empty if fresh => self.bring(key, b, page_size),
                     BaseState::Away if !fresh => {
                         let copy = entry.copy.expect("a page that is away has a copy");
                         if self.copies.get(copy).buffer().is_none()
-                            && self.start_fetch(key, b, copy, n == ahead.marker)
+                            && self.start_fetch(key, b, copy, page_size, n == ahead.marker)
                         {
                             self.set_entry(key, b, Entry { state: BaseState::Fetching, ..entry });
                         }
@@ -556,6 +571,9 @@ impl Borrower {
             self.waiters.end(wait);
             let kind = wait.kind.unwrap_or(FaultKind::Rescued);
             self.stats.answered[kind as usize] += 1;
+            if matches!(kind, FaultKind::Remote | FaultKind::Disk) && !wait.joined {
+                self.sizer.waited(now - wait.since);
+            }
             self.latencies.push_back((kind, now - wait.since));
         }
     }

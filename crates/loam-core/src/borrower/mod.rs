@@ -30,6 +30,7 @@ mod placement;
 mod prefetch;
 mod recall;
 mod seed;
+mod sizes;
 mod store;
 mod table;
 #[cfg(test)]
@@ -46,11 +47,12 @@ pub use fetch_plan::{
 };
 pub use lenders::PutAnswer;
 pub use placement::{LenderChoice, LenderState, PLACEMENTS, lender_choice};
-pub use prefetch::{Ahead, NoPrefetch, Prefetcher, StridePrefetcher, Touch};
+pub use prefetch::{Ahead, NoPrefetch, Prefetcher, StreamSpace, StridePrefetcher, Touch};
 pub use store::Source;
 pub use table::{BaseRange, BaseState, SpaceKey};
 
 use crate::ids::{ContentHash, Version};
+use crate::page_size::{Fixed, PageSize, PageSizer, SizeChange};
 use crate::units::{BasePages, Duration, EXTENT_BASE_PAGES, Instant};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
@@ -241,6 +243,22 @@ pub struct Stats {
     pub joined_wait: Duration,
 }
 
+/// A page of which a part is on its way or away.
+#[derive(Clone, Copy, Debug)]
+struct Incomplete {
+    size: PageSize,
+    /// The subpage that was wanted first.
+    subpage: u32,
+}
+
+/// A base page that was left out of a page on purpose.
+#[derive(Clone, Copy, Debug)]
+struct Hole {
+    base: u64,
+    size: PageSize,
+    reach: PageSize,
+}
+
 #[derive(Debug)]
 struct Space {
     table: Table,
@@ -257,7 +275,7 @@ struct Space {
     /// Base pages that are local in frames of a relative.
     shared: u64,
     /// Pages that could not be taken, out of the replacement order for a while.
-    parked: Vec<u64>,
+    parked: Vec<(u64, PageSize)>,
 }
 
 /// See the module's documentation.
@@ -268,14 +286,21 @@ pub struct Borrower {
     copies: Copies,
     replacement: Box<dyn Replacement>,
     prefetcher: Box<dyn Prefetcher>,
+    sizer: Box<dyn PageSizer>,
+    /// No page is smaller: where the search for the page around a base page begins.
+    size_least: PageSize,
     fetch_planner: Box<dyn FetchPlanner>,
     /// Base pages of a subpage.
     subpage: u64,
     /// The plan that is being carried out, and the message of it that getpages go into now.
     steps: Vec<Step>,
     message: u32,
-    /// Pages of which a part is on its way, and the subpage that was wanted first.
-    incomplete: BTreeMap<(SpaceKey, u64), u32>,
+    /// Base pages that were left out of a page on purpose, by the page's first.
+    holes: BTreeMap<(SpaceKey, u64), Hole>,
+    /// What has come last of a page that is fetched in parts.
+    streams_from: Option<(Instant, SpaceKey, u64)>,
+    /// Pages of which a part is on its way or away, by their first base pages.
+    incomplete: BTreeMap<(SpaceKey, u64), Incomplete>,
     /// How far from there the next one was that was wanted, and how often: 511 distances at most.
     next_distances: BTreeMap<i32, u64>,
     effects: VecDeque<Effect>,
@@ -357,7 +382,7 @@ impl Borrower {
         prefetcher: Box<dyn Prefetcher>,
     ) -> Self {
         let page = config.page.0;
-        assert!(page.is_power_of_two() && page <= EXTENT_BASE_PAGES as u64, "page size out of range");
+        let size = PageSize::new(config.page).expect("a page size");
         let least = BUFFERS_LEAST.max(BUFFERS_LEAST_PAGES * page as u32);
         assert!(config.buffers >= least, "too few buffers");
         let free_buffers = (0..config.buffers).rev().map(BufferIndex).collect();
@@ -367,10 +392,14 @@ impl Borrower {
             copies: Copies::new(1 << 31),
             replacement,
             prefetcher,
+            sizer: Box::new(Fixed(size)),
+            size_least: size,
             fetch_planner: Box::new(Full),
             subpage: page,
             steps: Vec::new(),
             message: 0,
+            holes: BTreeMap::new(),
+            streams_from: None,
             incomplete: BTreeMap::new(),
             next_distances: BTreeMap::new(),
             effects: VecDeque::new(),
@@ -427,6 +456,23 @@ impl Borrower {
         self.fetch_planner = planner;
     }
 
+    /// Pages are as large as `sizer` says (at first: as the configuration has it). None is smaller than `least`.
+    pub fn size_pages(&mut self, sizer: Box<dyn PageSizer>, least: PageSize) {
+        self.sizer = sizer;
+        self.sizer.limited(BasePages(self.limit));
+        self.size_least = least;
+    }
+
+    /// A part of the program begins ([`PageSizer`]).
+    pub fn handle_part(&mut self, now: Instant, part: u32) {
+        self.sizer.part_begins(now, part);
+    }
+
+    /// The next change of page size that nobody has been told of.
+    pub fn poll_size_change(&mut self) -> Option<SizeChange> {
+        self.sizer.poll_change()
+    }
+
     /// Pages that leave go to lenders as `choice` says (at first: to one after the other).
     pub fn place_pages(&mut self, choice: Box<dyn LenderChoice>) {
         self.choice = choice;
@@ -448,8 +494,8 @@ impl Borrower {
 
     /// A local page was used, where the driver can see that (a simulator; live there are no access bits to read).
     pub fn handle_touched(&mut self, key: SpaceKey, base: u64) {
-        let first = self.page_start(base);
-        if self.spaces.get(&key).is_some_and(|s| s.table.is_queued(first)) {
+        let Some(space) = self.spaces.get(&key) else { return };
+        if let Some((first, _)) = space.table.queued_around(base, self.size_least) {
             self.replacement.touched(PageRef { space: key, first });
         }
     }
@@ -489,6 +535,7 @@ impl Borrower {
     /// How many base pages may be local from now on.
     pub fn handle_limit(&mut self, now: Instant, limit: BasePages) {
         self.limit = limit.0;
+        self.sizer.limited(limit);
         self.advance(now);
     }
 
@@ -619,25 +666,27 @@ impl Borrower {
         self.spaces.get(&key).map_or_else(Entry::default, |s| s.table.get(base))
     }
 
-    /// First base page of the page around `base`.
-    fn page_start(&self, base: u64) -> u64 {
-        base & !(self.config.page.0 - 1)
-    }
-
-    /// The adopted base pages of the page around `base`.
-    fn page_range(&self, key: SpaceKey, base: u64) -> BaseRange {
-        let start = self.page_start(base);
-        let page = BaseRange::new(start, start + self.config.page.0);
+    /// The adopted base pages of the page of this size around `base`.
+    fn page_range(&self, key: SpaceKey, base: u64, size: PageSize) -> BaseRange {
+        let start = size.first(base);
+        let page = BaseRange::new(start, start + size.base_pages());
         let range = self.spaces.get(&key).and_then(|s| s.table.range_of(base));
         range.map_or(BaseRange::new(base, base + 1), |r| r.intersect(page))
     }
 
-    /// Tells the replacement policy of a page that has become local.
-    fn enqueue(&mut self, key: SpaceKey, base: u64) {
-        let first = self.page_start(base);
+    /// Tells the replacement policy of a page that has become local, with `base` or more of it.
+    ///
+    /// Each local base page is in at least one page that stands in the queue. It may be in several, of different sizes: the first
+    /// of them to leave takes along what is not in a smaller one (see `start_batch`).
+    fn enqueue(&mut self, key: SpaceKey, base: u64, size: PageSize) {
+        let first = size.first(base);
         let space = self.spaces.get_mut(&key).expect("the space lives");
-        // The flag hangs on the faulted base page's extent, which exists as it has contents.
-        if !space.table.set_queued(first, true) {
+        // The size hangs on the faulted base page's extent, which exists as it has contents.
+        let queued = space.table.queued(first);
+        if queued.is_none_or(|queued| queued < size) {
+            space.table.set_queued(first, Some(size));
+        }
+        if queued.is_none() {
             self.replacement.inserted(PageRef { space: key, first });
         }
     }

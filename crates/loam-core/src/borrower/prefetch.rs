@@ -5,6 +5,8 @@
 //! network, and tells that the program follows. (The kernel's readahead does the same with a page flag.)
 
 use super::table::SpaceKey;
+use crate::page_size::PageSize;
+use crate::units::BasePages;
 
 /// Pages to fetch: `first`, `first + stride`, …, `count` of them, in pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +19,15 @@ pub struct Ahead {
     pub count: u32,
     /// Which of them is the marker.
     pub marker: u32,
+}
+
+/// Where a stream runs: an address space, in pages of one size. Where the size changes another stream begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamSpace {
+    /// The address space.
+    pub space: SpaceKey,
+    /// Of the pages that are counted.
+    pub size: PageSize,
 }
 
 /// What the faulted page was.
@@ -33,11 +44,11 @@ pub enum Touch {
 /// A prefetch policy: sees faults, answers what to fetch with them.
 pub trait Prefetcher: core::fmt::Debug + Send {
     /// A thread waits for page number `page` of `space`; at most `most` pages are worth fetching now.
-    fn faulted(&mut self, space: SpaceKey, page: i64, touch: Touch, most: u32) -> Option<Ahead>;
+    fn faulted(&mut self, space: StreamSpace, page: i64, touch: Touch, most: u32) -> Option<Ahead>;
     /// Of the last answer only the first `taken` pages were fetched: frames ran short.
-    fn cut(&mut self, space: SpaceKey, ahead: &Ahead, taken: u32);
+    fn cut(&mut self, space: StreamSpace, ahead: &Ahead, taken: u32);
     /// A long stream has passed over this page.
-    fn passed(&self, _space: SpaceKey, _page: i64) -> bool {
+    fn passed(&self, _space: StreamSpace, _page: i64) -> bool {
         false
     }
 }
@@ -47,15 +58,15 @@ pub trait Prefetcher: core::fmt::Debug + Send {
 pub struct NoPrefetch;
 
 impl Prefetcher for NoPrefetch {
-    fn faulted(&mut self, _: SpaceKey, _: i64, _: Touch, _: u32) -> Option<Ahead> {
+    fn faulted(&mut self, _: StreamSpace, _: i64, _: Touch, _: u32) -> Option<Ahead> {
         None
     }
-    fn cut(&mut self, _: SpaceKey, _: &Ahead, _: u32) {}
+    fn cut(&mut self, _: StreamSpace, _: &Ahead, _: u32) {}
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Stream {
-    space: SpaceKey,
+    space: StreamSpace,
     /// Where it began to be followed without a gap.
     first: i64,
     last: i64,
@@ -98,15 +109,15 @@ const TRUST_STEP: u32 = 8;
 #[derive(Debug)]
 pub struct StridePrefetcher {
     streams: [Option<Stream>; STREAMS],
-    window_max: u32,
+    window_max: BasePages,
     trust: u32,
     clock: u64,
 }
 
 impl StridePrefetcher {
-    /// At most `window_max` pages ahead.
-    pub fn new(window_max: u32) -> Self {
-        Self { streams: [None; STREAMS], window_max: window_max.max(1), trust: TRUST_FULL / 2, clock: 0 }
+    /// At most `window_max` ahead, or one page.
+    pub fn new(window_max: BasePages) -> Self {
+        Self { streams: [None; STREAMS], window_max, trust: TRUST_FULL / 2, clock: 0 }
     }
 
     fn oldest(&self) -> usize {
@@ -148,8 +159,8 @@ impl StridePrefetcher {
 }
 
 impl Prefetcher for StridePrefetcher {
-    fn faulted(&mut self, space: SpaceKey, page: i64, touch: Touch, most: u32) -> Option<Ahead> {
-        let most = most.clamp(1, self.window_max);
+    fn faulted(&mut self, space: StreamSpace, page: i64, touch: Touch, most: u32) -> Option<Ahead> {
+        let most = u64::from(most).min(self.window_max.0 / space.size.base_pages()).max(1) as u32;
         self.clock += 1;
         let clock = self.clock;
         if let Some(s) = self.streams.iter_mut().flatten().find(|s| s.space == space && s.last == page) {
@@ -215,7 +226,7 @@ impl Prefetcher for StridePrefetcher {
         None
     }
 
-    fn cut(&mut self, space: SpaceKey, ahead: &Ahead, taken: u32) {
+    fn cut(&mut self, space: StreamSpace, ahead: &Ahead, taken: u32) {
         let edge = ahead.first + ahead.stride * i64::from(ahead.count);
         let asked = |s: &&mut Stream| s.space == space && s.stride == ahead.stride && s.edge == edge;
         if let Some(s) = self.streams.iter_mut().flatten().find(asked) {
@@ -227,7 +238,7 @@ impl Prefetcher for StridePrefetcher {
         }
     }
 
-    fn passed(&self, space: SpaceKey, page: i64) -> bool {
+    fn passed(&self, space: StreamSpace, page: i64) -> bool {
         self.streams.iter().flatten().any(|s| {
             let (low, high) = (s.first.min(s.last), s.first.max(s.last));
             let long = low.abs_diff(high) >= LONG_STRIDES * s.stride.unsigned_abs();
@@ -243,6 +254,8 @@ mod tests {
     use alloc::vec::Vec;
     use proptest::prelude::*;
 
+    const SPACE: StreamSpace = StreamSpace { space: SpaceKey(0), size: PageSize::SMALLEST };
+
     /// A program that touches `pages` in order; what is home raises no fault, the marker does. Returns the touches that had to wait.
     fn waits(prefetcher: &mut StridePrefetcher, pages: impl Iterator<Item = i64>) -> Vec<i64> {
         let (mut home, mut marked, mut waited) = (BTreeSet::new(), BTreeSet::new(), Vec::new());
@@ -255,7 +268,7 @@ mod tests {
                 waited.push(page);
             }
             home.insert(page);
-            if let Some(a) = prefetcher.faulted(SpaceKey(0), page, touch, u32::MAX) {
+            if let Some(a) = prefetcher.faulted(SPACE, page, touch, u32::MAX) {
                 for n in 0..a.count {
                     let p = a.first + a.stride * i64::from(n);
                     if n == a.marker && !home.contains(&p) {
@@ -272,7 +285,7 @@ mod tests {
     #[test]
     fn a_sequential_reader_waits_only_at_the_start() {
         for stride in [1, -1, 3, -7] {
-            let mut p = StridePrefetcher::new(16);
+            let mut p = StridePrefetcher::new(BasePages(16));
             let waited = waits(&mut p, (0..4_000).map(|n| 1_000_000 + n * stride));
             assert!(waited.len() <= 5, "stride {stride}: waited for {waited:?}");
         }
@@ -280,15 +293,15 @@ mod tests {
 
     #[test]
     fn streams_do_not_disturb_each_other() {
-        let mut p = StridePrefetcher::new(16);
+        let mut p = StridePrefetcher::new(BasePages(16));
         let mixed = (0..2_000).flat_map(|n| [n, 1_000_000 + n, 2_000_000 - n]);
         assert!(waits(&mut p, mixed).len() <= 12);
     }
 
     #[test]
     fn what_was_cut_is_asked_for_again() {
-        let mut p = StridePrefetcher::new(16);
-        let space = SpaceKey(0);
+        let mut p = StridePrefetcher::new(BasePages(16));
+        let space = SPACE;
         let touch = |page| if page < 2 { Touch::Missing } else { Touch::Ahead };
         let ahead = (0..4).filter_map(|page| p.faulted(space, page, touch(page), u32::MAX)).last().unwrap();
         assert!(ahead.count > 1);
@@ -299,8 +312,8 @@ mod tests {
 
     #[test]
     fn a_stream_whose_marker_was_cut_goes_on_at_its_edge() {
-        let mut p = StridePrefetcher::new(16);
-        let space = SpaceKey(0);
+        let mut p = StridePrefetcher::new(BasePages(16));
+        let space = SPACE;
         let ahead = p
             .faulted(space, 0, Touch::Missing, u32::MAX)
             .or(p.faulted(space, 1, Touch::Missing, u32::MAX))
@@ -312,11 +325,11 @@ mod tests {
 
     #[test]
     fn a_stream_in_fresh_memory_needs_no_marker() {
-        let mut p = StridePrefetcher::new(16);
+        let mut p = StridePrefetcher::new(BasePages(16));
         let (mut faults, mut edge) = (0, 0);
         while edge < 1_000 {
             faults += 1;
-            if let Some(ahead) = p.faulted(SpaceKey(0), edge, Touch::Fresh, u32::MAX) {
+            if let Some(ahead) = p.faulted(SPACE, edge, Touch::Fresh, u32::MAX) {
                 edge = ahead.first + i64::from(ahead.count);
             } else {
                 edge += 1;
@@ -327,12 +340,10 @@ mod tests {
 
     #[test]
     fn where_nobody_follows_almost_nothing_is_fetched() {
-        let mut p = StridePrefetcher::new(64);
+        let mut p = StridePrefetcher::new(BasePages(64));
         let pairs = (0..4_000).flat_map(|n| [n * 1_000, n * 1_000 + 1]);
-        let fetched: u32 = pairs
-            .filter_map(|page| p.faulted(SpaceKey(0), page, Touch::Missing, u32::MAX))
-            .map(|a| a.count)
-            .sum();
+        let fetched: u32 =
+            pairs.filter_map(|page| p.faulted(SPACE, page, Touch::Missing, u32::MAX)).map(|a| a.count).sum();
         assert!(fetched < 100, "{fetched} pages for nothing");
         let waited = waits(&mut p, (0..1_000).map(|n| 1 << 40 | n));
         assert!(waited.len() <= 12, "a stream is recognised all the same: {waited:?}");
@@ -342,18 +353,18 @@ mod tests {
         /// Random touches far apart are never taken for a stream, and no answer is larger than the window.
         #[test]
         fn random_faults_fetch_nothing(pages in proptest::collection::vec(0i64..1 << 40, 1..300)) {
-            let mut p = StridePrefetcher::new(8);
+            let mut p = StridePrefetcher::new(BasePages(8));
             for page in pages {
-                prop_assert_eq!(p.faulted(SpaceKey(0), page * 1_000, Touch::Missing, u32::MAX), None);
+                prop_assert_eq!(p.faulted(SPACE, page * 1_000, Touch::Missing, u32::MAX), None);
             }
         }
 
         #[test]
         fn answers_are_bounded(pages in proptest::collection::vec((0i64..200, 0..3), 1..500)) {
-            let mut p = StridePrefetcher::new(8);
+            let mut p = StridePrefetcher::new(BasePages(8));
             for (page, touch) in pages {
                 let touch = [Touch::Missing, Touch::Ahead, Touch::Fresh][touch as usize];
-                if let Some(a) = p.faulted(SpaceKey(0), page, touch, u32::MAX) {
+                if let Some(a) = p.faulted(SPACE, page, touch, u32::MAX) {
                     prop_assert!(a.count >= 1 && a.count <= 9 && a.marker < a.count && a.stride != 0);
                 }
             }

@@ -16,6 +16,7 @@ use super::copies::{CopyIndex, LenderIndex, Stored};
 use super::faults::Fetch;
 use super::{Borrower, Effect};
 use crate::ids::Version;
+use crate::page_size::PageSize;
 use crate::units::{BasePages, Instant};
 use alloc::vec::Vec;
 
@@ -97,7 +98,8 @@ impl Borrower {
             self.move_out(i);
         } else {
             let (targets, at_lender, recall) = (Vec::new(), true, true);
-            let fetch = Fetch { version, targets, at_lender, at_disk: None, marker: false, recall };
+            let size = PageSize::SMALLEST;
+            let fetch = Fetch { version, targets, size, at_lender, at_disk: None, marker: false, recall };
             self.homing += 1;
             self.copies.get_mut(i).fetching = true;
             assert!(self.fetches.insert(i, fetch).is_none(), "a copy is fetched once at a time");

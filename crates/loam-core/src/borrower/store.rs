@@ -6,6 +6,7 @@ use super::faults::{Answer, Fetch};
 use super::table::{BaseState, Entry, SpaceKey};
 use super::{BUFFERS_FOR_READS_MAX, Borrower, Effect};
 use crate::ids::Version;
+use crate::page_size::PageSize;
 use crate::units::{Duration, Instant};
 use alloc::vec::Vec;
 
@@ -226,8 +227,16 @@ impl Borrower {
     }
 
     /// Asks for a copy on behalf of `base`. False: there is no buffer for the read, or the copy is lost (the entry then says so).
-    pub(super) fn start_fetch(&mut self, key: SpaceKey, base: u64, i: CopyIndex, marker: bool) -> bool {
+    pub(super) fn start_fetch(
+        &mut self,
+        key: SpaceKey,
+        base: u64,
+        i: CopyIndex,
+        size: PageSize,
+        marker: bool,
+    ) -> bool {
         if let Some(fetch) = self.fetches.get_mut(&i) {
+            fetch.size = fetch.size.max(size);
             fetch.marker &= marker;
             fetch.targets.push((key, base));
             return true;
@@ -235,6 +244,7 @@ impl Borrower {
         let mut fetch = Fetch {
             version: self.copies.get(i).version,
             targets: Vec::new(),
+            size,
             at_lender: false,
             at_disk: None,
             marker,
@@ -332,7 +342,7 @@ impl Borrower {
         let recall = core::mem::take(&mut fetch.recall);
         self.homing -= u64::from(recall);
         let targets = core::mem::take(&mut fetch.targets);
-        let answer = Answer { targets, marker: fetch.marker, recall, read_into };
+        let answer = Answer { targets, size: fetch.size, marker: fetch.marker, recall, read_into };
         if !fetch.at_lender && fetch.at_disk.is_none() {
             self.fetches.remove(&i);
             self.copies.get_mut(i).fetching = false;
@@ -381,6 +391,7 @@ impl Borrower {
         let mut fetch = Fetch {
             version,
             targets: Vec::new(),
+            size: answer.size,
             at_lender: false,
             at_disk: None,
             marker: answer.marker,
@@ -422,7 +433,7 @@ impl Borrower {
             }
             self.set_entry(key, base, Entry { state: BaseState::Away, ..entry });
             if self.waits.contains_key(&(key, base)) {
-                self.bring(key, base, false);
+                self.bring(key, base, answer.size);
             }
         }
     }

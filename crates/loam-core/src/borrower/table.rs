@@ -4,6 +4,7 @@
 //! reservation costs one range.
 
 use super::copies::CopyIndex;
+use crate::page_size::PageSize;
 use crate::units::EXTENT_BASE_PAGES;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -76,8 +77,11 @@ struct Extent {
     copy: [u32; EXTENT_BASE_PAGES],
     /// Base pages whose frame is a forked relative's too.
     shared: [u64; EXTENT_BASE_PAGES / 64],
-    /// Base pages that begin a page which stands in the replacement queue.
-    queued: [u64; EXTENT_BASE_PAGES / 64],
+    /// For each base page that begins a page which stands in the replacement queue: 1 plus that page's [`PageSize`]. Else 0. Two a byte.
+    queued: [u8; EXTENT_BASE_PAGES / 2],
+    /// Base pages that begin a page which a fault has brought; and those whose buddy was local at the same time.
+    brought: [u64; EXTENT_BASE_PAGES / 64],
+    beside: [u64; EXTENT_BASE_PAGES / 64],
     used: u16,
 }
 
@@ -87,9 +91,18 @@ impl Extent {
             state: [BaseState::Empty; EXTENT_BASE_PAGES],
             copy: [NO_COPY; EXTENT_BASE_PAGES],
             shared: [0; EXTENT_BASE_PAGES / 64],
-            queued: [0; EXTENT_BASE_PAGES / 64],
+            queued: [0; EXTENT_BASE_PAGES / 2],
+            brought: [0; EXTENT_BASE_PAGES / 64],
+            beside: [0; EXTENT_BASE_PAGES / 64],
             used: 0,
         }
+    }
+}
+
+impl Extent {
+    fn queued_at(&self, i: usize) -> Option<PageSize> {
+        let code = self.queued[i / 2] >> (i % 2 * 4) & 0x0f;
+        (code > 0).then(|| PageSize::from_log2(code - 1))
     }
 }
 
@@ -232,27 +245,87 @@ impl Table {
         }
     }
 
-    /// Says that the page which begins at `base` stands in the replacement queue, or no longer does; returns what was said before.
-    pub(super) fn set_queued(&mut self, base: u64, queued: bool) -> bool {
+    /// Says how large the page is that begins at `base` and stands in the replacement queue, or that none does any longer; returns what
+    /// was said before.
+    pub(super) fn set_queued(&mut self, base: u64, size: Option<PageSize>) -> Option<PageSize> {
         let (x, i) = split(base);
-        let Some(extent) = self.extents.get_mut(&x) else { return false };
-        let bit = 1 << (i % 64);
-        let was = extent.queued[i / 64] & bit != 0;
-        extent.queued[i / 64] =
-            if queued { extent.queued[i / 64] | bit } else { extent.queued[i / 64] & !bit };
+        let extent = self.extents.get_mut(&x)?;
+        let was = extent.queued_at(i);
+        let code = size.map_or(0, |size| 1 + size.log2());
+        let cell = &mut extent.queued[i / 2];
+        *cell = if i.is_multiple_of(2) { *cell & 0xf0 | code } else { *cell & 0x0f | code << 4 };
         was
     }
 
-    /// The page that begins at `base` stands in the replacement queue.
-    pub(super) fn is_queued(&self, base: u64) -> bool {
+    /// The size of the page that begins at `base` and stands in the replacement queue.
+    pub(super) fn queued(&self, base: u64) -> Option<PageSize> {
         let (x, i) = split(base);
-        self.extents.get(&x).is_some_and(|extent| extent.queued[i / 64] >> (i % 64) & 1 == 1)
+        self.extents.get(&x)?.queued_at(i)
+    }
+
+    /// The smallest page in the replacement queue that has `base`, if it is at least as large as `least`: its first base page and size.
+    pub(super) fn queued_around(&self, base: u64, least: PageSize) -> Option<(u64, PageSize)> {
+        let (x, _) = split(base);
+        let extent = self.extents.get(&x)?;
+        PageSize::all().skip(usize::from(least.log2())).find_map(|size| {
+            let first = size.first(base);
+            extent.queued_at(split(first).1).filter(|&queued| queued >= size).map(|queued| (first, queued))
+        })
+    }
+
+    /// Appends the local base pages of a page, but for those that are in a smaller page of their own in the replacement queue.
+    pub(super) fn local_of(&self, first: u64, size: PageSize, out: &mut Vec<u64>) {
+        let (x, i) = split(first);
+        let Some(extent) = self.extents.get(&x) else { return };
+        let end = i + size.base_pages() as usize;
+        let mut at = i;
+        while at < end {
+            match extent.queued_at(at).filter(|_| at > i) {
+                Some(other) => at += other.base_pages() as usize,
+                None => {
+                    if extent.state[at] == BaseState::Local {
+                        out.push(first + (at - i) as u64);
+                    }
+                    at += 1;
+                }
+            }
+        }
+    }
+
+    /// A page comes: says so of it, and, if something of its buddy (the other half of the page of twice its size) is local, that they are
+    /// beside each other. Returns whether they are.
+    pub(super) fn note_brought(&mut self, first: u64, size: PageSize) -> bool {
+        let (x, i) = split(first);
+        let Some(extent) = self.extents.get_mut(&x) else { return false };
+        let (n, mark) = (size.base_pages() as usize, |i: usize| (i / 64, 1_u64 << (i % 64)));
+        let buddy = i ^ n;
+        let beside = size < PageSize::LARGEST && extent.state[buddy..buddy + n].contains(&BaseState::Local);
+        let (word, bit) = mark(i);
+        extent.brought[word] |= bit;
+        extent.beside[word] &= !bit;
+        if beside {
+            extent.beside[word] |= bit;
+            let (word, bit) = mark(buddy);
+            extent.beside[word] |= bit;
+        }
+        beside
+    }
+
+    /// A page leaves: was its buddy here while it was? `None`: it was not brought by a fault.
+    pub(super) fn note_left(&mut self, first: u64) -> Option<bool> {
+        let (x, i) = split(first);
+        let extent = self.extents.get_mut(&x)?;
+        let (word, bit) = (i / 64, 1 << (i % 64));
+        let (brought, beside) = (extent.brought[word] & bit != 0, extent.beside[word] & bit != 0);
+        extent.brought[word] &= !bit;
+        extent.beside[word] &= !bit;
+        brought.then_some(beside)
     }
 
     /// Forgets which pages stand in the queue: a forked child's copy of the table has its own.
     pub(super) fn clear_queued(&mut self) {
         for extent in self.extents.values_mut() {
-            extent.queued = [0; EXTENT_BASE_PAGES / 64];
+            extent.queued = [0; EXTENT_BASE_PAGES / 2];
         }
     }
 
@@ -270,7 +343,7 @@ mod tests {
 
     #[test]
     fn an_extent_costs_little_for_each_base_page() {
-        assert!(size_of::<Extent>() <= EXTENT_BASE_PAGES * 6);
+        assert!(size_of::<Extent>() <= EXTENT_BASE_PAGES * 6 + 64);
     }
 
     proptest! {

@@ -4,6 +4,7 @@
 mod cases;
 mod lenders;
 mod recalls;
+mod sizes;
 mod waiters;
 
 use super::*;
@@ -127,6 +128,8 @@ struct World {
     /// So many installs are refused yet, as the kernel does while mappings change.
     refuses: u32,
     arrived: u64,
+    /// Getpages so far.
+    gets: u64,
     steps: u64,
 }
 
@@ -139,8 +142,11 @@ impl World {
             hedge_after: Duration::from_millis(5),
             rescue: true,
         };
-        let mut b =
-            Borrower::new(config, Box::new(SecondChanceFifo::default()), Box::new(StridePrefetcher::new(8)));
+        let mut b = Borrower::new(
+            config,
+            Box::new(SecondChanceFifo::default()),
+            Box::new(StridePrefetcher::new(BasePages(8 * page))),
+        );
         for _ in 0..lenders {
             b.handle_lender_joined(BasePages(100_000));
         }
@@ -168,6 +174,7 @@ impl World {
             put_last: None,
             refuses: 0,
             arrived: 0,
+            gets: 0,
             steps: 0,
         };
         let key = SpaceKey(0);
@@ -215,6 +222,7 @@ impl World {
                     self.b.handle_installed(now, space, base, pages, outcome);
                 }
                 Effect::Get { lender, copy, version, .. } => {
+                    self.gets += 1;
                     self.pending.push(Pending::Get { lender, copy, version });
                 }
                 Effect::ReadDisk { copy, version, buffer } => {
@@ -670,9 +678,12 @@ proptest! {
     fn memory_reads_what_was_written_under_disk(
         ops in ops(true), page in 0u32..8, subpage in 0u32..=8, lenders in 0usize..3,
         plan in proptest::sample::select(&FETCH_PLANS[..]), rescue: bool,
-        place in proptest::sample::select(&PLACEMENTS[..]), guard: bool, share in 0u64..900,
+        place in proptest::sample::select(&PLACEMENTS[..]), guard: bool, share in 0u64..900, wild: bool,
     ) {
         let mut w = World::new(1 << page, true, 600, lenders);
+        if wild {
+            w.b.size_pages(Box::new(sizes::Wild::new(share)), PageSize::SMALLEST);
+        }
         w.b.place_pages(lender_choice(place, share).unwrap());
         w.b.guard_from_scans(guard);
         w.b.limit_lending(BasePages(share));
@@ -686,9 +697,12 @@ proptest! {
     fn memory_reads_what_was_written_under_none(
         ops in ops(false), page in 0u32..8, subpage in 0u32..=8,
         plan in proptest::sample::select(&FETCH_PLANS[..]), rescue: bool,
-        place in proptest::sample::select(&PLACEMENTS[..4]), writes_fail: bool,
+        place in proptest::sample::select(&PLACEMENTS[..4]), writes_fail: bool, wild: bool,
     ) {
         let mut w = World::new(1 << page, false, 600, 2);
+        if wild {
+            w.b.size_pages(Box::new(sizes::Wild::new(u64::from(page))), PageSize::SMALLEST);
+        }
         w.writes_fail = writes_fail;
         w.b.place_pages(lender_choice(place, 3).unwrap());
         w.b.plan_fetches(BasePages(1 << (page * subpage / 8)), fetch_planner(plan).unwrap());

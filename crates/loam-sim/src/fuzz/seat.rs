@@ -58,8 +58,11 @@ impl Seat {
             hedge_after: Duration::from_micros(s.hedge_us),
             rescue: s.rescue,
         };
-        let prefetcher: Box<dyn Prefetcher> =
-            if s.ahead > 0 { Box::new(StridePrefetcher::new(s.ahead)) } else { Box::new(NoPrefetch) };
+        let prefetcher: Box<dyn Prefetcher> = if s.ahead > 0 {
+            Box::new(StridePrefetcher::new(BasePages(u64::from(s.ahead) * s.page)))
+        } else {
+            Box::new(NoPrefetch)
+        };
         let mut borrower = Borrower::new(config, Box::new(SecondChanceFifo::default()), prefetcher);
         let planner = fetch_planner(s.fetch_plan).expect("it has that name");
         borrower.plan_fetches(BasePages(s.subpage), planner);

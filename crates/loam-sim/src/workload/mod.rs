@@ -15,6 +15,7 @@
 
 mod cad;
 mod compile;
+pub mod kernels;
 mod oo7;
 mod page_trace;
 mod query;

@@ -1,0 +1,102 @@
+//! What the policy that sizes pages is told: which pages come and go, and what of them is wanted (see [`crate::page_size`]).
+
+use super::table::{BaseRange, BaseState, SpaceKey};
+use super::{Borrower, Hole};
+use crate::page_size::{Brought, Left, PageSize, Place, Probed};
+use crate::units::{BasePages, Duration, Instant};
+
+/// Base pages that are left out of pages at a time, at most.
+const HOLES_MAX: usize = 4096;
+/// Parts of a page that come farther from each other than this have met something else.
+const STREAM_GAP_MAX: Duration = Duration::from_millis(20);
+
+impl Borrower {
+    /// The size of the page that a fault at `base` brings.
+    pub(super) fn size_at(&mut self, key: SpaceKey, base: u64) -> PageSize {
+        self.sizer.size(Place { space: key, base })
+    }
+
+    /// The same in fresh memory, where zeros come.
+    pub(super) fn fresh_size_at(&mut self, key: SpaceKey, base: u64) -> PageSize {
+        self.sizer.fresh_size(Place { space: key, base })
+    }
+
+    /// A fault brings a page, `missing` base pages of it. Answers with one that is to be left out.
+    pub(super) fn note_page(
+        &mut self,
+        key: SpaceKey,
+        base: u64,
+        size: PageSize,
+        missing: u64,
+    ) -> Option<u64> {
+        let entry = self.entry(key, base);
+        let here = entry.copy.is_some_and(|copy| self.copies.get(copy).buffer().is_some());
+        if entry.state != BaseState::Away || here {
+            return None; // zeros, or rescued: nothing is fetched for it
+        }
+        let first = size.first(base);
+        let beside = self.spaces.get_mut(&key).is_some_and(|space| space.table.note_brought(first, size));
+        let page = Brought {
+            fault: Place { space: key, base },
+            size,
+            fetched: BasePages(missing),
+            beside_buddy: beside,
+        };
+        let hole = self.sizer.brought(self.waits_changed_at, &page)?;
+        assert!(hole != base && size.first(hole) == first, "the page is not left without what is waited for");
+        if self.entry(key, hole).state != BaseState::Away
+            || self.waits.contains_key(&(key, hole))
+            || self.holes.len() >= HOLES_MAX
+        {
+            return None;
+        }
+        let reach = PageSize::from_log2((u64::BITS - (base ^ hole).leading_zeros()) as u8);
+        self.holes.insert((key, first), Hole { base: hole, size, reach });
+        Some(hole)
+    }
+
+    /// A page that is fetched ahead comes.
+    pub(super) fn note_ahead(&mut self, key: SpaceKey, first: u64, size: PageSize) {
+        if let Some(space) = self.spaces.get_mut(&key) {
+            space.table.note_brought(first, size);
+        }
+    }
+
+    /// A page leaves, with so many local base pages.
+    pub(super) fn note_left(&mut self, now: Instant, key: SpaceKey, first: u64, size: PageSize, pages: u64) {
+        let at = Place { space: key, base: first };
+        if let Some(hole) = self.holes.remove(&(key, first)) {
+            let wanted = self.entry(key, hole.base).state != BaseState::Away;
+            let place = Place { space: key, base: hole.base };
+            self.sizer.probed(now, &Probed { place, size: hole.size, reach: hole.reach, wanted });
+        }
+        let beside = self.spaces.get_mut(&key).and_then(|space| space.table.note_left(first));
+        if let Some(beside_buddy) = beside {
+            self.sizer.left(now, &Left { first: at, size, pages: BasePages(pages), beside_buddy });
+        }
+    }
+
+    /// A base page has come, of a page of this size: how far behind the one before it?
+    pub(super) fn note_stream(&mut self, now: Instant, key: SpaceKey, base: u64, size: PageSize) {
+        if size == PageSize::SMALLEST {
+            return;
+        }
+        let first = size.first(base);
+        if let Some((at, space, of)) = self.streams_from
+            && (space, of) == (key, first)
+            && now - at < STREAM_GAP_MAX
+        {
+            self.sizer.streamed(BasePages(1), now - at);
+        }
+        self.streams_from = Some((now, key, first));
+    }
+
+    /// The range is discarded, unmapped or moved.
+    pub(super) fn forget_holes(&mut self, key: SpaceKey, range: BaseRange) {
+        let pages = (key, PageSize::LARGEST.first(range.start))..(key, range.end);
+        let gone: alloc::vec::Vec<_> = self.holes.range(pages).map(|(&at, _)| at).collect();
+        for at in gone {
+            self.holes.remove(&at);
+        }
+    }
+}

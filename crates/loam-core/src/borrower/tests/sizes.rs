@@ -1,0 +1,129 @@
+//! Pages of many sizes at once.
+
+use super::*;
+use crate::draw::Draw;
+use crate::page_size::{Brought, Left, PageSize, PageSizer, Place, Probed};
+
+/// Sizes without any reason, and a base page left out of every other page.
+#[derive(Debug)]
+pub(super) struct Wild {
+    draw: Draw,
+}
+
+impl Wild {
+    pub(super) fn new(seed: u64) -> Self {
+        Self { draw: Draw::new(seed) }
+    }
+}
+
+impl PageSizer for Wild {
+    fn size(&mut self, _: Place) -> PageSize {
+        PageSize::from_log2(self.draw.below(PageSize::COUNT as u64) as u8)
+    }
+    fn largest(&self) -> PageSize {
+        PageSize::LARGEST
+    }
+    fn brought(&mut self, _: Instant, page: &Brought) -> Option<u64> {
+        assert!(page.fetched.0 > 0 && page.fetched.0 <= page.size.base_pages());
+        let hole = page.size.first(page.fault.base) + self.draw.below(page.size.base_pages());
+        (hole != page.fault.base && self.draw.below(2) == 0).then_some(hole)
+    }
+    fn left(&mut self, _: Instant, page: &Left) {
+        assert!(page.pages.0 > 0 && page.pages.0 <= page.size.base_pages());
+        assert_eq!(page.size.first(page.first.base), page.first.base);
+    }
+    fn probed(&mut self, _: Instant, probe: &Probed) {
+        assert!(probe.reach > PageSize::SMALLEST && probe.reach <= probe.size);
+    }
+}
+
+/// One size after the other.
+#[derive(Debug)]
+struct InTurn(std::vec::Vec<u8>);
+
+impl PageSizer for InTurn {
+    fn size(&mut self, at: Place) -> PageSize {
+        PageSize::from_log2(self.0[(at.base / 256) as usize % self.0.len()])
+    }
+    fn largest(&self) -> PageSize {
+        PageSize::LARGEST
+    }
+}
+
+/// A borrower whose first two extents are away, and nothing of them in a buffer.
+fn away_world() -> (World, SpaceKey) {
+    let mut w = World::new(1, true, 600, 1);
+    w.b.config.rescue = false;
+    w.b.prefetcher = Box::new(NoPrefetch);
+    for base in 0..PAGES {
+        w.step(&Op::Write { space: 0, base, value: base + 1 });
+    }
+    w.finish();
+    let key = w.spaces[0];
+    assert_eq!(away(&w, key), 512);
+    (w, key)
+}
+
+fn away(w: &World, key: SpaceKey) -> u64 {
+    (0..512).filter(|&base| w.b.state(key, base) == BaseState::Away).count() as u64
+}
+
+/// Two extents with pages of different sizes: a fault in each brings a page of its own size, and no more.
+#[test]
+fn each_place_has_its_own_size() {
+    let (mut w, key) = away_world();
+    w.b.size_pages(Box::new(InTurn(std::vec![2, 5])), PageSize::from_log2(2));
+    w.touch(key, 9);
+    w.finish();
+    assert_eq!(away(&w, key), 512 - 4);
+    w.touch(key, 256 + 70);
+    w.finish();
+    assert_eq!(away(&w, key), 512 - 4 - 32);
+}
+
+/// A large page around smaller ones that are here fetches what is missing alone (aapc-2012, figure 4b), and leaves as a whole later.
+#[test]
+fn a_fragmented_page_becomes_whole_again() {
+    let (mut w, key) = away_world();
+    for base in [3, 17, 40] {
+        w.touch(key, base);
+    }
+    w.finish();
+    let remote = w.gets;
+    w.b.size_pages(Box::new(InTurn(std::vec![6])), PageSize::SMALLEST);
+    w.touch(key, 20);
+    w.finish();
+    assert_eq!(away(&w, key), 512 - 64);
+    assert_eq!(w.gets - remote, 64 - 3, "what is here is not fetched again");
+    // Whatever their sizes, they leave.
+    for base in 512..PAGES {
+        w.touch(key, base);
+    }
+    w.finish();
+    assert_eq!(away(&w, key), 512);
+}
+
+/// A base page that was left out is away though its page is here, and comes by itself.
+#[test]
+fn what_is_left_out_of_a_page_comes_when_it_is_wanted() {
+    let (mut w, key) = away_world();
+    w.b.size_pages(Box::new(Wild::new(4)), PageSize::SMALLEST);
+    let mut holes = 0;
+    for base in (0..512).step_by(13) {
+        if w.b.state(key, base) != BaseState::Away {
+            continue;
+        }
+        let before: BTreeSet<u64> = w.b.holes.values().map(|hole| hole.base).collect();
+        w.touch(key, base);
+        w.finish();
+        for hole in
+            w.b.holes.values().map(|hole| hole.base).filter(|hole| !before.contains(hole)).collect::<Vec<_>>()
+        {
+            holes += 1;
+            assert_eq!(w.b.state(key, hole), BaseState::Away);
+            w.touch(key, hole);
+        }
+    }
+    assert!(holes > 3, "{holes} were left out");
+    w.read_all();
+}

@@ -1,0 +1,280 @@
+//! A page size for each place and part of a program, found from what pages are worth there.
+//!
+//! aapc-2012 compares the pages that a part swaps in with those that fit (section II.B): one size for all memory, changed at the end of a
+//! part. Here the question is put to each place: what does a *wanted* base page cost, if pages have this size?
+//!
+//! ```text
+//!             what a fault costs + n × what each base page costs
+//! cost(n) = ------------------------------------------------------          n: base pages of a page
+//!             wanted(n) − (n − wanted(n)) × returns
+//! ```
+//!
+//! - *wanted(n)*: how many base pages of a page are wanted before it leaves. At sizes up to the present one that is seen by leaving a base
+//!   page out now and then, at some distance from the fault: it is wanted, or the page leaves without it ([`Probed`]). At twice the size it
+//!   is seen without asking: was the page's buddy here at the same time ([`Left::beside_buddy`])? Where large pages push each
+//!   other out before they are used (the paper's thrashing), what was left out is not wanted in time, and large pages are dear.
+//! - *returns*: how many of the base pages that leave come back within one turn of local memory. Each base page that nobody wanted has pushed
+//!   one of them out. In a sweep over much more than fits none comes back, and waste costs no more than its transfer.
+//! - what a fault and what a base page costs is measured, on this path, as it is now.
+//!
+//! A size grows by doubling and shrinks at once to where it should be, as in the paper, and only for a gain that is worth it, so that it
+//! does not swing.
+
+mod evidence;
+mod returns;
+
+use super::{Brought, Left, PageSize, PageSizer, Place, Probed, Scope, SizeChange};
+use crate::borrower::SpaceKey;
+use crate::draw::Draw;
+use crate::units::{BasePages, Duration, Instant};
+use alloc::collections::{BTreeMap, VecDeque};
+use evidence::{Costs, Evidence};
+use returns::Returns;
+
+/// Base pages of a place that is judged as one: 8 MiB.
+const PLACE_BASE_PAGES: u64 = 2048;
+/// Places whose evidence is kept, over all parts.
+const PLACES_MAX: usize = 8192;
+/// Parts that are told apart; later ones count as the last.
+const PARTS_MAX: u32 = 256;
+/// Pages that come or go between two judgements of a place, and of a part.
+const PLACE_REVIEW: u32 = 24;
+const PART_REVIEW: u32 = 96;
+/// A change must make a wanted base page cheaper: to this share of its cost at most.
+const GAIN: f64 = 0.95;
+/// One page in so many is probed while little is known, and later.
+const PROBE_SOON: u64 = 3;
+const PROBE_LATER: u64 = 24;
+/// Probes after which much is known.
+const PROBES_MANY: f64 = 48.0;
+/// Pages are no smaller than this where zeros come, which cost little, and no larger.
+const FRESH_MAX: PageSize = PageSize::from_log2(5);
+/// Changes that are kept for who asks.
+const CHANGES_MAX: usize = 1024;
+
+/// What is known of a place in a part.
+#[derive(Clone, Debug)]
+struct Known {
+    size: PageSize,
+    evidence: Evidence,
+    /// Pages that came or went since it was judged.
+    events: u32,
+}
+
+impl Known {
+    fn new(size: PageSize) -> Self {
+        Self { size, evidence: Evidence::default(), events: 0 }
+    }
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub struct Adaptive {
+    least: PageSize,
+    most: PageSize,
+    part: u32,
+    /// What holds for the whole of a part, and where a place begins.
+    parts: BTreeMap<u32, Known>,
+    places: BTreeMap<(u32, SpaceKey, u64), Known>,
+    /// How many places have each size.
+    in_use: [u32; PageSize::COUNT],
+    costs: Costs,
+    returns: Returns,
+    draw: Draw,
+    changes: VecDeque<SizeChange>,
+    start: PageSize,
+}
+
+impl Adaptive {
+    /// Pages from `least` to `most`, of `start` at first.
+    ///
+    /// # Panics
+    /// If `start` is not between them.
+    pub fn new(least: PageSize, start: PageSize, most: PageSize, seed: u64) -> Self {
+        assert!(least <= start && start <= most, "a size to start with that is not allowed");
+        Self {
+            least,
+            most,
+            part: 0,
+            parts: BTreeMap::new(),
+            places: BTreeMap::new(),
+            in_use: [0; PageSize::COUNT],
+            costs: Costs::default(),
+            returns: Returns::default(),
+            draw: Draw::new(seed),
+            changes: VecDeque::new(),
+            start,
+        }
+    }
+
+    fn part_known(&mut self) -> &mut Known {
+        let start = self.start;
+        self.parts.entry(self.part).or_insert_with(|| Known::new(start))
+    }
+
+    fn key(&self, at: Place) -> (u32, SpaceKey, u64) {
+        (self.part, at.space, at.base / PLACE_BASE_PAGES)
+    }
+
+    /// What is known of a place; a new one begins as its part is.
+    fn place_known(&mut self, at: Place) -> &mut Known {
+        let key = self.key(at);
+        if !self.places.contains_key(&key) {
+            if self.places.len() >= PLACES_MAX {
+                // One that happens to come first: evidence is found again.
+                let (_, gone) = self.places.pop_first().expect("there are many");
+                self.in_use[usize::from(gone.size.log2())] -= 1;
+            }
+            let known = Known::new(self.part_known().size);
+            self.in_use[usize::from(known.size.log2())] += 1;
+            self.places.insert(key, known);
+        }
+        self.places.get_mut(&key).expect("it is there now")
+    }
+
+    /// Lets `see` add to what is known of the place and of the part, and judges both when it is time.
+    fn learn(&mut self, now: Instant, at: Place, see: impl Fn(&mut Evidence)) {
+        let part = self.part_known();
+        see(&mut part.evidence);
+        part.events += 1;
+        let part_is_due = part.events >= PART_REVIEW;
+        let place = self.place_known(at);
+        see(&mut place.evidence);
+        place.events += 1;
+        let place_is_due = place.events >= PLACE_REVIEW;
+        if part_is_due {
+            self.judge_part(now);
+        }
+        if place_is_due {
+            self.judge_place(now, at);
+        }
+    }
+
+    fn judge_part(&mut self, now: Instant) {
+        let (least, most) = (self.least, self.most);
+        let (costs, returns) = (self.costs, self.returns.share());
+        let part = self.part;
+        let known = self.part_known();
+        known.events = 0;
+        let verdict = known.evidence.judge(None, known.size, (least, most), costs, returns);
+        let Some((to, reason)) = verdict else { return };
+        let from = core::mem::replace(&mut known.size, to);
+        known.evidence.size_changed();
+        self.tell(SizeChange { at: now, part, scope: Scope::All, from, to, reason });
+    }
+
+    fn judge_place(&mut self, now: Instant, at: Place) {
+        let (least, most) = (self.least, self.most);
+        let (costs, returns) = (self.costs, self.returns.share());
+        let part = self.part;
+        let prior = self.part_known().evidence.clone();
+        let known = self.place_known(at);
+        known.events = 0;
+        let verdict = known.evidence.judge(Some(&prior), known.size, (least, most), costs, returns);
+        let Some((to, reason)) = verdict else { return };
+        let from = core::mem::replace(&mut known.size, to);
+        known.evidence.size_changed();
+        self.in_use[usize::from(from.log2())] -= 1;
+        self.in_use[usize::from(to.log2())] += 1;
+        let first = Place { base: at.base / PLACE_BASE_PAGES * PLACE_BASE_PAGES, ..at };
+        let scope = Scope::Range(first, BasePages(PLACE_BASE_PAGES));
+        self.tell(SizeChange { at: now, part, scope, from, to, reason });
+    }
+
+    fn tell(&mut self, change: SizeChange) {
+        if self.changes.len() >= CHANGES_MAX {
+            self.changes.pop_front();
+        }
+        self.changes.push_back(change);
+    }
+
+    /// A base page of the page to be left out: in one half of a page of some size around the fault, the half without the fault.
+    fn hole(&mut self, page: &Brought) -> Option<u64> {
+        let levels = page.size.log2();
+        if levels == 0 || page.fetched.0 * 2 < page.size.base_pages() {
+            return None;
+        }
+        let probes = self.part_known().evidence.probes();
+        let one_in = if probes < PROBES_MANY { PROBE_SOON } else { PROBE_LATER };
+        if self.draw.below(one_in) > 0 {
+            return None;
+        }
+        let reach = PageSize::from_log2(self.draw.below(u64::from(levels)) as u8);
+        let other_half = reach.first(page.fault.base) ^ reach.base_pages();
+        Some(other_half + self.draw.below(reach.base_pages()))
+    }
+}
+
+impl PageSizer for Adaptive {
+    fn size(&mut self, at: Place) -> PageSize {
+        let key = self.key(at);
+        match self.places.get(&key) {
+            Some(known) => known.size,
+            None => self.part_known().size,
+        }
+    }
+
+    fn fresh_size(&mut self, at: Place) -> PageSize {
+        self.size(at).min(FRESH_MAX)
+    }
+
+    fn largest(&self) -> PageSize {
+        let parts = self.parts.values().map(|known| known.size).max().unwrap_or(self.start);
+        let places = self.in_use.iter().rposition(|&count| count > 0).unwrap_or(0);
+        parts.max(PageSize::from_log2(places as u8))
+    }
+
+    fn brought(&mut self, now: Instant, page: &Brought) -> Option<u64> {
+        let wanted = self.part_known().evidence.wanted_share(page.size);
+        self.returns.brought(page, wanted);
+        self.learn(now, page.fault, |_| ());
+        self.hole(page)
+    }
+
+    fn left(&mut self, now: Instant, page: &Left) {
+        self.returns.left(page, &mut self.draw);
+        let beside = page.beside_buddy;
+        let size = page.size;
+        let current = self.size(page.first);
+        self.learn(now, page.first, |evidence| {
+            // Of pages of an older size nothing is learnt for the next one.
+            if size == current {
+                evidence.beside(beside);
+            }
+        });
+    }
+
+    fn probed(&mut self, now: Instant, probe: &Probed) {
+        let (reach, wanted) = (probe.reach, probe.wanted);
+        self.learn(now, probe.place, |evidence| evidence.probed(reach, wanted));
+    }
+
+    fn limited(&mut self, limit: BasePages) {
+        self.returns.limited(limit);
+    }
+
+    fn waited(&mut self, wait: Duration) {
+        self.costs.waited(wait);
+    }
+
+    fn streamed(&mut self, pages: BasePages, span: Duration) {
+        self.costs.streamed(pages, span);
+    }
+
+    fn part_begins(&mut self, _: Instant, part: u32) {
+        let part = part.min(PARTS_MAX - 1);
+        if part != self.part {
+            let size = self.part_known().size;
+            self.part = part;
+            // A part that is new begins as the one before it is.
+            self.parts.entry(part).or_insert_with(|| Known::new(size));
+        }
+    }
+
+    fn poll_change(&mut self) -> Option<SizeChange> {
+        self.changes.pop_front()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,71 @@
+//! How much of what leaves comes back before local memory has been turned over once more.
+
+use super::super::{Brought, Left};
+use crate::borrower::SpaceKey;
+use crate::draw::Draw;
+use crate::units::BasePages;
+use alloc::collections::{BTreeMap, VecDeque};
+
+/// Samples of one turn of memory.
+const SAMPLES: u64 = 512;
+/// Weight of the newest sample.
+const NEWEST: f64 = 1.0 / 128.0;
+
+/// Watches a sample of the base pages that leave.
+#[derive(Debug, Default)]
+pub(super) struct Returns {
+    /// Base pages that may be local.
+    limit: u64,
+    /// Base pages that have left so far.
+    clock: u64,
+    watched: BTreeMap<(SpaceKey, u64), u64>,
+    order: VecDeque<((SpaceKey, u64), u64)>,
+    share: f64,
+}
+
+impl Returns {
+    pub(super) fn limited(&mut self, limit: BasePages) {
+        self.limit = limit.0;
+    }
+
+    /// The share of base pages that come back within one turn.
+    pub(super) fn share(&self) -> f64 {
+        self.share
+    }
+
+    pub(super) fn left(&mut self, page: &Left, draw: &mut Draw) {
+        self.clock += page.pages.0;
+        while let Some(&(at, left)) = self.order.front() {
+            if self.clock - left < self.limit && self.order.len() <= 2 * SAMPLES as usize {
+                break;
+            }
+            self.order.pop_front();
+            if self.watched.get(&at) == Some(&left) {
+                self.watched.remove(&at);
+                self.see(0.0);
+            }
+        }
+        if draw.below((self.limit / SAMPLES).max(1)) < page.pages.0 {
+            let at = (page.first.space, page.first.base + draw.below(page.size.base_pages()));
+            self.watched.insert(at, self.clock);
+            self.order.push_back((at, self.clock));
+        }
+    }
+
+    /// A page comes, of which `wanted` is the share that is expected to be wanted.
+    pub(super) fn brought(&mut self, page: &Brought, wanted: f64) {
+        let first = page.size.first(page.fault.base);
+        let (space, n) = (page.fault.space, page.size.base_pages());
+        let came: Option<(SpaceKey, u64)> =
+            self.watched.range((space, first)..(space, first + n)).next().map(|(&at, _)| at);
+        if let Some(at) = came {
+            self.watched.remove(&at);
+            // The page has come back, and with it what nobody asks for.
+            self.see(if at.1 == page.fault.base { 1.0 } else { wanted });
+        }
+    }
+
+    fn see(&mut self, returned: f64) {
+        self.share += (returned - self.share) * NEWEST;
+    }
+}

@@ -1,0 +1,211 @@
+use super::*;
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+use proptest::prelude::*;
+
+const SPACE: SpaceKey = SpaceKey(0);
+
+/// A pager with FIFO replacement around a sizer. Time passes by what it does.
+struct Pager {
+    sizer: Adaptive,
+    limit: u64,
+    local: BTreeSet<u64>,
+    /// Pages in the order in which they came: first base page and size.
+    order: VecDeque<(u64, PageSize)>,
+    holes: BTreeMap<u64, (u64, PageSize)>,
+    beside: BTreeMap<u64, bool>,
+    now_ns: u64,
+    faults: u64,
+}
+
+const FAULT_NS: u64 = 20_000;
+const BASE_PAGE_NS: u64 = 2_000;
+
+impl Pager {
+    fn new(limit: u64, start: u8) -> Self {
+        let start = PageSize::from_log2(start);
+        let mut sizer = Adaptive::new(PageSize::SMALLEST, start, PageSize::LARGEST, 7);
+        sizer.limited(BasePages(limit));
+        let (local, order, holes) = (BTreeSet::new(), VecDeque::new(), BTreeMap::new());
+        Self { sizer, limit, local, order, holes, beside: BTreeMap::new(), now_ns: 0, faults: 0 }
+    }
+
+    fn place(base: u64) -> Place {
+        Place { space: SPACE, base }
+    }
+
+    fn evict(&mut self, room: u64) {
+        while self.local.len() as u64 + room > self.limit {
+            let (first, size) = self.order.pop_front().expect("what is local came once");
+            let page = first..first + size.base_pages();
+            if let Some((hole, reach)) = self.holes.remove(&first) {
+                let wanted = self.local.contains(&hole);
+                let probe = Probed { place: Self::place(hole), size, reach, wanted };
+                self.sizer.probed(Instant(self.now_ns), &probe);
+            }
+            let before = self.local.len();
+            page.for_each(|b| {
+                self.local.remove(&b);
+            });
+            let pages = BasePages((before - self.local.len()) as u64);
+            if let Some(beside_buddy) = self.beside.remove(&first) {
+                let left = Left { first: Self::place(first), size, pages, beside_buddy };
+                self.sizer.left(Instant(self.now_ns), &left);
+            }
+        }
+    }
+
+    fn touch(&mut self, base: u64) {
+        if self.local.contains(&base) {
+            return;
+        }
+        self.faults += 1;
+        let size = self.sizer.size(Self::place(base));
+        let first = size.first(base);
+        let n = size.base_pages();
+        let missing: Vec<u64> = (first..first + n).filter(|b| !self.local.contains(b)).collect();
+        self.evict(missing.len() as u64);
+        let buddy = first ^ n;
+        let beside_buddy = size < PageSize::LARGEST && self.local.range(buddy..buddy + n).next().is_some();
+        if beside_buddy {
+            self.beside.entry(buddy).and_modify(|b| *b = true);
+        }
+        let fetched = BasePages(missing.len() as u64);
+        self.now_ns += FAULT_NS + BASE_PAGE_NS * fetched.0;
+        self.sizer.waited(Duration(FAULT_NS));
+        self.sizer.streamed(fetched, Duration(BASE_PAGE_NS * fetched.0));
+        let page = Brought { fault: Self::place(base), size, fetched, beside_buddy };
+        let hole = self.sizer.brought(Instant(self.now_ns), &page);
+        self.local.extend(missing.iter().filter(|&&b| Some(b) != hole));
+        self.order.push_back((first, size));
+        self.beside.insert(first, beside_buddy);
+        if let Some(hole) = hole {
+            let reach = PageSize::from_log2((u64::BITS - (base ^ hole).leading_zeros()) as u8);
+            self.holes.insert(first, (hole, reach));
+        }
+    }
+
+    fn size(&mut self, base: u64) -> PageSize {
+        self.sizer.size(Self::place(base))
+    }
+}
+
+#[test]
+fn a_sweep_over_much_memory_has_large_pages() {
+    let mut pager = Pager::new(8_192, 4);
+    for _ in 0..4 {
+        (0..65_536).for_each(|base| pager.touch(base));
+    }
+    assert!(pager.size(30_000) >= PageSize::from_log2(6), "{}", pager.size(30_000));
+    let before = pager.faults;
+    (0..65_536).for_each(|base| pager.touch(base));
+    assert!(pager.faults - before < 65_536 / 48, "{} faults", pager.faults - before);
+}
+
+#[test]
+fn random_touches_have_the_smallest_pages() {
+    let mut pager = Pager::new(8_192, 4);
+    let mut draw = Draw::new(3);
+    for _ in 0..60_000 {
+        pager.touch(draw.below(40_000));
+    }
+    let sizes: Vec<u8> = (0..40_000).step_by(2048).map(|base| pager.size(base).log2()).collect();
+    assert!(sizes.iter().all(|&log2| log2 <= 1), "{sizes:?}");
+}
+
+#[test]
+fn a_sweep_and_random_touches_side_by_side_have_their_own_sizes() {
+    let mut pager = Pager::new(8_192, 4);
+    let mut draw = Draw::new(5);
+    for n in 0..400_000_u64 {
+        pager.touch(n % 65_536);
+        if n % 4 == 0 {
+            pager.touch(100_000 + draw.below(40_000));
+        }
+    }
+    assert!(pager.size(20_000) >= PageSize::from_log2(5), "the sweep has {}", pager.size(20_000));
+    assert!(pager.size(120_000) <= PageSize::from_log2(1), "random touches have {}", pager.size(120_000));
+}
+
+/// The z sweep of an ADI solver (aapc-2012, figures 5 and 6): lines of one element in each of many planes, and the next element of
+/// each plane in the next line. Small pages stay until their next element is wanted; large ones push each other out before.
+#[test]
+fn pages_that_push_each_other_out_become_smaller() {
+    let (planes, plane_pages, lines_a_page) = (256, 256, 8);
+    let mut pager = Pager::new(4_096, 8);
+    for _ in 0..3 {
+        for page in 0..plane_pages {
+            for _ in 0..lines_a_page {
+                (0..planes).for_each(|plane| pager.touch(plane * plane_pages + page));
+            }
+        }
+    }
+    let sizes: BTreeSet<u8> = (0..64).map(|n| pager.size(n * 1024).log2()).collect();
+    // 256 planes in 4,096 base pages: 16 base pages of each at most.
+    assert!(sizes.iter().all(|&log2| (2..=4).contains(&log2)), "{sizes:?}");
+}
+
+#[test]
+fn parts_have_sizes_of_their_own() {
+    let mut pager = Pager::new(8_192, 4);
+    let mut draw = Draw::new(9);
+    for _ in 0..6 {
+        pager.sizer.part_begins(Instant(pager.now_ns), 1);
+        (0..65_536).for_each(|base| pager.touch(base));
+        pager.sizer.part_begins(Instant(pager.now_ns), 2);
+        (0..20_000).for_each(|_| pager.touch(draw.below(65_536)));
+    }
+    pager.sizer.part_begins(Instant(pager.now_ns), 1);
+    let swept = pager.size(30_000);
+    pager.sizer.part_begins(Instant(pager.now_ns), 2);
+    let random = pager.size(30_000);
+    assert!(swept >= PageSize::from_log2(5) && random <= PageSize::from_log2(1), "{swept} and {random}");
+}
+
+#[test]
+fn changes_are_told_with_their_reason() {
+    let mut pager = Pager::new(4_096, 4);
+    (0..100_000).for_each(|base| pager.touch(base % 30_000));
+    let change = pager.sizer.poll_change().expect("a sweep makes pages grow");
+    assert!(change.to > change.from);
+    assert!(alloc::format!("{}", change.reason).contains("is wanted while it is here"));
+}
+
+proptest! {
+    /// Whatever it is told, sizes stay between the limits, holes are in the page and not the fault's, and the same story has the same end.
+    #[test]
+    fn sizes_stay_within_their_limits(
+        (least, start, most) in (0_u8..=8).prop_flat_map(|a| (Just(a), a..=8)).prop_flat_map(|(a, b)| (Just(a), Just(b), b..=8)),
+        story in proptest::collection::vec((0_u8..5, 0_u64..200_000, any::<bool>(), 0_u64..3_000_000), 1..400),
+    ) {
+        let run = || {
+            let [low, mid, high] = [least, start, most].map(PageSize::from_log2);
+            let mut sizer = Adaptive::new(low, mid, high, 1);
+            sizer.limited(BasePages(5_000));
+            let mut sizes = Vec::new();
+            for &(what, base, yes, ns) in &story {
+                let at = Place { space: SPACE, base };
+                let now = Instant(0);
+                let size = sizer.size(at);
+                assert!(low <= size && size <= high && size <= sizer.largest());
+                sizes.push(size);
+                let first = Place { base: size.first(base), ..at };
+                match what {
+                    0 => {
+                        let fetched = BasePages(size.base_pages());
+                        let page = Brought { fault: at, size, fetched, beside_buddy: yes };
+                        if let Some(hole) = sizer.brought(now, &page) {
+                            assert!(hole != base && size.first(hole) == first.base);
+                        }
+                    }
+                    1 => sizer.left(now, &Left { first, size, pages: BasePages(1), beside_buddy: yes }),
+                    2 if size > low => sizer.probed(now, &Probed { place: at, size, reach: size, wanted: yes }),
+                    3 => sizer.waited(Duration(ns)),
+                    _ => sizer.part_begins(now, base as u32),
+                }
+            }
+            sizes
+        };
+        prop_assert_eq!(run(), run());
+    }
+}
