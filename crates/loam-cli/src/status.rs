@@ -313,6 +313,18 @@ mod tests {
     }
 
     #[test]
+    fn a_run_that_waits_says_for_what() {
+        use loam_agent::summary::{Faults, TimeSplit};
+        let time_s = TimeSplit { exec: 6.0, sp_latency: 2.0, put_wait: 1.5, page_wait: 0.5 };
+        let waits = Summary { pid: 7, time_s, ..Summary::default() };
+        let faults = Faults { total: 9, ..Faults::default() };
+        let text = runs_text(&[Summary { faults, ..waits.clone() }]);
+        let line = "run 7: 60% of its time no thread waited for memory, 20% for the page touched, 5% for one already asked for, 15% for room";
+        assert!(text.contains(line), "{text}");
+        assert!(!runs_text(&[waits]).contains("run 7:"), "nothing was borrowed yet");
+    }
+
+    #[test]
     fn without_runs_it_says_so() {
         let found = runs(Path::new("/no/such/folder")).expect("nothing there is no error");
         assert_eq!(runs_text(&found), "no run of this user\n");

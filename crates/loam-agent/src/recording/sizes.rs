@@ -104,20 +104,23 @@ impl Sizes {
     }
 
     /// Of each part two changes become the later one, from what was before both: the size between them is forgotten, and the
-    /// last one is not.
+    /// last one is not. Changes of single places are no changes of what holds everywhere, and are joined by themselves.
     fn join_pairs(&mut self) {
         let mut kept: Vec<Option<SizeChange>> = Vec::with_capacity(CHANGES_MAX);
-        let mut firsts: BTreeMap<u32, usize> = BTreeMap::new();
+        let mut firsts: BTreeMap<(u32, bool), usize> = BTreeMap::new();
         for mut change in self.changes.drain(..) {
-            match firsts.remove(&change.part) {
+            let everywhere = change.extents == 0;
+            match firsts.remove(&(change.part, everywhere)) {
                 Some(first) => {
                     let first = kept[first].take().expect("it is joined once");
-                    change.from = first.from;
-                    change.extents = change.extents.max(first.extents);
+                    // Places differ: what was before one says nothing of another.
+                    if everywhere {
+                        change.from = first.from;
+                    }
                     self.left_out += 1;
                 }
                 None => {
-                    firsts.insert(change.part, kept.len());
+                    firsts.insert((change.part, everywhere), kept.len());
                 }
             }
             kept.push(Some(change));

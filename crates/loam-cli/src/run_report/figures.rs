@@ -6,6 +6,7 @@ use loam_agent::recording::{Moment, Recording};
 use loam_agent::summary::Summary;
 use loam_core::units::{BASE_PAGE_BYTES, Bytes};
 use loam_sim::report::{Axis, Bars, Figure, Scale, Series, Unit};
+use std::collections::BTreeMap;
 
 /// Longest run that is drawn: thirty years.
 const WALL_NS_MAX: f64 = 1e18;
@@ -262,6 +263,16 @@ pub(super) fn distances(summary: &Summary, recording: &Recording) -> Drawing {
     })
 }
 
+/// The sizes that single places got, by part of the program.
+fn in_places(recording: &Recording, wall: f64) -> BTreeMap<u32, Vec<(f64, f64)>> {
+    let mut parts: BTreeMap<u32, Vec<(f64, f64)>> = BTreeMap::new();
+    for change in recording.sizes.changes().iter().filter(|change| change.extents > 0) {
+        let point = ((change.at.0 as f64).min(wall), change.to.bytes().0 as f64);
+        parts.entry(change.part).or_default().push(point);
+    }
+    parts
+}
+
 /// Page size over time by part of the program (aapc-2012, figure 7).
 pub(super) fn sizes(summary: &Summary, recording: &Recording) -> Drawing {
     let wall = wall_ns(summary);
@@ -277,6 +288,9 @@ pub(super) fn sizes(summary: &Summary, recording: &Recording) -> Drawing {
             sizes.iter().map(|(at, size)| ((at.0 as f64).min(wall), size.bytes().0 as f64)).collect();
         points.extend(points.last().map(|&(_, size)| (wall, size)));
         figure = figure.series(Series::step(name, points));
+    }
+    for (part, points) in in_places(recording, wall).into_iter().take(PARTS_MAX) {
+        figure = figure.series(Series::scatter(format!("part {part}, single places"), points));
     }
     let mut note = match most_changed.len().saturating_sub(PARTS_MAX) {
         0 => String::new(),
@@ -294,8 +308,8 @@ pub(super) fn sizes(summary: &Summary, recording: &Recording) -> Drawing {
         )
     } else {
         (
-            "Parts are stretches of the program's run that come again, such as the phases of an iteration. The line of a part steps when its pages \
-             got another size. The list below says why.",
+            "Parts are stretches of the program's run that come again, such as the phases of an iteration. The line of a part steps when all its \
+             pages got another size; a mark is a size that single places (of 1 MiB and more) got. The list below says why.",
             "A size that goes up and down all the time has found no best: the parts may be too long or differ from one time to the next. Where a part \
              stays at the smallest or the largest size from early on, that size can be given by --page for a program that is all like it.",
         )
@@ -307,13 +321,17 @@ pub(super) fn sizes(summary: &Summary, recording: &Recording) -> Drawing {
         .take(5)
         .map(|change| {
             format!(
-                "after {}, part {}: {} to {} in {} extents ({})",
+                "after {}, part {}: {} to {} {} ({})",
                 Unit::Ns.write(change.at.0 as f64),
                 change.part,
                 change.from.bytes(),
                 change.to.bytes(),
-                change.extents,
-                crate::text::printable(&change.reason, 80)
+                match change.extents {
+                    0 => "everywhere".to_owned(),
+                    1 => "in one place of 1 MiB".to_owned(),
+                    extents => format!("in {extents} MiB side by side"),
+                },
+                crate::text::printable(&change.reason, 100)
             )
         })
         .collect();

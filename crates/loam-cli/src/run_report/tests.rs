@@ -31,15 +31,17 @@ fn run() -> (Summary, Recording) {
     }
     recording.next_distances = vec![(-20, 5), (-1, 10), (1, 80), (3, 5)];
     recording.sizes = Sizes::new(BasePages(4));
-    let change = |at_s: u64, part, from, to| SizeChange {
+    let change = |at_s: u64, part, from, to, extents| SizeChange {
         at: Instant(at_s * 1_000_000_000),
         part,
         from: BasePages(from),
         to: BasePages(to),
         reason: ODD.into(),
-        extents: 7,
+        extents,
     };
-    for change in [change(3, 1, 4, 16), change(5, 2, 4, 1), change(9, 1, 16, 64)] {
+    for change in
+        [change(3, 1, 4, 16, 0), change(5, 2, 4, 1, 0), change(9, 1, 16, 64, 0), change(11, 2, 1, 32, 7)]
+    {
         recording.sizes.record(change);
     }
     let summary = Summary {
@@ -120,6 +122,9 @@ fn a_report_has_every_figure_and_escapes_every_name() {
         "with lenders",
         "part 1",
         "part 2",
+        "part 2, single places: 128 KiB at 11 s",
+        "4.0 KiB to 128.0 KiB in 7 MiB side by side",
+        "16.0 KiB to 64.0 KiB everywhere",
         "80% wanted the next one, 10% the one before",
         "The busiest tenth of this run had 100% of its faults",
     ] {
