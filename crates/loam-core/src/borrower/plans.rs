@@ -62,7 +62,14 @@ impl Borrower {
     }
 
     /// Brings what is missing of one step behind a fault. False: nothing more of this plan should be asked for.
-    fn bring_step(&mut self, key: SpaceKey, base: u64, size: PageSize, hole: Option<u64>, step: Step) -> bool {
+    fn bring_step(
+        &mut self,
+        key: SpaceKey,
+        base: u64,
+        size: PageSize,
+        hole: Option<u64>,
+        step: Step,
+    ) -> bool {
         // The fault's mapping may have changed since.
         if !self.is_adopted(key, base) {
             return false;
