@@ -272,7 +272,8 @@ impl<'a> Driver<'a> {
             Effect::Drop { copy, version, .. } => {
                 self.stored.remove(&(copy, version));
             }
-            Effect::Wake { .. } => {}
+            // What is hurried is on the link already.
+            Effect::Wake { .. } | Effect::Hurry { .. } => {}
             other => panic!("nothing asks for this here: {other:?}"),
         }
     }

@@ -21,6 +21,7 @@
 //! does not swing.
 
 mod evidence;
+mod phases;
 mod returns;
 
 use super::{Brought, Left, PageSize, PageSizer, Place, Probed, Scope, SizeChange};
@@ -29,6 +30,7 @@ use crate::draw::Draw;
 use crate::units::{BasePages, Duration, Instant};
 use alloc::collections::{BTreeMap, VecDeque};
 use evidence::{Costs, Evidence};
+use phases::Phases;
 use returns::Returns;
 
 /// Base pages of a place that is judged as one: 8 MiB.
@@ -73,6 +75,9 @@ pub struct Adaptive {
     least: PageSize,
     most: PageSize,
     part: u32,
+    /// The program names its parts; until it does they are found.
+    named: bool,
+    phases: Phases,
     /// What holds for the whole of a part, and where a place begins.
     parts: BTreeMap<u32, Known>,
     places: BTreeMap<(u32, SpaceKey, u64), Known>,
@@ -96,6 +101,8 @@ impl Adaptive {
             least,
             most,
             part: 0,
+            named: false,
+            phases: Phases::default(),
             parts: BTreeMap::new(),
             places: BTreeMap::new(),
             in_use: [0; PageSize::COUNT],
@@ -110,6 +117,34 @@ impl Adaptive {
     fn part_known(&mut self) -> &mut Known {
         let start = self.start;
         self.parts.entry(self.part).or_insert_with(|| Known::new(start))
+    }
+
+    /// Another part begins. One that is new begins as the one before it is.
+    fn enter(&mut self, part: u32) {
+        if part != self.part {
+            let size = self.part_known().size;
+            self.part = part;
+            self.parts.entry(part).or_insert_with(|| Known::new(size));
+        }
+    }
+
+    /// Where no parts are named: has another phase begun?
+    fn look_for_phase(&mut self, page: &Brought) {
+        let Some((phase, new)) = self.phases.fault(page.fault, page.size) else { return };
+        if new && phase != self.part {
+            // Its number may have been another's.
+            self.parts.remove(&phase);
+            let gone: alloc::vec::Vec<_> = self
+                .places
+                .range((phase, SpaceKey(0), 0)..=(phase, SpaceKey(u32::MAX), u64::MAX))
+                .map(|(&k, _)| k)
+                .collect();
+            for key in gone {
+                let known = self.places.remove(&key).expect("just listed");
+                self.in_use[usize::from(known.size.log2())] -= 1;
+            }
+        }
+        self.enter(phase);
     }
 
     fn key(&self, at: Place) -> (u32, SpaceKey, u64) {
@@ -225,6 +260,9 @@ impl PageSizer for Adaptive {
     }
 
     fn brought(&mut self, now: Instant, page: &Brought) -> Option<u64> {
+        if !self.named && page.fetched.0 * 2 >= page.size.base_pages() {
+            self.look_for_phase(page);
+        }
         let wanted = self.part_known().evidence.wanted_share(page.size);
         self.returns.brought(page, wanted);
         self.learn(now, page.fault, |_| ());
@@ -262,13 +300,8 @@ impl PageSizer for Adaptive {
     }
 
     fn part_begins(&mut self, _: Instant, part: u32) {
-        let part = part.min(PARTS_MAX - 1);
-        if part != self.part {
-            let size = self.part_known().size;
-            self.part = part;
-            // A part that is new begins as the one before it is.
-            self.parts.entry(part).or_insert_with(|| Known::new(size));
-        }
+        self.named = true;
+        self.enter(part.min(PARTS_MAX - 1));
     }
 
     fn poll_change(&mut self) -> Option<SizeChange> {

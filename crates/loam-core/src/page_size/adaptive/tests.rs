@@ -162,6 +162,24 @@ fn parts_have_sizes_of_their_own() {
     assert!(swept >= PageSize::from_log2(5) && random <= PageSize::from_log2(1), "{swept} and {random}");
 }
 
+/// Without a word from the program: a sweep and a search over the same memory in turn.
+#[test]
+fn phases_that_nobody_names_have_sizes_of_their_own() {
+    let mut pager = Pager::new(8_192, 4);
+    let mut draw = Draw::new(11);
+    let (mut swept, mut random) = (PageSize::SMALLEST, PageSize::SMALLEST);
+    for _ in 0..8 {
+        (0..65_536).for_each(|base| pager.touch(base));
+        swept = pager.size(30_000);
+        (0..30_000).for_each(|_| pager.touch(draw.below(65_536)));
+        random = pager.size(30_000);
+    }
+    assert!(swept >= PageSize::from_log2(4) && random <= PageSize::from_log2(1), "{swept} and {random}");
+    // And they are there again a moment after the phase has begun.
+    (0..20_000).for_each(|base| pager.touch(base));
+    assert_eq!(pager.size(30_000), swept);
+}
+
 #[test]
 fn changes_are_told_with_their_reason() {
     let mut pager = Pager::new(4_096, 4);
