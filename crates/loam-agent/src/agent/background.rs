@@ -52,6 +52,8 @@ impl Agent<'_> {
         if !self.borrower.has_plans() {
             return false;
         }
+        // A thread that was just woken may wait for this very core.
+        rustix::thread::sched_yield();
         let now = self.now();
         self.borrower.handle_plans(now, PLAN_PAGES);
         self.drain();
