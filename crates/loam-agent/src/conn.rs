@@ -296,7 +296,7 @@ impl Conn {
     fn pack(&mut self) {
         // Not while the last ones wait: then what comes to be waited for meanwhile still goes before what is behind.
         let asks_wait = self.out.iter().take(2).any(|frame| frame.asks);
-        while !asks_wait && !(self.gets.is_empty() && self.gets_behind.is_empty()) {
+        while !asks_wait && self.gets.len() + self.gets_behind.len() > 0 {
             let behind =
                 (REQUEST_PAGES_MAX - self.gets.len().min(REQUEST_PAGES_MAX)).min(self.gets_behind.len());
             self.gets.extend(self.gets_behind.drain(..behind));

@@ -33,13 +33,18 @@ impl Agent<'_> {
     /// Does a piece of each kind of work that waits. True: there is more.
     pub(super) fn work_piece(&mut self) -> bool {
         let plans = self.plan_piece();
+        self.store_piece() || plans
+    }
+
+    /// The same without fetch plans.
+    pub(super) fn store_piece(&mut self) -> bool {
         // What goes out gives buffers back, which what comes in needs.
         self.submit_piece();
         if self.can_send() {
             self.flush();
         }
         let pages = self.take_finished_piece();
-        plans || pages || self.has_more_to_store()
+        pages || self.has_more_to_store()
     }
 
     /// Asks for a piece of what is behind the pages that threads wait for. False: there is nothing.
@@ -47,6 +52,8 @@ impl Agent<'_> {
         if !self.borrower.has_plans() {
             return false;
         }
+        // A thread that was just woken may wait for this very core.
+        rustix::thread::sched_yield();
         let now = self.now();
         self.borrower.handle_plans(now, PLAN_PAGES);
         self.drain();

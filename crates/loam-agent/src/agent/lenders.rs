@@ -253,6 +253,10 @@ impl Agent<'_> {
                 self.lenders[usize::from(lender.0)].received_bytes += payload.len() as u64;
                 self.payload = payload.as_ptr();
                 let mut result = Ok(());
+                if pages.len() > 1 && self.borrower.waiting() == BasePages(0) {
+                    // Nobody waits for these, and a thread that was just woken may wait for this very core.
+                    rustix::thread::sched_yield();
+                }
                 let first = self.awaited_of(pages);
                 // Installed, and who waits awake, before the rest of the frame is looked at.
                 let order = first.into_iter().chain((0..pages.len()).filter(|&n| Some(n) != first));

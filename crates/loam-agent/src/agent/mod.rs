@@ -448,10 +448,8 @@ impl Agent<'_> {
                 }
                 return;
             }
-            // What was asked for is on its way: the rest of the page follows it.
-            if !self.plan_piece() {
-                self.work_piece();
-            }
+            // Not the rest of the page yet: the processor is wanted for what the thread waits for.
+            self.store_piece();
             // Time well spent, which says nothing of the lender.
             began = began + (self.now() - now);
             self.read_events(key);
