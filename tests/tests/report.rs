@@ -59,7 +59,8 @@ fn a_run_is_drawn_in_one_file() {
     let wall = borrowed.number("/wall_s");
     assert!((split - wall).abs() < 1e-6 * wall, "each moment is in one part: {split} s of {wall} s");
     assert!(borrowed.number("/time_s/sp_latency") > 0.0, "{}", borrowed.summary);
-    assert_eq!(borrowed.number("/subpage_bytes"), borrowed.number("/page_bytes"));
+    assert_eq!(borrowed.number("/subpage_bytes"), 4096.0);
+    assert_eq!(borrowed.summary["fetch_plan"], "eager");
 
     let page = fs::read_to_string(&file).expect("the report is written");
     let seen = elements(&page);

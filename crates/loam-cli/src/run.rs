@@ -23,16 +23,17 @@ const LOCAL_PERCENT_DEFAULT: u64 = 75;
 /// The shim's file name.
 const SHIM: &str = "libloam_shim.so";
 
-/// Pages that a small `--local` should still hold: with fewer, a program's scattered working set does not fit however small it is.
-const FRAMES_LEAST: u64 = 8192;
-/// Two base pages cost hardly more than one to fetch. (sqlite at half its memory: 2.7 s instead of 3.4 to 4.8.)
-const PAGE_DEFAULT_MIN: u64 = 8 << 10;
+/// Pages that a small `--local` should hold at first: what is larger than a program wants shrinks within one turn of local memory, and
+/// what is smaller has cost a fault each until it has grown.
+const FRAMES_AT_FIRST: u64 = 2048;
+/// Four base pages cost hardly more than one to fetch.
+const PAGE_AT_FIRST_MIN: u64 = 16 << 10;
 /// From here on larger pages gain little on a network of 10 Gb/s, and cost a program that jumps about.
-const PAGE_DEFAULT_MAX: u64 = 32 << 10;
+const PAGE_AT_FIRST_MAX: u64 = 64 << 10;
 
-/// The page's size at first, where none is given.
-fn default_page(local: Bytes) -> Bytes {
-    let page = (local.0 / FRAMES_LEAST).clamp(PAGE_DEFAULT_MIN, PAGE_DEFAULT_MAX);
+/// The page's size at first, where it is to be found.
+fn page_at_first(local: Bytes) -> Bytes {
+    let page = (local.0 / FRAMES_AT_FIRST).clamp(PAGE_AT_FIRST_MIN, PAGE_AT_FIRST_MAX);
     Bytes(1 << page.ilog2())
 }
 
@@ -47,8 +48,8 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode, Failure> {
     let local = local_size(&args, memory)?;
     let page = match args.page {
         PageArg::Fixed(size) => PageChoice::Fixed(size),
-        PageArg::Auto => PageChoice::Auto(default_page(local)),
-        PageArg::Aapc => PageChoice::Aapc(default_page(local)),
+        PageArg::Auto => PageChoice::Auto(page_at_first(local)),
+        PageArg::Aapc => PageChoice::Aapc(page_at_first(local)),
     };
     let subpage = args.subpage.on(memory.total);
     if let PageChoice::Fixed(page) = page
@@ -277,9 +278,9 @@ mod tests {
 
     #[test]
     fn a_small_budget_has_small_pages() {
-        let page = |mib: u64| default_page(Bytes(mib << 20)).0 >> 10;
-        assert_eq!([32, 63, 64, 128, 255, 256, 65_536].map(page), [8, 8, 8, 16, 16, 32, 32]);
-        assert_eq!(default_page(Bytes(0)).0, 8192);
+        let page = |mib: u64| page_at_first(Bytes(mib << 20)).0 >> 10;
+        assert_eq!([32, 63, 64, 127, 128, 256, 65_536].map(page), [16, 16, 32, 32, 64, 64, 64]);
+        assert_eq!(page_at_first(Bytes(0)).0, 16_384);
     }
 
     #[test]

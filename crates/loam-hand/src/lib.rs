@@ -8,7 +8,7 @@
 //! refuses MOVE (EAGAIN); once it is read, every command that was posted before is void (its epoch is
 //! old). The agent reads events, and the hand calls MOVE, only while holding the gate, so no MOVE ever acts on a
 //! mapping other than the one that the agent knew when it posted the command.
-#![no_std]
+#![cfg_attr(not(test), no_std)]
 
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
@@ -131,13 +131,25 @@ pub struct Control {
     /// Commands that the hand has done or passed over: a slot that the agent cancelled is free again only
     /// when this has passed it.
     pub finished: AtomicU32,
-    /// The part of the program that runs, as the program has said (`loam_part`); 0: none yet. Any of its threads writes it.
+    /// The part of the program that runs, as the program has said (`loam_part`): its number in the low byte, and above how often a part has begun,
+    /// so that the same part again is seen. 0: none yet. Any of its threads writes it.
     pub part: AtomicU32,
     /// The ring.
     pub commands: [Command; RING_COMMANDS],
 }
 
 const _: () = assert!(size_of::<Control>() <= CONTROL_BYTES);
+
+/// What [`Control::part`] says when part `number` begins after `before`. Numbers above 255 count as that.
+pub const fn part_begins(before: u32, number: u32) -> u32 {
+    let number = if number > 0xff { 0xff } else { number };
+    (before & !0xff).wrapping_add(0x100) | number
+}
+
+/// The number of the part in [`Control::part`].
+pub const fn part_number(part: u32) -> u32 {
+    part & 0xff
+}
 
 /// A lock between two processes, held for microseconds. See the crate's documentation.
 #[repr(transparent)]
@@ -259,4 +271,19 @@ pub mod call {
     pub const FORK_PREPARE: u32 = 2;
     /// That fork is over.
     pub const FORK_DONE: u32 = 3;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_part_again_is_another_word() {
+        let first = part_begins(0, 5);
+        let again = part_begins(first, 5);
+        assert_ne!(first, again);
+        assert_eq!([first, again].map(part_number), [5, 5]);
+        assert_eq!(part_number(part_begins(again, 1_000)), 255);
+        assert_eq!(part_number(part_begins(u32::MAX, 1)), 1, "the count begins again");
+    }
 }

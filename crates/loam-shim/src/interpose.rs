@@ -4,7 +4,7 @@
 use core::ffi::{c_int, c_ulong, c_void};
 use core::sync::atomic::Ordering::Relaxed;
 
-use loam_hand::call;
+use loam_hand::{call, part_begins};
 
 use crate::connect::{self, Patience};
 use crate::start::errno_location;
@@ -82,6 +82,7 @@ unsafe extern "C" fn madvise(address: *mut c_void, bytes: usize, advice: c_int) 
 #[unsafe(no_mangle)]
 extern "C" fn loam_part(part: u32) {
     if let Some(control) = process::control() {
-        control.part.store(part, Relaxed);
+        // Two threads at once: one of them begins it.
+        control.part.store(part_begins(control.part.load(Relaxed), part), Relaxed);
     }
 }

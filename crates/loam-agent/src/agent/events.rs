@@ -4,6 +4,7 @@ use super::Agent;
 use super::process::Process;
 use crate::uffd::{Event, RawMsg};
 use loam_core::borrower::{BaseRange, SpaceKey};
+use loam_hand::part_number;
 use rustix::process::Pid;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
@@ -126,7 +127,7 @@ impl Agent<'_> {
         let by_hand = process.hand.as_ref().is_some_and(|h| h.shared.control().hand_tid.load(SeqCst) == tid);
         let now = self.now();
         if begins {
-            self.borrower.handle_part(now, part);
+            self.borrower.handle_part(now, part_number(part));
         }
         self.borrower.handle_fault(now, key, base);
         if by_hand {
