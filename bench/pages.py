@@ -1,0 +1,112 @@
+#!/usr/bin/env python3
+"""Page sizes that are found, beside fixed ones: the kernels of bench/kernels at several shares of their memory.
+
+    bench/pages.py [--ratios 10,25] [--sizes 4K,16K,64K,256K,1M] [--kernels sp,himeno] [--limit SECONDS] [--out FILE.json]
+
+Each row is one run of each way; the ratio is the default's time to that of the best fixed size of the row. Every output is compared with
+the plain run's. What takes longer than the limit is shown as such and counts with the limit.
+"""
+import argparse
+import json
+import math
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+LOAM = os.environ.get("LOAM_BIN", os.path.join(ROOT, "target/release/loam"))
+KERNEL = os.path.join(ROOT, "target/release/loam-kernel")
+# What each kernel is given: megabytes of data and iterations, so that a plain run takes about a second.
+KERNELS = {
+    "himeno": (400, 4),
+    "bt": (160, 2),
+    "sp": (200, 2),
+    "ft": (200, 1),
+    "cg": (120, 1),
+    "is": (200, 1),
+    "mg": (240, 1),
+    "bfs": (160, 1),
+    "join": (240, 1),
+}
+
+
+def peak_mib(command):
+    """Output and peak resident memory of a plain run."""
+    with tempfile.TemporaryFile() as out:
+        child = subprocess.Popen(command, stdout=out, stderr=subprocess.DEVNULL)
+        _, status, usage = os.wait4(child.pid, 0)
+        if status:
+            sys.exit(f"{' '.join(command)} failed by itself")
+        out.seek(0)
+        return out.read(), usage.ru_maxrss // 1024
+
+
+def borrowed(command, local_mib, page, parts, limit):
+    """Seconds of the main phase under Loam, or None if it took longer than the limit; its output, and its summary."""
+    with tempfile.TemporaryDirectory() as folder:
+        summary = os.path.join(folder, "summary.json")
+        run = [LOAM, "run", "--embedded", "2x2G", "--local", f"{local_mib}M", "--page", page, "--quiet"]
+        run += ["--disk", folder, "--summary", summary, "--", *command, "--parts", parts]
+        begin = time.monotonic()
+        child = subprocess.Popen(run, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        try:
+            out, _ = child.communicate(timeout=limit)
+        except subprocess.TimeoutExpired:
+            child.terminate()
+            child.communicate()
+            return None, None, None
+        took = time.monotonic() - begin
+        with open(summary, encoding="utf-8") as file:
+            return took, out, json.load(file)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--ratios", default="10,25,50")
+    parser.add_argument("--sizes", default="4K,16K,64K,256K,1M")
+    parser.add_argument("--kernels", default=",".join(KERNELS))
+    parser.add_argument("--limit", type=float, default=60)
+    parser.add_argument("--out")
+    args = parser.parse_args()
+    sizes = args.sizes.split(",")
+    ways = [(size, size, "on") for size in sizes] + [("auto", "auto", "on"), ("unmarked", "auto", "off"), ("aapc", "aapc", "on")]
+    print("| kernel | local | " + " | ".join(name for name, _, _ in ways) + " | auto / best | unmarked / best |")
+    print("| --- " * (len(ways) + 4) + "|")
+    rows = []
+    for kernel in args.kernels.split(","):
+        mib, iterations = KERNELS[kernel]
+        command = [KERNEL, kernel, "--bytes", f"{mib}M", "--iterations", str(iterations)]
+        plain, peak = peak_mib(command)
+        for ratio in map(int, args.ratios.split(",")):
+            local = max(32, peak * ratio // 100)
+            times = {}
+            for name, page, parts in ways:
+                took, out, _ = borrowed(command, local, page, parts, args.limit)
+                if took is not None and out != plain:
+                    sys.exit(f"{kernel} with {page} pages: the output differs from the plain run's")
+                times[name] = took
+            known = lambda name: times[name] if times[name] is not None else args.limit
+            best = min(map(known, sizes))
+            shown = [f"{times[name]:.1f}" if times[name] is not None else f"> {args.limit:.0f}" for name, _, _ in ways]
+            print(f"| {kernel} | {ratio}% | " + " | ".join(shown), end="")
+            print(f" | {known('auto') / best:.2f} | {known('unmarked') / best:.2f} |", flush=True)
+            rows.append({"kernel": kernel, "ratio_percent": ratio, "local_mib": local, "seconds": times})
+    if rows:
+        mean = lambda name: math.exp(
+            sum(math.log(row["seconds"][name] or args.limit) for row in rows) / len(rows)
+        )
+        means = {name: mean(name) for name, _, _ in ways}
+        single = min(sizes, key=means.get)
+        print(f"\nGeometric means: " + ", ".join(f"{name} {value:.2f} s" for name, value in means.items()))
+        print(f"The best single fixed size is {single}; auto takes {means['auto'] / means[single]:.2f} of its time.")
+    if args.out:
+        with open(args.out, "w", encoding="utf-8") as file:
+            json.dump(rows, file, indent=1)
+
+
+if __name__ == "__main__":
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    main()
