@@ -33,6 +33,7 @@ mod script;
 mod seat;
 pub mod shrink;
 mod sim;
+mod sizes;
 #[cfg(test)]
 mod tests;
 mod threads;

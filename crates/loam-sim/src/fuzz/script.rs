@@ -28,6 +28,8 @@ pub struct Settings {
     pub datagram: bool,
     /// Base pages of a page.
     pub page: u64,
+    /// Pages have any size up to that.
+    pub any_size: bool,
     /// Base pages of a subpage, and in which order they are fetched.
     pub subpage: u64,
     /// See `subpage`: a name of [`FETCH_PLANS`].
@@ -257,6 +259,7 @@ fn settings(dice: &mut Dice) -> Settings {
         lender_pages: dice.pick(&[8, 64, 300, 3_000]),
         hedge_us: dice.pick(&[50, 2_000, 200_000]),
         faults: !dice.once_in(4),
+        any_size: dice.once_in(2),
     }
 }
 

@@ -7,10 +7,12 @@ use super::kernel::{Process, Waits};
 use super::lenders::Conn;
 use super::script::{Settings, Work};
 use super::sim::{Event, FailureKind, SeatEvent, Sim};
+use super::sizes::AnySize;
 use loam_core::borrower::{
     BaseRange, Borrower, BorrowerConfig, NoPrefetch, Prefetcher, SecondChanceFifo, SpaceKey,
     StridePrefetcher, fetch_planner, lender_choice,
 };
+use loam_core::page_size::PageSize;
 use loam_core::units::{BasePages, Duration, Instant};
 use std::collections::BTreeMap;
 
@@ -67,6 +69,11 @@ impl Seat {
         let mut borrower = Borrower::new(config, Box::new(SecondChanceFifo::default()), prefetcher);
         let planner = fetch_planner(s.fetch_plan).expect("it has that name");
         borrower.plan_fetches(BasePages(s.subpage), planner);
+        if s.any_size {
+            let most = PageSize::new(BasePages(s.page)).expect("a page's size");
+            let seed = (index as u64) << 32 | u64::from(life) << 8 | s.skew;
+            borrower.size_pages(Box::new(AnySize::new(most, seed)), PageSize::SMALLEST);
+        }
         borrower.plan_in_pieces();
         // Each life draws anew.
         let choice = lender_choice(s.place, (index as u64) << 32 | u64::from(life));
