@@ -156,7 +156,8 @@ mod tests {
         for _ in 0..times {
             for base in (0..mib * KIB / 4).step_by(size.base_pages() as usize) {
                 let fault = Place { space: SpaceKey(0), base };
-                let page = Brought { fault, size, fetched: BasePages(size.base_pages()), beside_buddy: false };
+                let page =
+                    Brought { fault, size, fetched: BasePages(size.base_pages()), beside_buddy: false };
                 assert_eq!(aapc.brought(Instant(0), &page), None);
             }
         }
@@ -166,7 +167,8 @@ mod tests {
     #[test]
     fn a_part_that_fits_doubles_each_time_up_to_the_largest() {
         let mut aapc = paper(64);
-        let sizes: alloc::vec::Vec<u64> = (0..6).map(|_| part(&mut aapc, 1, 48, 1).base_pages() * 4).collect();
+        let sizes: alloc::vec::Vec<u64> =
+            (0..6).map(|_| part(&mut aapc, 1, 48, 1).base_pages() * 4).collect();
         assert_eq!(sizes, [128, 256, 512, 1024, 1024, 1024]);
         let change = aapc.poll_change().unwrap();
         assert_eq!(change.reason, SizeReason::Fits { working_set: 384, local: 512 });
@@ -203,6 +205,10 @@ mod tests {
             let page = Brought { fault, size: size(128), fetched: BasePages(32), beside_buddy: false };
             aapc.brought(Instant(0), &page);
         }
-        assert_eq!(aapc.size(Place { space: SpaceKey(0), base: 0 }), size(256), "64 pages are wanted again and again");
+        assert_eq!(
+            aapc.size(Place { space: SpaceKey(0), base: 0 }),
+            size(256),
+            "64 pages are wanted again and again"
+        );
     }
 }

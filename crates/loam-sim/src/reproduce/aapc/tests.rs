@@ -1,0 +1,23 @@
+use super::*;
+use crate::reproduce::Kind;
+
+#[test]
+fn the_printed_sizes_are_the_seven_of_section_2() {
+    assert_eq!(sizes_kib(), [16, 32, 64, 128, 256, 512, 1024]);
+    assert_eq!(page_sizes_kib(), [16, 128, 1024]);
+}
+
+#[test]
+fn every_claim_is_looked_at_and_every_figure_drawn() {
+    let experiments = Experiments::run(Extent::Small, 2, &|_, _| ()).unwrap();
+    let reproduction = reproduce(&experiments);
+    assert_eq!(reproduction.checks.len(), rows().iter().filter(|row| row.kind == Kind::Claim).count());
+    assert!(
+        rows().iter().all(|row| row.kind != Kind::Result),
+        "no results are printed that could be compared"
+    );
+    let names: Vec<&str> = reproduction.figures.iter().map(|(name, _)| &**name).collect();
+    assert_eq!(names, ["figure-2", "figure-5", "figure-6", "figure-7", "figure-8"]);
+    let today = &reproduction.tables.iter().find(|table| table.0 == "today").unwrap().2;
+    assert_eq!(today.rows().len(), 9 * 4);
+}
