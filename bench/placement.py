@@ -191,7 +191,7 @@ def main():
 
         (_, roomy), _ = measure("calibration: room for everything", "gms", 4, None)
         # As the program sees it, kernel and wake-up with it: what a random read takes is seen the same way.
-        waited_s = roomy["time_s"]["sp_latency"] + roomy["time_s"]["page_wait"]
+        waited_s = sum(roomy["time_s"][part] for part in ("sp_latency", "put_wait", "page_wait"))
         outside_us = 1e6 * (roomy["wall_s"] - waited_s - plain_s) / roomy["faults"]["total"]
         getpage_us = round(1e6 * waited_s / roomy["faults"]["remote"] + outside_us, 1)
         reads_per_s = max(1, round(1e6 / (args.ratio * getpage_us)))

@@ -19,6 +19,7 @@ pub mod net;
 pub mod place;
 pub mod plain;
 pub mod procfs;
+pub mod proxy;
 pub mod redis;
 pub mod sampler;
 pub mod shell;

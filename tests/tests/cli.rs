@@ -138,6 +138,7 @@ fn the_summary_has_its_keys() {
         "/time_s/exec",
         "/time_s/sp_latency",
         "/time_s/page_wait",
+        "/time_s/put_wait",
     ];
     for key in keys {
         assert!(borrowed.number(key) >= 0.0, "{key} is negative");
@@ -165,11 +166,11 @@ fn the_summary_has_its_keys() {
     let wall = borrowed.ended.wall.as_secs_f64();
     let said = borrowed.number("/wall_s");
     assert!(said > 0.0 && said <= wall + 0.1, "{said} s of {wall} s");
-    let split: f64 = ["exec", "sp_latency", "page_wait"]
+    let split: f64 = ["exec", "sp_latency", "page_wait", "put_wait"]
         .iter()
         .map(|key| borrowed.number(&format!("/time_s/{key}")))
         .sum();
-    assert!((split - said).abs() < 0.1 * said + 0.1, "the split of time adds up: {split} of {said}");
+    assert!((split - said).abs() < 1e-6 * said, "the split of time adds up: {split} of {said}");
     // Bytes of contents that went to lenders are at most what left.
     assert!(
         borrowed.number("/evictions/clean") + borrowed.number("/evictions/zero")

@@ -199,7 +199,7 @@ pub const INFOS: &[Info] = &[
         parts: bfs::PARTS,
         iterations: 8,
         problem: "binary logarithm of the number of vertices",
-        sizes: [15, 21, 23],
+        sizes: [15, 20, 22],
         range: (6, 26),
         bytes: bfs::bytes,
     },

@@ -9,8 +9,9 @@ use std::time::Instant;
 /// Part marks that were given.
 static MARKS: AtomicU64 = AtomicU64::new(0);
 
-/// Where part marks go. This is the one place from which a live program tells its parts; for now they are counted.
-fn on_part(_part: u32) {
+/// Where part marks go. They are counted, too.
+fn on_part(part: u32) {
+    loam::part(part);
     MARKS.fetch_add(1, Ordering::Relaxed);
 }
 

@@ -21,8 +21,8 @@ impl Durability {
     /// the memory; without one it is the only copy, and is taken home when the lender says so.
     pub(crate) fn features(self) -> u64 {
         match self {
-            Self::Disk => loam_wire::feature::RECALL | loam_wire::feature::SPARE,
-            Self::None => loam_wire::feature::RECALL,
+            Self::Disk => loam_wire::feature::RECALL | loam_wire::feature::SPARE | loam_wire::feature::PLAN,
+            Self::None => loam_wire::feature::RECALL | loam_wire::feature::PLAN,
         }
     }
 }
@@ -60,10 +60,16 @@ pub struct RunConfig {
     pub disk_dir: PathBuf,
     /// How large pages are.
     pub page: PageChoice,
+    /// In which order the subpages of a page come: one of [`loam_core::borrower::FETCH_PLANS`].
+    pub fetch_plan: String,
+    /// Subpage size: a power of two from 4 KiB to the page's.
+    pub subpage: Bytes,
     /// Fetch ahead of sequential and strided faults.
     pub prefetch: bool,
     /// Show a line that is rewritten twice a second on stderr.
     pub live_line: bool,
+    /// Record what `--report` draws ([`crate::recording`]).
+    pub record: bool,
     /// Print nothing but errors.
     pub quiet: bool,
     /// `libloam_shim.so`.

@@ -1,15 +1,16 @@
 //! One connection to a lender, nonblocking.
 //!
 //! What is to be sent is collected while effects are carried out and goes out as few frames: adjacent faults
-//! become one getpage, a batch of evictions one putpage. Getpages overtake putpages that wait: a thread waits for them.
+//! become one getpage, a batch of evictions one putpage. Getpages overtake putpages that wait: a thread waits for them. Of getpages, what a
+//! thread waits for goes before what is behind it (the rest of its page, what is fetched ahead).
 
 use crate::pool::Pool;
 use loam_core::borrower::BufferIndex;
-use loam_core::ids::SpaceId;
+use loam_core::ids::{SpaceId, Urgency, Version};
 use loam_core::units::BASE_PAGE_BYTES;
 use loam_wire::client::{self, Target};
 use loam_wire::limits::{DROP_PAGES_MAX, FRAME_BYTES_MAX, REQUEST_PAGES_MAX};
-use loam_wire::{PageMeta, PageRef, Stream, encode};
+use loam_wire::{PageMeta, PageRef, Stream, encode, feature};
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Read, Write};
 use std::time::{Duration, Instant};
@@ -18,6 +19,11 @@ use std::time::{Duration, Instant};
 const RECEIVE_BYTES: usize = FRAME_BYTES_MAX + 1024 * 1024;
 /// Bytes of one read: what is received is looked at, and installed, while it is still in the cache.
 const READ_BYTES_MAX: usize = 384 * 1024;
+/// Bytes of one read while a thread waits: the rest of its page may be right behind what it waits for, and is not worth waiting for.
+const READ_WAITED_BYTES_MAX: usize = 16 * 1024;
+/// Bytes that the kernel may keep for us: what a thread waits for stands behind them. (The kernel gives twice as much room, and keeps about
+/// half of it for itself.)
+const RECEIVE_KERNEL_BYTES: usize = 512 * 1024;
 /// Pieces of one writev.
 const IOVECS_MAX: usize = 64;
 /// Pages of one putpage frame: small enough that a getpage need not wait long behind it, nor a fault while it is sent.
@@ -40,6 +46,8 @@ pub(crate) enum Came {
 #[derive(Debug)]
 struct Outgoing {
     head: Vec<u8>,
+    /// A getpage or a hurry.
+    asks: bool,
     pages: Vec<BufferIndex>,
     sent_bytes: usize,
 }
@@ -60,13 +68,20 @@ pub(crate) struct Conn {
     start: usize,
     end: usize,
     out: VecDeque<Outgoing>,
+    /// The lender knows fetch plans.
+    plans: bool,
+    /// What threads wait for, and what is behind that.
     gets: Vec<PageRef>,
+    gets_behind: VecDeque<PageRef>,
+    hurries: Vec<PageRef>,
     puts: Vec<(PageMeta, BufferIndex)>,
     drops: Vec<PageRef>,
     request: u64,
     spare: Vec<Outgoing>,
     /// Pages asked for or put and not answered.
     unanswered: u64,
+    /// Threads may wait for something: what comes is looked at soon.
+    pub(crate) awaited: bool,
     /// Those of them that are in putpages whose sending has begun.
     puts_under_way: usize,
     /// When an answer was owed first, or last came.
@@ -85,10 +100,12 @@ impl Conn {
     ) -> Result<Self, client::ClientError> {
         let (stream, welcome) = client::connect(target, features, space.0, name, timeout)?;
         stream.socket().set_nonblocking(true)?;
-        Ok(Self::new(stream, welcome.free_bytes()))
+        // Without it what a thread waits for comes later, and nothing worse.
+        let _ = rustix::net::sockopt::set_socket_recv_buffer_size(stream.socket(), RECEIVE_KERNEL_BYTES);
+        Ok(Self::new(stream, welcome.free_bytes(), welcome.features()))
     }
 
-    fn new(stream: Stream, free_bytes: u64) -> Self {
+    fn new(stream: Stream, free_bytes: u64, features: u64) -> Self {
         Self {
             stream,
             free_bytes,
@@ -96,12 +113,16 @@ impl Conn {
             start: 0,
             end: 0,
             out: VecDeque::new(),
+            plans: features & feature::PLAN != 0,
             gets: Vec::new(),
+            gets_behind: VecDeque::new(),
+            hurries: Vec::new(),
             puts: Vec::new(),
             drops: Vec::new(),
             request: 0,
             spare: Vec::new(),
             unanswered: 0,
+            awaited: false,
             puts_under_way: 0,
             quiet_since: Instant::now(),
             wants_write: false,
@@ -109,7 +130,22 @@ impl Conn {
     }
 
     pub(crate) fn get(&mut self, page: PageRef) {
-        self.gets.push(page);
+        match page.urgency() {
+            Urgency::Waited => self.gets.push(page),
+            Urgency::Behind => self.gets_behind.push_back(page),
+        }
+    }
+
+    /// A thread waits by now for what was asked for behind.
+    pub(crate) fn hurry(&mut self, index: u64, version: Version) {
+        let named = |page: &PageRef| page.index() == index && page.version() == version;
+        // Usually all of it has been sent.
+        if let Some(at) = self.gets_behind.iter().position(named) {
+            self.gets_behind.remove(at);
+            self.gets.push(PageRef::new(index, version));
+        } else if self.plans {
+            self.hurries.push(PageRef::new(index, version));
+        }
     }
 
     pub(crate) fn put(&mut self, page: PageMeta, buffer: BufferIndex) {
@@ -134,7 +170,8 @@ impl Conn {
 
     /// A call of [`Self::flush`] would send something.
     pub(crate) fn can_send(&self) -> bool {
-        let fresh = !(self.gets.is_empty() && self.puts.is_empty() && self.drops.is_empty());
+        let asks = !(self.gets.is_empty() && self.gets_behind.is_empty() && self.hurries.is_empty());
+        let fresh = asks || !(self.puts.is_empty() && self.drops.is_empty());
         !self.wants_write && (fresh || self.out.front().is_some_and(|frame| self.may_send(frame)))
     }
 
@@ -168,6 +205,8 @@ impl Conn {
         // Nobody needs any more what has not begun to go.
         self.out.retain(|frame| frame.sent_bytes > 0);
         self.gets.clear();
+        self.gets_behind.clear();
+        self.hurries.clear();
         self.puts.clear();
         self.drops.clear();
         let mut frame = self.frame();
@@ -178,9 +217,14 @@ impl Conn {
     }
 
     fn frame(&mut self) -> Outgoing {
-        let mut frame =
-            self.spare.pop().unwrap_or(Outgoing { head: Vec::new(), pages: Vec::new(), sent_bytes: 0 });
+        let mut frame = self.spare.pop().unwrap_or(Outgoing {
+            head: Vec::new(),
+            asks: false,
+            pages: Vec::new(),
+            sent_bytes: 0,
+        });
         frame.head.clear();
+        frame.asks = false;
         frame.pages.clear();
         frame.sent_bytes = 0;
         frame
@@ -250,16 +294,27 @@ impl Conn {
 
     /// Makes frames of what was collected.
     fn pack(&mut self) {
-        while !self.gets.is_empty() {
+        // Not while the last ones wait: then what comes to be waited for meanwhile still goes before what is behind.
+        let asks_wait = self.out.iter().take(2).any(|frame| frame.asks);
+        while !asks_wait && self.gets.len() + self.gets_behind.len() > 0 {
+            let behind =
+                (REQUEST_PAGES_MAX - self.gets.len().min(REQUEST_PAGES_MAX)).min(self.gets_behind.len());
+            self.gets.extend(self.gets_behind.drain(..behind));
             let n = self.gets.len().min(REQUEST_PAGES_MAX);
             let mut frame = self.frame();
             self.request += 1;
             encode::getpage(&mut frame.head, self.request, &self.gets[..n]);
             self.gets.drain(..n);
             self.unanswered += n as u64;
-            // Behind a frame that has begun, before everything that waits.
-            let place = self.out.front().map_or(0, |f| usize::from(f.sent_bytes > 0));
-            self.out.insert(place, frame);
+            self.ask(frame);
+        }
+        // After what they speak of.
+        while !self.hurries.is_empty() {
+            let n = self.hurries.len().min(REQUEST_PAGES_MAX);
+            let mut frame = self.frame();
+            encode::hurry(&mut frame.head, &self.hurries[..n]);
+            self.hurries.drain(..n);
+            self.ask(frame);
         }
         // Before the puts: a copy that has just been given back may be put again. The other way round cannot be: nothing is
         // dropped whose put is not answered.
@@ -280,6 +335,14 @@ impl Conn {
             self.unanswered += n as u64;
             self.out.push_back(frame);
         }
+    }
+
+    /// A getpage or a hurry goes behind a frame that has begun and behind others of its kind, before everything else that waits.
+    fn ask(&mut self, mut frame: Outgoing) {
+        frame.asks = true;
+        let begun = self.out.front().map_or(0, |f| usize::from(f.sent_bytes > 0));
+        let asks = self.out.iter().skip(begun).take_while(|f| f.asks).count();
+        self.out.insert(begun + asks, frame);
     }
 
     fn sent(&mut self, mut bytes: usize) {
@@ -310,7 +373,10 @@ impl Conn {
             (self.start, self.end) = (0, self.end - self.start);
         }
         loop {
-            let room = self.received.len().min(self.end + READ_BYTES_MAX);
+            // A frame that has begun to come is finished.
+            let begins = self.start == self.end;
+            let most = if self.awaited && begins { READ_WAITED_BYTES_MAX } else { READ_BYTES_MAX };
+            let room = self.received.len().min(self.end + most);
             match self.stream.read(&mut self.received[self.end..room]) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(bytes) => {
@@ -347,7 +413,7 @@ mod tests {
     use loam_wire::{Decoded, Frame, decode};
     use std::net::{TcpListener, TcpStream};
 
-    /// Pages of each frame that has come; of a getpage, as a negative number, of a drop a thousand times as many.
+    /// Pages of each frame that has come; of a getpage, as a negative number, of a drop a thousand times as many, of a hurry a million.
     fn frames(lender: &mut TcpStream, bytes: &mut Vec<u8>) -> Vec<i64> {
         let mut piece = [0; 1 << 16];
         while let Ok(n @ 1..) = lender.read(&mut piece) {
@@ -359,12 +425,88 @@ mod tests {
             match frame {
                 Frame::GetPage { pages, .. } => found.push(-(pages.len() as i64)),
                 Frame::PutPage { pages, .. } => found.push(pages.len() as i64),
+                Frame::Hurry { pages } => found.push(1_000_000 * pages.len() as i64),
                 Frame::Drop { pages, .. } => found.push(1_000 * pages.len() as i64),
                 _ => panic!("none of these was sent"),
             }
         }
         bytes.drain(..start);
         found
+    }
+
+    /// Both ends of a connection to a lender that knows plans.
+    fn pair() -> (Conn, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        stream.set_nonblocking(true).unwrap();
+        let (lender, _) = listener.accept().unwrap();
+        lender.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+        (Conn::new(Stream::Plain(stream), 0, feature::PLAN), lender)
+    }
+
+    /// The pages of the next getpage.
+    fn asked(lender: &mut TcpStream) -> Vec<u64> {
+        let mut bytes = vec![0; 1 << 16];
+        let n = lender.read(&mut bytes).unwrap();
+        match decode(&bytes[..n]) {
+            Ok(Decoded::Whole { frame: Frame::GetPage { pages, .. }, .. }) => {
+                pages.iter().map(PageRef::index).collect()
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn what_is_waited_for_goes_first_and_in_one_request_with_the_rest() {
+        let (mut conn, mut lender) = pair();
+        let pool = Pool::new(1).unwrap();
+        for index in 0..4 {
+            let urgency = if index % 2 == 0 { Urgency::Behind } else { Urgency::Waited };
+            conn.get(PageRef::planned(index, Version(1), urgency, 0));
+        }
+        conn.flush(&pool).unwrap();
+        assert_eq!(asked(&mut lender), [1, 3, 0, 2]);
+    }
+
+    #[test]
+    fn a_hurry_moves_what_is_not_sent_and_tells_of_what_is() {
+        let (mut conn, mut lender) = pair();
+        let pool = Pool::new(1).unwrap();
+        for index in 0..4 {
+            conn.get(PageRef::planned(index, Version(1), Urgency::Behind, 1));
+        }
+        conn.hurry(2, Version(1));
+        assert!(conn.hurries.is_empty(), "it is in no frame yet");
+        conn.flush(&pool).unwrap();
+        assert_eq!(asked(&mut lender), [2, 0, 1, 3]);
+        conn.hurry(3, Version(1));
+        assert!(conn.can_send());
+        conn.flush(&pool).unwrap();
+        assert_eq!(frames(&mut lender, &mut Vec::new()), [1_000_000]);
+        // A lender that does not know it hears nothing.
+        conn.plans = false;
+        conn.hurry(1, Version(1));
+        assert!(!conn.can_send());
+    }
+
+    #[test]
+    fn a_hurry_never_overtakes_its_getpage() {
+        let (mut conn, mut lender) = pair();
+        let pool = Pool::new(1).unwrap();
+        for index in 0..400 {
+            conn.put(PageMeta::new(index, Version(1), ContentHash(7)), BufferIndex(0));
+        }
+        conn.get(PageRef::planned(1000, Version(1), Urgency::Behind, 1));
+        conn.pack();
+        conn.hurry(1000, Version(1));
+        conn.get(PageRef::new(1001, Version(1)));
+        conn.pack();
+        let sent = conn.gets.len() + conn.gets_behind.len();
+        assert_eq!(sent, 1, "what is waited for stays out of frames while one is unsent");
+        conn.flush(&pool).unwrap();
+        conn.flush(&pool).unwrap();
+        let put = PUT_PAGES as i64;
+        assert_eq!(frames(&mut lender, &mut Vec::new()), [-1, 1_000_000, put, -1, put]);
     }
 
     #[test]
@@ -375,7 +517,7 @@ mod tests {
         let (mut lender, _) = listener.accept().unwrap();
         lender.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
         let mut bytes = Vec::new();
-        let mut conn = Conn::new(Stream::Plain(stream), 0);
+        let mut conn = Conn::new(Stream::Plain(stream), 0, 0);
         let pool = Pool::new(1).unwrap();
         for index in 0..400 {
             conn.put(PageMeta::new(index, Version(1), ContentHash(7)), BufferIndex(0));
@@ -409,7 +551,7 @@ mod tests {
         stream.set_nonblocking(true).unwrap();
         let (mut lender, _) = listener.accept().unwrap();
         lender.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
-        let mut conn = Conn::new(Stream::Plain(stream), 0);
+        let mut conn = Conn::new(Stream::Plain(stream), 0, 0);
         conn.drop_page(PageRef::new(7, Version(1)));
         conn.put(PageMeta::new(7, Version(1), ContentHash(7)), BufferIndex(0));
         conn.flush(&Pool::new(1).unwrap()).unwrap();

@@ -11,6 +11,7 @@ mod packets;
 mod pool;
 pub mod probe;
 mod procfs;
+pub mod recording;
 mod shared;
 pub mod slices;
 mod slots;
@@ -40,6 +41,8 @@ pub struct RunOutcome {
     pub signal: Option<i32>,
     /// The figures of the run.
     pub summary: summary::Summary,
+    /// What was recorded of it, if that was asked for.
+    pub recording: Option<recording::Recording>,
 }
 
 /// Folder of the control sockets of this user's runs (`run-PID.sock`): a connection is answered with one line

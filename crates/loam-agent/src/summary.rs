@@ -1,6 +1,8 @@
 //! What a run reports about itself: `--summary`, `loam status` and the closing lines all print this one object.
 //! Keys and units are documented in `docs/summary.md`.
 
+use crate::recording::SizeChange;
+use loam_core::borrower::Stats;
 use serde::{Deserialize, Serialize};
 
 /// Counts of faults by how they were answered.
@@ -61,15 +63,64 @@ pub struct Traffic {
     pub disk_written: u64,
 }
 
-/// Where the run's wall time went (subpages-1996, figure 4's split), in seconds.
+/// Where the run's wall time went (subpages-1996, figure 4's split, and the waiting for room), in seconds. Each moment is in one part, so
+/// they sum to the wall time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TimeSplit {
     /// No thread waited for memory.
     pub exec: f64,
     /// At least one thread waited for the page that it touched.
     pub sp_latency: f64,
+    /// Threads waited for a frame or a buffer, because nothing had left yet, and none as above.
+    #[serde(default)]
+    pub put_wait: f64,
     /// Threads waited only for pages that another fault had already asked for.
     pub page_wait: f64,
+}
+
+impl TimeSplit {
+    /// The split of a run that took `wall_s` so far.
+    pub(crate) fn of(wall_s: f64, stats: &Stats) -> Self {
+        let [sp_latency, put_wait, page_wait] =
+            [stats.first_wait, stats.queued_wait, stats.joined_wait].map(|wait| wait.0 as f64 / 1e9);
+        let exec = (wall_s - sp_latency - put_wait - page_wait).max(0.0);
+        Self { exec, sp_latency, put_wait, page_wait }
+    }
+
+    /// All of it.
+    pub fn whole(&self) -> f64 {
+        self.exec + self.sp_latency + self.put_wait + self.page_wait
+    }
+}
+
+/// The pages of a part of the program got another size.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PageSizeChange {
+    /// Since the program's start.
+    pub at_s: f64,
+    /// Of which part.
+    pub part: u32,
+    /// The size until then.
+    pub from_bytes: u64,
+    /// The size from then on.
+    pub to_bytes: u64,
+    /// In how many extents.
+    pub extents: u32,
+    /// Why.
+    pub reason: String,
+}
+
+impl PageSizeChange {
+    pub(crate) fn of(change: &SizeChange) -> Self {
+        Self {
+            at_s: change.at.0 as f64 / 1e9,
+            part: change.part,
+            from_bytes: change.from.bytes().0,
+            to_bytes: change.to.bytes().0,
+            extents: change.extents,
+            reason: change.reason.clone(),
+        }
+    }
 }
 
 /// One lender as the run saw it.
@@ -140,8 +191,20 @@ pub struct Summary {
     pub placement: String,
     /// `disk` or `none`.
     pub durability: String,
-    /// Page size in bytes.
+    /// Page size in bytes, at first.
     pub page_bytes: u64,
+    /// The fetch plan.
+    #[serde(default)]
+    pub fetch_plan: String,
+    /// The unit in which pages are fetched.
+    #[serde(default)]
+    pub subpage_bytes: u64,
+    /// Which page sizes were used when; nothing where the size is fixed. At most [`crate::recording::CHANGES_MAX`].
+    #[serde(default)]
+    pub page_size_changes: Vec<PageSizeChange>,
+    /// Changes that are not in the list.
+    #[serde(default)]
+    pub page_size_changes_left_out: u64,
     /// Processes of the tree that were served, in all; one that executes another program counts again.
     pub processes: u64,
     /// Processes of the tree that ran without Loam (static or set-user-id programs, cleaned environments).
@@ -150,4 +213,31 @@ pub struct Summary {
     pub agent_bytes: u64,
     /// Lines that a person should read: a lender lost, a disk full, a budget that could not be held.
     pub warnings: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use loam_core::units::Duration;
+
+    #[test]
+    fn the_parts_of_the_time_sum_to_the_wall_time() {
+        let stats = Stats {
+            first_wait: Duration(1_500_000_000),
+            queued_wait: Duration(250_000_000),
+            joined_wait: Duration(125_000_000),
+            ..Stats::default()
+        };
+        let split = TimeSplit::of(4.0, &stats);
+        let TimeSplit { exec, sp_latency, put_wait, page_wait } = split;
+        assert_eq!((exec, sp_latency, put_wait, page_wait), (2.125, 1.5, 0.25, 0.125));
+        assert_eq!(split.whole(), 4.0);
+    }
+
+    #[test]
+    fn a_summary_of_an_older_run_is_read() {
+        let json = r#"{"exec":1.0,"sp_latency":0.5,"page_wait":0.25}"#;
+        let split: TimeSplit = serde_json::from_str(json).expect("keys that are new have defaults");
+        assert_eq!((split.put_wait, split.whole()), (0.0, 1.75));
+    }
 }

@@ -6,6 +6,7 @@ use crate::size::{Embedded, Size};
 use crate::target::LenderArg;
 use crate::trace::args::TraceArgs;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use loam_core::borrower::FETCH_PLANS;
 use loam_core::units::Bytes;
 use loam_node::EtcdSite;
 use std::ffi::OsString;
@@ -264,6 +265,9 @@ impl PlacementArg {
     }
 }
 
+/// The fetch plan where none is given.
+pub(crate) const FETCH_PLAN_DEFAULT: &str = "eager";
+
 /// Arguments of `loam run`.
 #[derive(Args, Debug)]
 #[command(after_help = RUN_EXAMPLES)]
@@ -302,12 +306,22 @@ pub(crate) struct RunArgs {
     /// memory by the paper's criterion
     #[arg(long, value_name = "SIZE|auto|aapc", value_parser = page_arg, default_value = "auto")]
     pub(crate) page: PageArg,
+    /// In which order the subpages of a page come: the touched one first and the rest behind it (eager), some neighbours before the rest
+    /// (pipelined, -doubled, -beside, learned), all before the program goes on (full), the touched one alone (lazy)
+    #[arg(long, value_name = "PLAN", value_parser = clap::builder::PossibleValuesParser::new(FETCH_PLANS), default_value = FETCH_PLAN_DEFAULT, hide_possible_values = true)]
+    pub(crate) fetch_plan: String,
+    /// Unit of transfer inside a page: a power of two from 4K; no larger than a page
+    #[arg(long, value_name = "SIZE", value_parser = page_size, default_value = "4K")]
+    pub(crate) subpage: Size,
     /// Fetch ahead of sequential and strided access
     #[arg(long, value_name = "on|off", value_enum, default_value = "on", hide_possible_values = true)]
     pub(crate) prefetch: Switch,
     /// Write the figures of the run to this file as JSON (keys: docs/summary.md)
     #[arg(long, value_name = "FILE.json")]
     pub(crate) summary: Option<PathBuf>,
+    /// Record where the time went, and draw it in this file for a browser (docs/report.md)
+    #[arg(long, value_name = "FILE.html")]
+    pub(crate) report: Option<PathBuf>,
     /// Print nothing but errors
     #[arg(long)]
     pub(crate) quiet: bool,
@@ -323,7 +337,7 @@ const RUN_EXAMPLES: &str = "\
 Examples:
   loam run --local 512M --lender 10.0.0.7:7070 --lender 10.0.0.8:7070 -- ./assembler reads.fq
   loam run --local 25% --embedded 3x1G -- sort --parallel=2 -S 4G big.txt -o sorted.txt
-  loam run --local 1G --summary run.json -- python3 job.py       the cluster of this machine's `loam node`, if it runs
+  loam run --local 1G --report run.html -- python3 job.py        the cluster of this machine's `loam node`, if it runs
 
 Exit status: the program's own; 125 if Loam fails, 126 if PROGRAM cannot be executed, 127 if it is not found.
 Files: libloam_shim.so is taken from $LOAM_SHIM, else beside the loam executable, else ../lib/loam/.";
@@ -475,6 +489,9 @@ pub(crate) struct BenchFaultArgs {
     /// Measure what TLS costs instead: plain and with credentials that are made for it, in turns
     #[arg(long, conflicts_with = "floor_only")]
     pub(crate) tls: bool,
+    /// Measure how soon the first touched byte comes instead: pages of 4K, 64K and 1M with the fetch plans eager, pipelined and full, in turns
+    #[arg(long, conflicts_with_all = ["floor_only", "tls"])]
+    pub(crate) plans: bool,
     /// Measure this machine without Loam only
     #[arg(long)]
     pub(crate) floor_only: bool,
@@ -484,6 +501,7 @@ const BENCH_EXAMPLES: &str = "\
 Examples:
   loam bench fault
   loam bench fault --tls
+  loam bench fault --plans --json plans.json
   loam bench fault --mib 2048 --seconds 20 --json fault.json";
 
 /// Arguments of `loam doctor`.
@@ -555,6 +573,9 @@ pub(crate) struct ProgramArgs {
     /// Seconds of random reading
     #[arg(long, default_value_t = 5)]
     pub(crate) seconds: u64,
+    /// Sleep between two reads of random reading.
+    #[arg(long, default_value_t = 0)]
+    pub(crate) pause_us: u64,
     /// Most memory that stays local, to know when enough is away
     #[arg(long)]
     pub(crate) local_mib: u64,
@@ -618,6 +639,20 @@ mod tests {
         let Command::Run(run) = cli.command else { panic!("not a run") };
         assert_eq!(run.args, ["-n", "--local", "1"]);
         assert!(run.local.is_none());
+    }
+
+    #[test]
+    fn fetch_plans_are_known_and_subpages_are_powers_of_two() {
+        for (flag, value) in [("--fetch-plan", "quick"), ("--subpage", "3K"), ("--subpage", "2M")] {
+            assert!(
+                Cli::try_parse_from(["loam", "run", flag, value, "--", "true"]).is_err(),
+                "{value} passed"
+            );
+        }
+        for plan in FETCH_PLANS {
+            assert!(Cli::try_parse_from(["loam", "run", "--fetch-plan", plan, "--", "true"]).is_ok());
+        }
+        assert!(FETCH_PLANS.contains(&FETCH_PLAN_DEFAULT));
     }
 
     #[test]

@@ -10,6 +10,8 @@ const COMMAND_CHARS_MAX: usize = 60;
 
 /// Lenders that are listed one by one; the summary file has more.
 const LENDERS_SHOWN_MAX: usize = 20;
+/// Changes of page sizes that are listed.
+const CHANGES_SHOWN_MAX: usize = 5;
 
 /// Everything that a person should know about a run that has ended.
 pub(crate) fn lines(summary: &Summary) -> String {
@@ -127,20 +129,44 @@ fn borrowed(summary: &Summary, say: &mut impl FnMut(String)) {
         micros(latency.max)
     ));
     let time = &summary.time_s;
-    let whole = time.exec + time.sp_latency + time.page_wait;
     say(format!(
-        "  time      {} with no thread waiting for memory ({}), {} waiting for the page touched, {} for one already asked for",
+        "  time      {} with no thread waiting for memory ({}), {} waiting for the page touched, {} for one already asked for, {} for room",
         seconds(time.exec),
-        percent(time.exec, whole),
+        percent(time.exec, time.whole()),
         seconds(time.sp_latency),
-        seconds(time.page_wait)
+        seconds(time.page_wait),
+        seconds(time.put_wait)
     ));
+    sizes(summary, say);
+}
+
+/// Which plan and sizes were used, and when.
+fn sizes(summary: &Summary, say: &mut impl FnMut(String)) {
+    let (page, subpage) = (Bytes(summary.page_bytes), Bytes(summary.subpage_bytes));
+    let plan = printable(&summary.fetch_plan, 40);
+    say(format!("  pages     of {page}, fetched by the plan {plan} in subpages of {subpage}"));
+    let changes = &summary.page_size_changes;
+    for change in changes.iter().take(CHANGES_SHOWN_MAX) {
+        say(format!(
+            "            {} after {}: part {} had {} until then ({})",
+            Bytes(change.to_bytes),
+            seconds(change.at_s),
+            change.part,
+            Bytes(change.from_bytes),
+            printable(&change.reason, 80)
+        ));
+    }
+    let more = changes.len().saturating_sub(CHANGES_SHOWN_MAX) as u64 + summary.page_size_changes_left_out;
+    if more > 0 {
+        say(format!("            and {} more changes (--summary, --report)", count(more)));
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use loam_agent::summary::{Evictions, Faults, LenderSummary};
+    use loam_agent::summary::{PageSizeChange, TimeSplit};
 
     fn summary() -> Summary {
         Summary {
@@ -158,6 +184,35 @@ mod tests {
         let text = lines(&summary());
         assert!(text.contains("sort big.txt exited with status 0 after 12.3 s"), "{text}");
         assert!(text.contains("nothing was borrowed") && !text.contains("faults"), "{text}");
+    }
+
+    #[test]
+    fn where_the_time_went_and_which_sizes_were_used_is_told() {
+        let mut summary = summary();
+        summary.evictions.moved = 1;
+        summary.faults.total = 1;
+        summary.time_s = TimeSplit { exec: 5.0, sp_latency: 3.0, put_wait: 1.5, page_wait: 0.5 };
+        (summary.page_bytes, summary.subpage_bytes, summary.fetch_plan) = (65536, 4096, "eager".into());
+        let change = |at: u32| PageSizeChange {
+            at_s: f64::from(at),
+            part: at,
+            from_bytes: 65536,
+            to_bytes: 8192,
+            extents: 3,
+            reason: "it fits".into(),
+        };
+        summary.page_size_changes = (1..=7).map(change).collect();
+        summary.page_size_changes_left_out = 1000;
+        let text = lines(&summary);
+        for part in [
+            "5.0 s with no thread waiting for memory (50%), 3.0 s waiting for the page touched, 0.5 s for one already asked for, 1.5 s for room",
+            "of 64.0 KiB, fetched by the plan eager in subpages of 4.0 KiB",
+            "8.0 KiB after 5.0 s: part 5 had 64.0 KiB until then (it fits)",
+            "and 1,002 more changes",
+        ] {
+            assert!(text.contains(part), "{part:?} is missing in\n{text}");
+        }
+        assert!(!text.contains("part 6"), "{text}");
     }
 
     #[test]

@@ -17,6 +17,7 @@ mod mount;
 mod node;
 mod pipes;
 mod run;
+mod run_report;
 mod sim;
 mod size;
 mod status;

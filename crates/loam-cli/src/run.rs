@@ -5,7 +5,7 @@ use crate::closing;
 use crate::embedded;
 use crate::failure::{self, Failure};
 use crate::machine::{self, Memory};
-use crate::{node, target};
+use crate::{node, run_report, target};
 use loam_agent::summary::Summary;
 use loam_agent::{Durability, Lenders, PageChoice, RunConfig};
 use loam_core::units::Bytes;
@@ -50,6 +50,14 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode, Failure> {
         PageArg::Auto => PageChoice::Auto(default_page(local)),
         PageArg::Aapc => PageChoice::Aapc(default_page(local)),
     };
+    let subpage = args.subpage.on(memory.total);
+    if let PageChoice::Fixed(page) = page
+        && subpage > page
+    {
+        return Err(Failure::new(format!(
+            "--subpage {subpage} is larger than a page of {page}: give less, or a larger --page"
+        )));
+    }
     let mut disk_dir = args.disk.clone().unwrap_or_else(machine::default_disk_dir);
     let durability = match args.durability {
         DurabilityArg::Disk => Durability::Disk,
@@ -69,7 +77,11 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode, Failure> {
         (Err(failure), _) => return Err(failure),
     }
     // Written at the end of what may be a long run: find out now whether it can be.
+    if args.report.is_some() && args.report == args.summary {
+        return Err(Failure::new("--report and --summary name the same file: give each its own"));
+    }
     let summary_file = args.summary.as_deref().map(open_summary).transpose()?;
+    let report_file = args.report.as_deref().map(run_report::open).transpose()?;
 
     let embedded =
         args.embedded.map(|embedded| embedded::Lenders::start(&executable, embedded, None)).transpose()?;
@@ -102,7 +114,10 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode, Failure> {
         durability,
         disk_dir,
         page,
+        fetch_plan: args.fetch_plan,
+        subpage,
         prefetch: args.prefetch == Switch::On,
+        record: args.report.is_some(),
         live_line: !args.quiet && std::io::stderr().is_terminal(),
         quiet: args.quiet,
         shim,
@@ -112,13 +127,16 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode, Failure> {
     drop(embedded);
     let outcome = outcome.map_err(|error| {
         // There are no figures: better no file than an empty one.
-        if let Some(path) = args.summary.as_deref().filter(|path| path.is_file()) {
+        for path in [&args.summary, &args.report].into_iter().flatten().filter(|path| path.is_file()) {
             let _ = std::fs::remove_file(path);
         }
         Failure::new(error)
     })?;
     if let (Some(file), Some(path)) = (summary_file, &args.summary) {
         write_summary(file, path, &outcome.summary)?;
+    }
+    if let (Some(file), Some(path), Some(recording)) = (report_file, &args.report, &outcome.recording) {
+        run_report::write(file, path, &outcome.summary, recording)?;
     }
     if !args.quiet {
         eprint!("{}", closing::lines(&outcome.summary));

@@ -4,7 +4,7 @@ use crate::args::StatusArgs;
 use crate::cluster::{self, Asked, ClusterStatus};
 use crate::failure::Failure;
 use crate::target;
-use crate::text::{count, micros, printable, seconds, table};
+use crate::text::{count, micros, percent, printable, seconds, table};
 use loam_agent::summary::Summary;
 use loam_core::units::{BASE_PAGE_BYTES, Bytes};
 use loam_wire::client::{Client, Status, Target};
@@ -217,6 +217,18 @@ fn runs_text(runs: &[Summary]) -> String {
     }
     let mut out = table(&rows);
     for run in runs {
+        if run.faults.total > 0 {
+            let time = &run.time_s;
+            let part = |part: f64| percent(part, time.whole());
+            out.push_str(&format!(
+                "run {}: {} of its time no thread waited for memory, {} for the page touched, {} for one already asked for, {} for room\n",
+                run.pid,
+                part(time.exec),
+                part(time.sp_latency),
+                part(time.page_wait),
+                part(time.put_wait)
+            ));
+        }
         for lender in run.lenders.iter().filter(|lender| lender.lost) {
             let (addr, why) = (printable(&lender.addr, 64), printable(&lender.why, 200));
             out.push_str(&format!("run {} lost lender {addr}: {why}\n", run.pid));
@@ -298,6 +310,18 @@ mod tests {
         assert_eq!(found.iter().map(|run| run.pid).collect::<Vec<_>>(), [2]);
         let text = runs_text(&found);
         assert!(text.contains("sort [2J") && !text.contains('\x1b'), "{text}");
+    }
+
+    #[test]
+    fn a_run_that_waits_says_for_what() {
+        use loam_agent::summary::{Faults, TimeSplit};
+        let time_s = TimeSplit { exec: 6.0, sp_latency: 2.0, put_wait: 1.5, page_wait: 0.5 };
+        let waits = Summary { pid: 7, time_s, ..Summary::default() };
+        let faults = Faults { total: 9, ..Faults::default() };
+        let text = runs_text(&[Summary { faults, ..waits.clone() }]);
+        let line = "run 7: 60% of its time no thread waited for memory, 20% for the page touched, 5% for one already asked for, 15% for room";
+        assert!(text.contains(line), "{text}");
+        assert!(!runs_text(&[waits]).contains("run 7:"), "nothing was borrowed yet");
     }
 
     #[test]

@@ -23,6 +23,16 @@ pub struct PageId {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version(pub u32);
 
+/// Whether a thread waits for a page that is asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Urgency {
+    /// One does: it goes before everything else.
+    #[default]
+    Waited,
+    /// It is the rest of a page, or fetched ahead: what is waited for may overtake it.
+    Behind,
+}
+
 /// 128-bit XXH3 hash of a base page's contents: tells clean from dirty and proves a page on its way back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ContentHash(pub u128);

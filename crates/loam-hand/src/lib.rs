@@ -13,7 +13,7 @@
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 /// Changes with every change of the layout; the agent refuses a shim that was built with another.
-pub const LAYOUT_VERSION: u32 = 2;
+pub const LAYOUT_VERSION: u32 = 3;
 /// Bytes of a base page.
 pub const BASE_PAGE_BYTES: usize = 4096;
 /// Commands that may be posted and not yet taken back by the agent.
@@ -131,6 +131,8 @@ pub struct Control {
     /// Commands that the hand has done or passed over: a slot that the agent cancelled is free again only
     /// when this has passed it.
     pub finished: AtomicU32,
+    /// The part of the program that runs, as the program has said (`loam_part`); 0: none yet. Any of its threads writes it.
+    pub part: AtomicU32,
     /// The ring.
     pub commands: [Command; RING_COMMANDS],
 }

@@ -1,5 +1,6 @@
 //! One peer: its socket, what came and is not handled, what waits to be sent.
 
+use crate::behind::Behind;
 use crate::buffers::{Incoming, Outgoing};
 use crate::cluster::Published;
 use crate::limits::*;
@@ -114,6 +115,7 @@ impl Drop for Here {
 struct Line {
     stream: Stream,
     outgoing: Outgoing,
+    behind: Behind,
     broken: bool,
     sent_bytes: u64,
     /// When bytes last left, or nothing waited.
@@ -131,6 +133,13 @@ impl Outlet for Line {
             self.moved = Instant::now();
         }
         &mut self.outgoing
+    }
+
+    fn behind(&mut self) -> &mut Behind {
+        if self.behind.is_empty() && self.outgoing.len() == 0 {
+            self.moved = Instant::now();
+        }
+        &mut self.behind
     }
 
     fn is_local(&self) -> bool {
@@ -205,6 +214,7 @@ impl Connection {
             line: Line {
                 stream,
                 outgoing: Outgoing::default(),
+                behind: Behind::default(),
                 broken: false,
                 sent_bytes: 0,
                 moved: now,
@@ -231,13 +241,35 @@ impl Connection {
     pub(crate) fn wants(&self) -> EventFlags {
         let mut wants = EventFlags::empty();
         // A socket that can be written at once brings an unfinished turn back, and what has come and is not in the socket.
-        wants.set(EventFlags::OUT, self.line.waits() || self.unfinished || self.line.stream.holds());
+        let sends = self.line.waits() || !self.line.behind.is_empty();
+        wants.set(EventFlags::OUT, sends || self.unfinished || self.line.stream.holds());
         wants.set(EventFlags::IN, self.has_room() || self.state != State::Open);
         wants
     }
 
     fn has_room(&self) -> bool {
-        self.line.outgoing.len() <= QUEUED_BYTES_HIGH
+        self.line.outgoing.len() <= QUEUED_BYTES_HIGH && self.line.behind.has_room()
+    }
+
+    /// Sends one of the `left` frames of this turn that no thread waits for, if all that was to be sent before is with the kernel. False:
+    /// there is none, or it has to wait.
+    fn send_behind(&mut self, service: &mut Service, left: &mut usize) -> bool {
+        if *left == 0
+            || self.line.behind.is_empty()
+            || self.line.waits()
+            || self.line.broken
+            || self.state != State::Open
+        {
+            return false;
+        }
+        *left -= 1;
+        // Whoever waits for this core comes first: a thread, perhaps, that has just got what it waited for.
+        rustix::thread::sched_yield();
+        match service.answer_behind(self.peer, &mut self.line) {
+            Ok(()) => self.line.flush(),
+            Err(refusal) => self.refuse(&refusal, service),
+        }
+        true
     }
 
     /// Does all that can be done without waiting, up to one turn's worth.
@@ -247,13 +279,23 @@ impl Connection {
             self.line.flush();
             progress = Progress::Some;
             self.handle_frames(service);
+        } else if !self.line.behind.is_empty() {
+            // Requests may have waited for room in that queue.
+            self.handle_frames(service);
         }
-        let mut turn_bytes = 0;
+        let (mut turn_bytes, mut behind_left) = (0, BEHIND_FRAMES_TURN);
         while turn_bytes < TURN_BYTES_MAX {
             match self.state {
                 State::Open if self.has_room() && !self.unfinished => {}
+                State::Open => {
+                    if self.unfinished || !self.send_behind(service, &mut behind_left) {
+                        break;
+                    }
+                    progress = Progress::Some;
+                    continue;
+                }
                 State::Farewell(_) => self.incoming.consume(self.incoming.bytes().len()),
-                _ => break,
+                State::Over => break,
             }
             let room = self.incoming.room();
             let room_bytes = room.len();
@@ -269,12 +311,19 @@ impl Connection {
                     turn_bytes += bytes;
                     self.incoming.received(bytes);
                     self.handle_frames(service);
-                    if bytes < room_bytes {
+                    // Then the socket is looked at again: what has come meanwhile may be urgent.
+                    let sent = self.send_behind(service, &mut behind_left);
+                    if bytes < room_bytes && !sent {
                         break;
                     }
                 }
                 Err(why) if why.kind() == io::ErrorKind::Interrupted => {}
-                Err(why) if why.kind() == io::ErrorKind::WouldBlock => break,
+                Err(why) if why.kind() == io::ErrorKind::WouldBlock => {
+                    if !self.send_behind(service, &mut behind_left) {
+                        break;
+                    }
+                    progress = Progress::Some;
+                }
                 Err(why) => self.lose(&why, service),
             }
         }
@@ -415,11 +464,13 @@ impl Connection {
     pub(crate) fn sweep(&mut self, now: Instant) -> bool {
         self.incoming.shrink();
         self.line.outgoing.shrink();
+        self.line.behind.shrink();
         self.line.stream.shrink();
+        let sends = self.line.waits() || !self.line.behind.is_empty();
         let late = match self.state {
             State::Farewell(until) => return now >= until,
             _ if self.peer == Peer::Stranger && now > self.opened + HELLO_TIMEOUT => "said no hello",
-            _ if self.line.waits() && now > self.line.moved + STALLED_TIMEOUT => "does not take its answers",
+            _ if sends && now > self.line.moved + STALLED_TIMEOUT => "does not take its answers",
             _ => return false,
         };
         tracing::warn!("closed {}: it {late}", self.line.origin);

@@ -41,6 +41,16 @@ pub(crate) const BUFFER_BYTES_MIN: usize = 16 * 1024;
 /// Base pages of one page frame: the borrower can begin with the first while the next is read.
 pub(crate) const ANSWER_PAGES: usize = 32;
 
+/// Base pages of one page frame that no thread waits for: small, since one that somebody waits for may come next.
+pub(crate) const BEHIND_FRAME_PAGES: usize = 16;
+/// Such pages that one connection may have asked for and not got: sixteen whole pages of the largest size.
+pub(crate) const BEHIND_PAGES_MAX: usize = 4096;
+/// Such frames of one turn before other connections have theirs.
+pub(crate) const BEHIND_FRAMES_TURN: usize = 8;
+/// Bytes that the kernel keeps of a connection and has not sent: enough for a link of 10 Gb/s while this side is woken (half of it is left
+/// then, 50 us), and no more, since what a thread waits for stands behind them.
+pub(crate) const UNSENT_BYTES_MAX: u32 = 128 * 1024;
+
 /// How often the machine's memory is looked at while some of it is lent, …
 pub(crate) const WATCH_INTERVAL: Duration = Duration::from_millis(100);
 /// … and while none is.

@@ -437,6 +437,10 @@ fn prepare(socket: &TcpStream, addr: SocketAddr) {
         .and_then(|()| rustix::net::sockopt::set_tcp_keepidle(socket, KEEPALIVE))
         .and_then(|()| rustix::net::sockopt::set_tcp_keepintvl(socket, KEEPALIVE))
         .and_then(|()| rustix::net::sockopt::set_tcp_user_timeout(socket, PEER_VANISHED_TIMEOUT_MS));
+    let unsent = socket2::SockRef::from(socket).set_tcp_notsent_lowat(UNSENT_BYTES_MAX);
+    if let Err(why) = unsent {
+        tracing::debug!("cannot limit what is unsent to {addr}: {why}");
+    }
     if let Err(why) = set {
         tracing::warn!("cannot prepare the connection of {addr}: {why}");
     }

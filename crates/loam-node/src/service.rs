@@ -1,10 +1,11 @@
 //! What a lender does with each request.
 
+use crate::behind::{Asked, Behind};
 use crate::buffers::Outgoing;
 use crate::cluster::{Packet, Published};
 use crate::limits::ANSWER_PAGES;
 use crate::shared::Shared;
-use loam_core::ids::{NodeId, SpaceId};
+use loam_core::ids::{NodeId, SpaceId, Urgency};
 use loam_core::lender::{Slot, SlotRun, Terms, Unwelcome};
 use loam_core::units::{BASE_PAGE_BYTES, Bytes};
 use loam_wire::limits::{GONE_PAGES_MAX, STATUS_BORROWERS_MAX};
@@ -51,6 +52,8 @@ pub(crate) enum Peer {
 pub(crate) trait Outlet {
     /// The queue.
     fn queue(&mut self) -> &mut Outgoing;
+    /// Pages that are answered when nothing else waits.
+    fn behind(&mut self) -> &mut Behind;
     /// Sends what can be sent without waiting.
     fn flush(&mut self);
     /// It is a program of this machine, by the UNIX socket.
@@ -77,6 +80,8 @@ pub(crate) struct Service {
     acks: Vec<PageAck>,
     indexes: Vec<u64>,
     runs: Vec<SlotRun>,
+    waited: Vec<PageRef>,
+    asked: Vec<Asked>,
 }
 
 impl Service {
@@ -91,6 +96,8 @@ impl Service {
             acks: Vec::new(),
             indexes: Vec::new(),
             runs: Vec::new(),
+            waited: Vec::new(),
+            asked: Vec::new(),
         }
     }
 
@@ -113,6 +120,13 @@ impl Service {
             (Peer::Stranger, _) => return Err(Refusal::bad_frame("the first frame must be a hello")),
             (Peer::Borrower(space), Frame::GetPage { request, pages }) => {
                 self.getpage(space, request, pages, out)?;
+            }
+            (Peer::Borrower(space), Frame::Hurry { pages }) => {
+                let mut asked = std::mem::take(&mut self.asked);
+                out.behind().hurry(pages, &mut asked);
+                let answered = self.answer_asked(space, &asked, out);
+                self.asked = asked;
+                answered?;
             }
             (Peer::Borrower(space), Frame::PutPage { request, pages, payload }) => {
                 self.putpage(space, request, pages, payload, out);
@@ -168,7 +182,10 @@ impl Service {
                     return Err(Refusal::bad_frame(text));
                 }
             }
-            (Peer::Tool, Frame::GetPage { .. } | Frame::PutPage { .. } | Frame::Drop { .. }) => {
+            (
+                Peer::Tool,
+                Frame::GetPage { .. } | Frame::Hurry { .. } | Frame::PutPage { .. } | Frame::Drop { .. },
+            ) => {
                 return Err(Refusal::bad_frame("space 0 has no pages: say hello with a space of your own"));
             }
             _ => return Err(Refusal::bad_frame("a lender takes no frame of this kind here")),
@@ -233,11 +250,55 @@ impl Service {
         Ok(Peer::Borrower(space))
     }
 
+    /// Answers what threads wait for, and leaves the rest for when nothing else waits.
     fn getpage(
         &mut self,
         space: SpaceId,
         request: u64,
         pages: &[PageRef],
+        out: &mut impl Outlet,
+    ) -> Result<(), Refusal> {
+        let mut waited = std::mem::take(&mut self.waited);
+        waited.clear();
+        for &page in pages {
+            match page.urgency() {
+                Urgency::Waited => waited.push(page),
+                Urgency::Behind => out.behind().push(request, page),
+            }
+        }
+        let answered = if waited.is_empty() { Ok(()) } else { self.give(space, request, waited.iter(), out) };
+        self.waited = waited;
+        answered
+    }
+
+    /// Answers the next few pages that nobody waits for.
+    pub(crate) fn answer_behind(&mut self, peer: Peer, out: &mut impl Outlet) -> Result<(), Refusal> {
+        let Peer::Borrower(space) = peer else { unreachable!("only borrowers have asked for pages") };
+        let mut asked = std::mem::take(&mut self.asked);
+        out.behind().next_frame(&mut asked);
+        let answered = self.answer_asked(space, &asked, out);
+        self.asked = asked;
+        answered
+    }
+
+    fn answer_asked(
+        &mut self,
+        space: SpaceId,
+        asked: &[Asked],
+        out: &mut impl Outlet,
+    ) -> Result<(), Refusal> {
+        for of_one in asked.chunk_by(|a, b| a.request == b.request) {
+            self.give(space, of_one[0].request, of_one.iter().map(|asked| &asked.page), out)?;
+        }
+        Ok(())
+    }
+
+    /// Answers a request, or some of its pages: in their order, what is not there at the end.
+    fn give<'p>(
+        &mut self,
+        space: SpaceId,
+        request: u64,
+        pages: impl Iterator<Item = &'p PageRef>,
         out: &mut impl Outlet,
     ) -> Result<(), Refusal> {
         self.metas.clear();
@@ -246,7 +307,7 @@ impl Service {
         let ticket = {
             let now = self.shared.now();
             let mut lender = self.shared.lender();
-            let wanted = pages.iter().map(|page| (page.index(), page.version()));
+            let wanted = pages.map(|page| (page.index(), page.version()));
             lender.get(now, space, wanted, |index, version, hit| match hit {
                 Some((slot, hash)) => {
                     self.metas.push(PageMeta::new(index, version, hash));

@@ -1,7 +1,8 @@
 //! Two functions of libc that the shim stands in for, to tell the agent of requests that clash with paging. Everything
-//! else passes straight through to the kernel.
+//! else passes straight through to the kernel. And the one that a program calls to name its parts.
 
 use core::ffi::{c_int, c_ulong, c_void};
+use core::sync::atomic::Ordering::Relaxed;
 
 use loam_hand::call;
 
@@ -74,4 +75,13 @@ unsafe extern "C" fn madvise(address: *mut c_void, bytes: usize, advice: c_int) 
     }
     // SAFETY: the caller's promise.
     answer(unsafe { sys::call(sys::MADVISE, [address as usize, bytes, advice as usize, 0, 0, 0]) })
+}
+
+/// A part of the program begins (aapc-2012, section II.A): what is learnt of its pages counts for this part until another begins. The agent reads it
+/// with the next fault, so it costs a store, and nothing is lost in parts that do not fault.
+#[unsafe(no_mangle)]
+extern "C" fn loam_part(part: u32) {
+    if let Some(control) = process::control() {
+        control.part.store(part, Relaxed);
+    }
 }

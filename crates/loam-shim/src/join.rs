@@ -118,6 +118,8 @@ fn shake_hands(socket: Fd, reason: Reason) -> core::result::Result<bool, Failure
         let start =
             hand::Start { control: control as *const Control, window, window_bytes, socket, userfaultfd };
         hand::start(&start).map_err(failed(NO_HAND))?;
+        // SAFETY: mapped above, the agent has written it, and it stays for the life of the process.
+        process::set_control(unsafe { &*(control as *const Control) });
     } else {
         // SAFETY: both were mapped above and nobody else knows them: the agent has answered that it does not want them.
         unsafe {

@@ -1,8 +1,12 @@
 //! What the shim remembers of its process. Copied by a fork, as all private memory is.
 
-use core::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize};
+
+use loam_hand::Control;
 
 use crate::connect::PATH_BYTES_MAX;
+use crate::sys;
 
 static PATH: [AtomicU8; PATH_BYTES_MAX] = [const { AtomicU8::new(0) }; PATH_BYTES_MAX];
 static PATH_BYTES: AtomicUsize = AtomicUsize::new(0);
@@ -10,6 +14,10 @@ static UNDER_LOAM: AtomicBool = AtomicBool::new(false);
 static FORK_EVENTS: AtomicBool = AtomicBool::new(false);
 static PROBE: AtomicUsize = AtomicUsize::new(0);
 static PLACES: [AtomicUsize; 3] = [const { AtomicUsize::new(0) }; 3];
+
+/// Where the part of the program that runs is told, and to which process that place belongs: a child has it before it has its own.
+static CONTROL: AtomicUsize = AtomicUsize::new(0);
+static CONTROL_PID: AtomicU32 = AtomicU32::new(0);
 
 /// Memory of the shim's own that a forked child maps anew. The child takes the addresses that its parent had, which are free in
 /// it: elsewhere it could stand where the program counts on a hole.
@@ -87,4 +95,18 @@ pub(crate) fn probe() -> usize {
 
 pub(crate) fn set_probe(address: usize) {
     PROBE.store(address, Relaxed);
+}
+
+/// The process shares this memory with its agent from now on, for as long as it lives.
+pub(crate) fn set_control(control: &'static Control) {
+    CONTROL_PID.store(sys::getpid(), Relaxed);
+    CONTROL.store(core::ptr::from_ref(control) as usize, Release);
+}
+
+/// What it shares with its agent. None in a child that has not joined yet, and after a `vfork`.
+pub(crate) fn control() -> Option<&'static Control> {
+    let control = CONTROL.load(Acquire) as *const Control;
+    let own = CONTROL_PID.load(Relaxed) == sys::getpid();
+    // SAFETY: null, or what `set_control` was given, in the process that gave it: there it stays mapped.
+    if own { unsafe { control.as_ref() } } else { None }
 }

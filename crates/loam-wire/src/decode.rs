@@ -70,6 +70,12 @@ pub enum Frame<'a> {
         /// Which.
         pages: &'a [PageRef],
     },
+    /// Borrower to lender, where both have [`crate::feature::PLAN`]: threads wait for these by now. Those of them that are asked for as
+    /// [`Urgency::Behind`](loam_core::ids::Urgency::Behind) and not sent yet go before the others. No answer of its own.
+    Hurry {
+        /// Which.
+        pages: &'a [PageRef],
+    },
     /// Borrower to lender: I am done, forget all that is mine. No answer.
     Bye,
     /// Either way, last: why I close this connection.
@@ -372,6 +378,7 @@ fn frame<'a>(
         }
         kind::WELCOME => Frame::Welcome(one(fixed)),
         kind::GETPAGE => Frame::GetPage { request, pages: list(entries) },
+        kind::HURRY => Frame::Hurry { pages: list(entries) },
         kind::PAGE => Frame::Page { request, pages: list(entries), payload },
         kind::MISS => Frame::Miss { request, pages: list(entries) },
         kind::PUTPAGE => Frame::PutPage { request, pages: list(entries), payload },

@@ -92,6 +92,11 @@ pub fn getpage(out: &mut Vec<u8>, request: u64, pages: &[PageRef]) {
     append(out, kind::GETPAGE, request, pages.len(), &[], pages.as_bytes());
 }
 
+/// `Hurry` for 1 to [`REQUEST_PAGES_MAX`] pages.
+pub fn hurry(out: &mut Vec<u8>, pages: &[PageRef]) {
+    append(out, kind::HURRY, 0, pages.len(), &[], pages.as_bytes());
+}
+
 /// The head of a `Page` frame for 1 to [`PAGE_FRAME_PAGES_MAX`] pages; their contents must follow.
 pub fn page(out: &mut Vec<u8>, request: u64, pages: &[PageMeta]) {
     append(out, kind::PAGE, request, pages.len(), &[], pages.as_bytes());

@@ -4,7 +4,7 @@ use crate::cluster::{ClusterBody, ClusterFigures, NodeEntry, ViewEntry, ViewFigu
 use crate::limits::*;
 use crate::mount::{ExtentRef, ExtentRuns, FileVersion, Holders, MountHelloBody, MountWelcomeBody};
 use crate::mounts::MountAt;
-use loam_core::ids::{ContentHash, Version};
+use loam_core::ids::{ContentHash, Urgency, Version};
 use loam_core::units::BASE_PAGE_BYTES;
 use zerocopy::little_endian::{U16, U32, U64, U128};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -61,6 +61,7 @@ pub(crate) mod kind {
     pub(crate) const REGISTER: u8 = 37;
     pub(crate) const UNREGISTER: u8 = 38;
     pub(crate) const LAST_COPY: u8 = 39;
+    pub(crate) const HURRY: u8 = 28;
     pub(crate) const GONE: u8 = 23;
     pub(crate) const LOCAL: u8 = 24;
     pub(crate) const MOUNT_HERE: u8 = 25;
@@ -95,7 +96,9 @@ impl Shape {
         Some(match kind {
             kind::HELLO => Self::new(size_of::<HelloBody>(), 1, 0, NAME_BYTES_MAX),
             kind::WELCOME => Self::new(size_of::<WelcomeBody>(), 0, 0, 0),
-            kind::GETPAGE | kind::MISS => Self::new(0, size_of::<PageRef>(), 1, REQUEST_PAGES_MAX),
+            kind::GETPAGE | kind::HURRY | kind::MISS => {
+                Self::new(0, size_of::<PageRef>(), 1, REQUEST_PAGES_MAX)
+            }
             kind::PAGE => Self::pages(PAGE_FRAME_PAGES_MAX),
             kind::PUTPAGE => Self::pages(REQUEST_PAGES_MAX),
             kind::ACK => Self::new(size_of::<AckBody>(), size_of::<PageAck>(), 1, REQUEST_PAGES_MAX),
@@ -169,13 +172,33 @@ pub struct WelcomeBody {
 pub struct PageRef {
     index: U64,
     version: U32,
-    reserved: U32,
+    /// In a getpage: 0 a thread waits for it, else it is behind. Reserved otherwise.
+    class: u8,
+    reserved: u8,
+    /// In a getpage: the message of the fetch plan. Reserved otherwise.
+    message: U16,
 }
 
 impl PageRef {
     /// Names a page.
     pub fn new(index: u64, version: Version) -> Self {
-        Self { index: index.into(), version: version.0.into(), reserved: 0.into() }
+        Self::planned(index, version, Urgency::Waited, 0)
+    }
+    /// Names a page of a fetch plan in a getpage: who waits for it, and in which message of the plan it travels.
+    pub fn planned(index: u64, version: Version, urgency: Urgency, message: u16) -> Self {
+        let class = match urgency {
+            Urgency::Waited => 0,
+            Urgency::Behind => 1,
+        };
+        Self { index: index.into(), version: version.0.into(), class, reserved: 0, message: message.into() }
+    }
+    /// In a getpage: whether a thread waits for it.
+    pub fn urgency(&self) -> Urgency {
+        if self.class == 0 { Urgency::Waited } else { Urgency::Behind }
+    }
+    /// In a getpage: pages of two messages do not travel in one frame.
+    pub fn message(&self) -> u16 {
+        self.message.get()
     }
     /// Which page of the space.
     pub fn index(&self) -> u64 {

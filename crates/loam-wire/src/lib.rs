@@ -40,7 +40,7 @@ use loam_core::ids::ContentHash;
 pub const PROTOCOL_VERSION: u16 = 1;
 
 /// Bits in hello and welcome; unknown ones are ignored.
-pub const FEATURES_KNOWN: u64 = feature::RECALL | feature::SPARE;
+pub const FEATURES_KNOWN: u64 = feature::RECALL | feature::SPARE | feature::PLAN;
 
 /// What a client says in its hello, and the lender in its welcome if it understands.
 pub mod feature {
@@ -51,6 +51,9 @@ pub mod feature {
     /// know [`Frame::Gone`](crate::Frame::Gone). Without it they may be
     /// the only copies.
     pub const SPARE: u64 = 1 << 9;
+    /// My getpages say of each page whether a thread waits for it, and answers to what is behind may be overtaken; in the welcome: and I know
+    /// [`Frame::Hurry`](crate::Frame::Hurry).
+    pub const PLAN: u64 = 1 << 10;
 }
 
 /// Where a lender listens if nobody says otherwise.

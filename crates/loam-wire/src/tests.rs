@@ -2,7 +2,7 @@
 
 use crate::mount::{ExtentRef, ExtentRuns, FileVersion, Holders};
 use crate::*;
-use loam_core::ids::Version;
+use loam_core::ids::{Urgency, Version};
 use loam_core::units::BASE_PAGE_BYTES;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -19,6 +19,7 @@ enum Message {
     PutPage { request: u64, pages: Vec<PageMeta>, seed: u8 },
     Ack { request: u64, pages: Vec<PageAck>, free: u64 },
     Drop { pages: Vec<PageRef> },
+    Hurry { pages: Vec<PageRef> },
     Bye,
     Error { code: u16, text: String },
     Ping(u64),
@@ -56,7 +57,9 @@ fn mount_at() -> impl Strategy<Value = MountAt> {
 
 fn messages() -> impl Strategy<Value = Message> {
     let version = any::<u32>().prop_map(Version);
-    let page_ref = (any::<u64>(), version.clone()).prop_map(|(index, version)| PageRef::new(index, version));
+    let urgency = prop_oneof![Just(Urgency::Waited), Just(Urgency::Behind)];
+    let page_ref = (any::<u64>(), version.clone(), urgency, any::<u16>())
+        .prop_map(|(index, version, urgency, message)| PageRef::planned(index, version, urgency, message));
     let meta = (any::<u64>(), version.clone(), any::<u128>())
         .prop_map(|(index, version, hash)| PageMeta::new(index, version, ContentHash(hash)));
     let status = prop_oneof![Just(PutStatus::Stored), Just(PutStatus::NoRoom), Just(PutStatus::BadHash)];
@@ -123,6 +126,7 @@ fn messages() -> impl Strategy<Value = Message> {
             free
         }),
         refs(1025).prop_map(|pages| Message::Drop { pages }),
+        refs(257).prop_map(|pages| Message::Hurry { pages }),
         Just(Message::Bye),
         (any::<u16>(), "[a-z :,äλ]{0,60}").prop_map(|(code, text)| Message::Error { code, text }),
         (any::<[u64; 2]>(), any::<u16>(), name).prop_map(|([group, node], port, name)| Message::MountHello {
@@ -214,6 +218,7 @@ impl Message {
             }
             Self::Ack { request, pages, free } => encode::ack(out, *request, pages, *free),
             Self::Drop { pages } => encode::drop(out, pages),
+            Self::Hurry { pages } => encode::hurry(out, pages),
             Self::Bye => encode::bye(out),
             Self::Error { code, text } => encode::error(out, *code, text),
             Self::Ping(request) => encode::ping(out, *request),
@@ -271,6 +276,7 @@ impl Message {
                 assert_eq!((r, p, free_bytes), (*request, &pages[..], *free));
             }
             (Self::Drop { pages }, Frame::Drop { pages: p }) => assert_eq!(p, &pages[..]),
+            (Self::Hurry { pages }, Frame::Hurry { pages: p }) => assert_eq!(p, &pages[..]),
             (Self::Bye, Frame::Bye) => {}
             (Self::Error { code, text }, Frame::Error { code: c, text: t }) => {
                 assert_eq!((c, t), (*code, text.as_str()));
@@ -526,6 +532,24 @@ fn the_layout_is_what_the_documentation_draws() {
     seal(&mut expected);
     assert_eq!(bytes, expected);
     assert_eq!(limits::FRAME_BYTES_MAX, 24 + 256 * (32 + 4096));
+}
+
+/// A getpage's entry has the plan where older lenders look at nothing; a getpage without one is what it always was.
+#[test]
+fn plans_are_in_what_was_reserved() {
+    let mut bytes = Vec::new();
+    let planned = PageRef::planned(5, Version(7), Urgency::Behind, 0x0203);
+    encode::getpage(&mut bytes, 1, &[planned, PageRef::planned(6, Version(7), Urgency::Waited, 0)]);
+    assert_eq!(bytes[24 + 12..24 + 16], [1, 0, 3, 2]);
+    assert_eq!(bytes[40 + 12..40 + 16], [0; 4]);
+    let Ok(Decoded::Whole { frame: Frame::GetPage { pages, .. }, .. }) = decode(&bytes) else {
+        panic!("whole")
+    };
+    assert_eq!((pages[0].urgency(), pages[0].message()), (Urgency::Behind, 0x0203));
+    assert_eq!(pages[1], PageRef::new(6, Version(7)));
+    bytes.clear();
+    encode::hurry(&mut bytes, &[PageRef::new(5, Version(7))]);
+    assert_eq!(bytes[..12], *b"LOAM\x1c\x00\x01\x00\x10\x00\x00\x00");
 }
 
 #[test]

@@ -24,12 +24,9 @@ pub(super) fn edge(vertices: usize, at: u64) -> (usize, usize) {
         }
         let dice = draw & 0xffff;
         draw >>= 16;
-        let (row, column) = match dice {
-            0..A => (0, 0),
-            A..AB => (0, 1),
-            AB..ABC => (1, 0),
-            _ => (1, 1),
-        };
+        // No branches: no processor would guess them.
+        let row = usize::from(dice >= AB);
+        let column = usize::from((dice >= A) ^ (dice >= AB) ^ (dice >= ABC));
         (from, to) = (from << 1 | row, to << 1 | column);
     }
     (renamed(from, levels), renamed(to, levels))

@@ -9,6 +9,8 @@ use loam_core::units::BasePages;
 
 /// Pieces between two turns of the loop, at most: other processes, lenders and the disk are waiting too.
 const PIECES_MAX: u32 = 8;
+/// Base pages that are asked for between two looks for answers: some ten microseconds.
+const PLAN_PAGES: u64 = 32;
 
 impl Agent<'_> {
     /// Does what waits, looking for faults and their answers in between. True: there is more.
@@ -30,6 +32,12 @@ impl Agent<'_> {
 
     /// Does a piece of each kind of work that waits. True: there is more.
     pub(super) fn work_piece(&mut self) -> bool {
+        let plans = self.plan_piece();
+        self.store_piece() || plans
+    }
+
+    /// The same without fetch plans.
+    pub(super) fn store_piece(&mut self) -> bool {
         // What goes out gives buffers back, which what comes in needs.
         self.submit_piece();
         if self.can_send() {
@@ -39,9 +47,25 @@ impl Agent<'_> {
         pages || self.has_more_to_store()
     }
 
+    /// Asks for a piece of what is behind the pages that threads wait for. False: there is nothing.
+    pub(super) fn plan_piece(&mut self) -> bool {
+        if !self.borrower.has_plans() {
+            return false;
+        }
+        // A thread that was just woken may wait for this very core.
+        rustix::thread::sched_yield();
+        let now = self.now();
+        self.borrower.handle_plans(now, PLAN_PAGES);
+        self.drain();
+        self.flush();
+        true
+    }
+
     /// There is something to write or to send that can be begun now. (What hands have finished is looked for by
     /// `prepare_to_wait`.)
     pub(super) fn has_more_to_store(&self) -> bool {
-        self.can_send() || self.disk.as_ref().is_some_and(|disk| disk.file.can_submit())
+        self.borrower.has_plans()
+            || self.can_send()
+            || self.disk.as_ref().is_some_and(|disk| disk.file.can_submit())
     }
 }

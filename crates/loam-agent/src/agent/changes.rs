@@ -46,6 +46,7 @@ impl Agent<'_> {
             statm: None,
             pagemap: None,
             looked_at_pages: 0,
+            part: 0,
         };
         self.add_process(process);
     }

@@ -56,9 +56,16 @@ impl Agent<'_> {
                     let _ = uffd.wake(base << 12..(base + u64::from(pages)) << 12);
                 }
             }
-            Effect::Get { lender, copy, version, .. } => {
+            Effect::Get { lender, copy, version, message, urgency } => {
+                // A page has no more subpages than that.
+                let message = u16::try_from(message).expect("a message of a page's plan");
                 if let Some(conn) = self.conn(lender) {
-                    conn.get(PageRef::new(u64::from(copy.0), version));
+                    conn.get(PageRef::planned(u64::from(copy.0), version, urgency, message));
+                }
+            }
+            Effect::Hurry { lender, copy, version } => {
+                if let Some(conn) = self.conn(lender) {
+                    conn.hurry(u64::from(copy.0), version);
                 }
             }
             Effect::Put { lender, copy, version, hash, buffer } => {

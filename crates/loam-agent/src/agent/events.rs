@@ -5,7 +5,7 @@ use super::process::Process;
 use crate::uffd::{Event, RawMsg};
 use loam_core::borrower::{BaseRange, SpaceKey};
 use rustix::process::Pid;
-use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 /// Events of one read.
 const EVENTS: usize = 64;
@@ -121,8 +121,13 @@ impl Agent<'_> {
             let _ = process.uffd.copy(base << 12, zeros, 4096, false);
             return;
         }
+        let part = process.hand.as_ref().map_or(0, |h| h.shared.control().part.load(Relaxed));
+        let begins = std::mem::replace(&mut process.part, part) != part;
         let by_hand = process.hand.as_ref().is_some_and(|h| h.shared.control().hand_tid.load(SeqCst) == tid);
         let now = self.now();
+        if begins {
+            self.borrower.handle_part(now, part);
+        }
         self.borrower.handle_fault(now, key, base);
         if by_hand {
             // It waits in an advice of ours, and evictions wait behind it: it cannot wait for a frame.

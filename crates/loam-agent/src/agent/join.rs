@@ -268,6 +268,7 @@ impl Agent<'_> {
             statm: None,
             pagemap: None,
             looked_at_pages: 0,
+            part: 0,
         };
         self.add_process(process);
         self.give_hand(key, pid, shared, socket, window);

@@ -10,7 +10,7 @@ use loam_core::borrower::{Arrival, CopyIndex, LenderIndex, PutAnswer, Source};
 use loam_core::ids::SpaceId;
 use loam_core::units::{BASE_PAGE_BYTES, BasePages, Duration, Instant};
 use loam_wire::client::Target;
-use loam_wire::{Decoded, Frame, PutStatus, decode, page_hash};
+use loam_wire::{Decoded, Frame, PageMeta, PutStatus, decode, page_hash};
 use rustix::fd::AsFd;
 use std::net::SocketAddr;
 
@@ -147,8 +147,7 @@ impl Agent<'_> {
         }
         // A stream never ends the turn by itself: others are waiting too.
         for _ in 0..8 {
-            let Some(conn) = self.conn(lender) else { return };
-            match conn.receive() {
+            match self.receive(lender) {
                 Ok(Came::Nothing) => break,
                 Ok(came) => {
                     if !self.take_frames(lender) || came == Came::All {
@@ -190,8 +189,7 @@ impl Agent<'_> {
 
     /// One read from a lender, if it has anything.
     fn take_lender_once(&mut self, lender: LenderIndex) {
-        let Some(conn) = self.conn(lender) else { return };
-        match conn.receive() {
+        match self.receive(lender) {
             Ok(Came::Nothing) => return,
             Ok(_) => {
                 self.take_frames(lender);
@@ -200,6 +198,14 @@ impl Agent<'_> {
         }
         self.drain();
         self.flush();
+    }
+
+    /// Reads once from a lender, if it is not lost.
+    fn receive(&mut self, lender: LenderIndex) -> std::io::Result<Came> {
+        let awaited = self.borrower.waiting() > BasePages(0);
+        let Some(conn) = self.conn(lender) else { return Ok(Came::Nothing) };
+        conn.awaited = awaited;
+        conn.receive()
     }
 
     /// Deals with the whole frames that have come. False: the lender is lost.
@@ -247,7 +253,18 @@ impl Agent<'_> {
                 self.lenders[usize::from(lender.0)].received_bytes += payload.len() as u64;
                 self.payload = payload.as_ptr();
                 let mut result = Ok(());
-                for (n, meta) in pages.iter().enumerate() {
+                if pages.len() > 1 && self.borrower.waiting() == BasePages(0) {
+                    // Nobody waits for these, and a thread that was just woken may wait for this very core.
+                    rustix::thread::sched_yield();
+                }
+                let first = self.awaited_of(pages);
+                // Installed, and who waits awake, before the rest of the frame is looked at.
+                let order = first.into_iter().chain((0..pages.len()).filter(|&n| Some(n) != first));
+                for (nth, n) in order.enumerate() {
+                    if nth == 1 && first.is_some() {
+                        self.drain();
+                    }
+                    let meta = &pages[n];
                     let page = &payload[n * BASE_PAGE_BYTES..(n + 1) * BASE_PAGE_BYTES];
                     let now = self.now();
                     let copy = match copy_of(meta.index()) {
@@ -357,6 +374,16 @@ impl Agent<'_> {
             Frame::Error { text, .. } => Err(format!("it says: {text}")),
             _ => Err("it sent a frame that only borrowers send".to_owned()),
         }
+    }
+
+    /// The page of a frame that a thread waits for, if there is one that should not wait for the others. (A whole page is waited for as a
+    /// whole.)
+    fn awaited_of(&self, pages: &[PageMeta]) -> Option<usize> {
+        if pages.len() < 2 || self.fetches_full || self.borrower.waiting() == BasePages(0) {
+            return None;
+        }
+        let copy = |page: &PageMeta| u32::try_from(page.index()).map(CopyIndex);
+        pages.iter().position(|page| copy(page).is_ok_and(|copy| self.borrower.is_awaited(copy)))
     }
 
     /// A lender says how much room it has.

@@ -17,6 +17,7 @@ mod join;
 mod lenders;
 mod process;
 mod program;
+mod recorder;
 mod report;
 mod watch;
 
@@ -34,7 +35,7 @@ use effects::Held;
 use join::Peer;
 use loam_core::borrower::{
     BUFFERS_MIN, Borrower, BorrowerConfig, LenderIndex, NoPrefetch, Prefetcher, SecondChanceFifo, SpaceKey,
-    StridePrefetcher, lender_choice,
+    StridePrefetcher, fetch_planner, lender_choice,
 };
 use loam_core::ids::SpaceId;
 use loam_core::page_size::{Aapc, Adaptive, PageSize};
@@ -158,6 +159,8 @@ struct Agent<'a> {
     held: Held,
     /// An install met a change under way: ask again once events have been read.
     retry: bool,
+    /// The fetch plan is `full`: who waits for a page waits for all of it.
+    fetches_full: bool,
 
     program: Program,
     program_ended: bool,
@@ -242,6 +245,11 @@ pub(crate) fn run(config: &RunConfig) -> Result<RunOutcome, AgentError> {
         return Err(AgentError::Setup(format!("there is no placement '{}'", config.placement)));
     };
     borrower.place_pages(choice);
+    let Some(planner) = fetch_planner(&config.fetch_plan) else {
+        return Err(AgentError::Setup(format!("there is no fetch plan '{}'", config.fetch_plan)));
+    };
+    borrower.plan_fetches(config.subpage.base_pages(), planner);
+    borrower.plan_in_pieces();
     borrower.limit_lending(config.lend_max.map_or(BasePages(u64::MAX), Bytes::base_pages));
     borrower.guard_from_scans(config.guard_scans);
     borrower.handle_limit(Instant(0), config.local.base_pages());
@@ -306,6 +314,7 @@ pub(crate) fn run(config: &RunConfig) -> Result<RunOutcome, AgentError> {
         payload: std::ptr::null(),
         held: Held::default(),
         retry: false,
+        fetches_full: config.fetch_plan == "full",
         watch: Watch::new(config.local.base_pages(), buffers),
         program,
         program_ended: false,
@@ -439,7 +448,8 @@ impl Agent<'_> {
                 }
                 return;
             }
-            self.work_piece();
+            // Not the rest of the page yet: the processor is wanted for what the thread waits for.
+            self.store_piece();
             // Time well spent, which says nothing of the lender.
             began = began + (self.now() - now);
             self.read_events(key);
@@ -547,8 +557,9 @@ impl Agent<'_> {
         self.tell_if_was_over();
         let status = self.program.status().expect("the program has ended");
         let summary = self.summary(Some(status.exit_code()));
+        let recording = self.take_recording();
         self.report.end();
-        Ok(RunOutcome { code: status.code, signal: status.signal, summary })
+        Ok(RunOutcome { code: status.code, signal: status.signal, summary, recording })
     }
 
     fn kill_tree(&mut self) {

@@ -51,6 +51,8 @@ pub(super) struct Process {
     pub pagemap: Option<Pagemap>,
     /// Unadopted resident pages when its mappings were looked at last.
     pub looked_at_pages: u64,
+    /// The part of the program that ran at its last fault.
+    pub part: u32,
 }
 
 impl Process {

@@ -2,7 +2,8 @@
 
 use super::Agent;
 use crate::config::{Durability, RunConfig};
-use crate::summary::{Evictions, FaultLatency, Faults, Summary, TimeSplit, Traffic};
+use crate::recording::{Recording, SizeChange, Sizes};
+use crate::summary::{Evictions, FaultLatency, Faults, PageSizeChange, Summary, TimeSplit, Traffic};
 use hdrhistogram::Histogram;
 use loam_core::borrower::{FaultKind, LenderIndex};
 use loam_core::units::{BASE_PAGE_BYTES, Bytes, Duration, Instant};
@@ -18,6 +19,8 @@ const LIVE_INTERVAL: Duration = Duration::from_millis(500);
 const WARNINGS_MAX: usize = 64;
 /// Largest latency that is told apart: ten minutes, in nanoseconds.
 const LATENCY_MAX_NS: u64 = 600_000_000_000;
+/// Latest changes of page sizes that a living run tells: all of its answer has to fit into a socket's buffer.
+const LIVE_CHANGES_MAX: usize = 64;
 
 /// See the module's documentation.
 pub(super) struct Report {
@@ -32,6 +35,9 @@ pub(super) struct Report {
     live_due: Instant,
     live_faults: u64,
     live_shown: bool,
+    pub recording: Option<Box<Recording>>,
+    /// Which page sizes were used when. Where sizes change, each change is recorded here.
+    pub sizes: Sizes,
 }
 
 impl Report {
@@ -50,6 +56,8 @@ impl Report {
             live_due: Instant(0),
             live_faults: 0,
             live_shown: false,
+            recording: config.record.then(Box::default),
+            sizes: Sizes::new(config.page.first().base_pages()),
         }
     }
 
@@ -113,9 +121,14 @@ impl Drop for Report {
 impl Agent<'_> {
     /// Takes in latencies, and shows the live line when it is time.
     pub(super) fn report_tick(&mut self, now: Instant) {
-        while let Some((_, latency)) = self.borrower.poll_latency() {
+        while let Some((kind, latency)) = self.borrower.poll_latency() {
             self.report.latency_ns.saturating_record(latency.0.max(1));
+            self.record_wait(kind, latency);
         }
+        while let Some(change) = self.borrower.poll_size_change() {
+            self.report.sizes.record(SizeChange::from(change));
+        }
+        self.record_moment(now);
         if !self.report.live || now < self.report.live_due {
             return;
         }
@@ -155,10 +168,11 @@ impl Agent<'_> {
         let stats = self.borrower.stats();
         let answered = |kind: FaultKind| stats.answered[kind as usize];
         let wall_s = now.0 as f64 / 1e9;
-        let (sp_latency, page_wait) = (stats.first_wait.0 as f64 / 1e9, stats.joined_wait.0 as f64 / 1e9);
         let latency_us = |q: f64| self.report.latency_ns.value_at_quantile(q) as f64 / 1e3;
         let known = !self.report.latency_ns.is_empty();
         let pages = |n: u64| n * BASE_PAGE_BYTES as u64;
+        let changes = self.report.sizes.changes();
+        let untold = if exit_code.is_some() { 0 } else { changes.len().saturating_sub(LIVE_CHANGES_MAX) };
         let present = self.lenders.iter().enumerate();
         let present = present.map(|(n, l)| l.summary(self.borrower.held_by(LenderIndex(n as u8))));
         let lenders = present.chain(self.past.lenders.iter().cloned()).collect();
@@ -194,7 +208,7 @@ impl Agent<'_> {
                 busy: stats.busy,
             },
             bytes: self.report.bytes.clone(),
-            time_s: TimeSplit { exec: (wall_s - sp_latency - page_wait).max(0.0), sp_latency, page_wait },
+            time_s: TimeSplit::of(wall_s, &stats),
             lenders,
             lenders_joined: self.past.joined,
             lenders_lost: self.past.lost,
@@ -204,6 +218,10 @@ impl Agent<'_> {
                 Durability::None => "none".into(),
             },
             page_bytes: self.config.page.first().0,
+            fetch_plan: self.config.fetch_plan.clone(),
+            subpage_bytes: self.borrower.subpage().bytes().0,
+            page_size_changes: changes[untold..].iter().map(PageSizeChange::of).collect(),
+            page_size_changes_left_out: self.report.sizes.left_out() + untold as u64,
             processes: self.report.processes,
             processes_without_loam: self.watch.without_loam(),
             agent_bytes: self.own_bytes(),

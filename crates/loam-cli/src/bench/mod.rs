@@ -7,6 +7,7 @@
 mod cost;
 mod floor;
 mod peer;
+mod plans;
 mod program;
 mod real;
 mod report;
@@ -52,6 +53,14 @@ fn fault(args: &BenchFaultArgs) -> Result<ExitCode, Failure> {
             report::write(file, &cost)?;
         }
         print!("{}", cost.table());
+        return Ok(ExitCode::SUCCESS);
+    }
+    if args.plans {
+        let plans = plans::measure(&executable, args.mib, args.seconds, cores.len(), notes)?;
+        if let Some(file) = json {
+            report::write(file, &plans)?;
+        }
+        print!("{}", plans.table());
         return Ok(ExitCode::SUCCESS);
     }
     let mut floor = floor::measure(&executable, &cores)?;

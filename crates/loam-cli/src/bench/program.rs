@@ -53,7 +53,11 @@ pub(crate) fn program(args: &ProgramArgs) -> Result<ExitCode, Failure> {
     }
     wait_until_away(args)?;
     let json = match args.way {
-        ProgramWay::Random => serde_json::to_vec(&random(memory, Duration::from_secs(args.seconds))?),
+        ProgramWay::Random => serde_json::to_vec(&random(
+            memory,
+            Duration::from_secs(args.seconds),
+            Duration::from_micros(args.pause_us),
+        )?),
         ProgramWay::Sequential => serde_json::to_vec(&sequential(memory)?),
     };
     let json = json.map_err(|error| Failure::new(format!("cannot write the figures ({error})")))?;
@@ -111,7 +115,7 @@ fn wrong(page: usize, at: usize, seen: u64) -> Failure {
 }
 
 /// Reads one word of a random page at a time.
-fn random(memory: &[u64], span: Duration) -> Result<Random, Failure> {
+fn random(memory: &[u64], span: Duration, pause: Duration) -> Result<Random, Failure> {
     let pages = memory.len() / PAGE_WORDS;
     assert!(pages > 0);
     let mut samples_ns = Vec::with_capacity(SAMPLES_MAX);
@@ -120,6 +124,9 @@ fn random(memory: &[u64], span: Duration) -> Result<Random, Failure> {
     let mut turn = 0_u64;
     while begin.elapsed() < span && samples_ns.len() < SAMPLES_MAX {
         turn += 1;
+        if !pause.is_zero() {
+            std::thread::sleep(pause);
+        }
         let draw = scramble(turn ^ 0x00C0_FFEE_0000_0000);
         let page = (draw % pages as u64) as usize;
         let at = (draw >> 40) as usize % PAGE_WORDS;

@@ -51,7 +51,21 @@ pub(super) fn random(
     tls: bool,
 ) -> Result<RandomRun, Failure> {
     let _placed = core.map(OnOneCore::new).transpose()?;
-    let options = Options { executable, mib, page: "4K", prefetch: "off", way: "random", seconds, tls };
+    let options = Options { seconds, tls, ..Options::new(executable, mib, "random") };
+    let (figures, summary) = options.run()?;
+    Ok(RandomRun { figures, summary })
+}
+
+/// Random single reads without prefetch, a pause after each in which the rest of its page comes.
+pub(super) fn paused(
+    executable: &Path,
+    mib: u64,
+    seconds: u64,
+    page: &'static str,
+    fetch_plan: &'static str,
+    pause_us: u64,
+) -> Result<RandomRun, Failure> {
+    let options = Options { page, fetch_plan, seconds, pause_us, ..Options::new(executable, mib, "random") };
     let (figures, summary) = options.run()?;
     Ok(RandomRun { figures, summary })
 }
@@ -59,7 +73,7 @@ pub(super) fn random(
 /// Sequential reading with prefetch, for each page size.
 pub(super) fn sequential(executable: &Path, mib: u64, tls: bool) -> Result<Vec<SequentialRun>, Failure> {
     let one = |page| {
-        let options = Options { executable, mib, page, prefetch: "on", way: "sequential", seconds: 1, tls };
+        let options = Options { page, prefetch: "on", tls, ..Options::new(executable, mib, "sequential") };
         let (figures, summary): (Sequential, Summary) = options.run()?;
         let read_bytes = (PASSES as u64 * mib) << 20;
         let remote_part = (summary.bytes.received as f64 / read_bytes as f64).min(1.0);
@@ -75,13 +89,30 @@ struct Options<'a> {
     executable: &'a Path,
     mib: u64,
     page: &'static str,
+    fetch_plan: &'static str,
     prefetch: &'static str,
     way: &'static str,
     seconds: u64,
+    pause_us: u64,
     tls: bool,
 }
 
-impl Options<'_> {
+impl<'a> Options<'a> {
+    fn new(executable: &'a Path, mib: u64, way: &'static str) -> Self {
+        let fetch_plan = crate::args::FETCH_PLAN_DEFAULT;
+        Self {
+            executable,
+            mib,
+            page: "4K",
+            fetch_plan,
+            prefetch: "off",
+            way,
+            seconds: 1,
+            pause_us: 0,
+            tls: false,
+        }
+    }
+
     fn run<T: serde::de::DeserializeOwned>(&self) -> Result<(T, Summary), Failure> {
         let lent = Size::Absolute(Bytes::from_mib(self.mib + LENDER_SPARE_MIB));
         let scratch = Scratch::new()?;
@@ -98,6 +129,7 @@ impl Options<'_> {
             command.arg("--tls").arg(dir);
         }
         command.args(["--local", &format!("{local_mib}M"), "--page", self.page, "--prefetch", self.prefetch]);
+        command.args(["--fetch-plan", self.fetch_plan]);
         command
             .arg("--summary")
             .arg(&summary)
@@ -105,6 +137,7 @@ impl Options<'_> {
             .arg(self.executable)
             .args(["bench-program", self.way]);
         command.args(["--mib", &self.mib.to_string(), "--local-mib", &local_mib.to_string()]);
+        command.args(["--pause-us", &self.pause_us.to_string()]);
         command.args(["--seconds", &self.seconds.to_string(), "--out"]).arg(&out);
         let mut child =
             command.spawn().map_err(|error| Failure::new(format!("cannot start loam run ({error})")))?;

@@ -76,6 +76,7 @@ impl Borrower {
         );
         self.audit_copies(&refs);
         self.audit_buffers();
+        self.audit_waiters();
     }
 
     /// Each local base page has a page in the replacement queue, or one that rests outside of it: else it would stay for ever.
@@ -97,7 +98,7 @@ impl Borrower {
     fn audit_copies(&self, refs: &BTreeMap<CopyIndex, u32>) {
         let (mut held, mut lent) = (vec![0_u64; self.lenders.len()], 0);
         let mut wanted_back = held.clone();
-        let (mut live, mut sending, mut reusable) = (0, 0, 0);
+        let (mut live, mut sending, mut reusable, mut on_disk) = (0, 0, 0, 0);
         let queued: BTreeSet<(CopyIndex, Version)> = self.recalls.iter().copied().collect();
         for (i, c) in self.copies.iter_live() {
             live += 1;
@@ -106,6 +107,7 @@ impl Borrower {
             assert_eq!(c.fetching, self.fetches.contains_key(&i), "the fetch of copy {}", i.0);
             sending += u64::from(c.disk == Stored::Sending) + u64::from(c.at_lender == Stored::Sending);
             lent += u64::from(c.at_lender != Stored::No);
+            on_disk += u32::from(c.disk == Stored::Yes);
             let up = self.lenders.get(usize::from(c.lender.0)).is_some_and(|lender| lender.up);
             assert!(up || c.at_lender == Stored::No, "copy {} is with a lender that is lost", i.0);
             let asked = self.fetches.get(&i).is_some_and(|fetch| fetch.at_lender);
@@ -140,6 +142,7 @@ impl Borrower {
             assert!(!c.reusable || (c.buffer().is_some() && self.is_safe(i)), "copy {} is not reusable", i.0);
         }
         assert_eq!(live, self.copies.in_use(), "copies are miscounted");
+        assert_eq!(on_disk, self.copies.on_disk(), "copies on the disk are miscounted");
         assert_eq!(lent, self.lent, "what is lent is miscounted");
         assert_eq!(sending, self.stores_in_flight, "stores under way are miscounted");
         assert!(

@@ -263,7 +263,7 @@ impl Borrower {
         self.hurry(key, base);
         if matches!(self.entry(key, base).state, BaseState::Away | BaseState::Empty) {
             let size = self.size_at(key, base);
-            self.bring(key, base, size);
+            self.bring_waited(key, base, size);
         }
     }
 

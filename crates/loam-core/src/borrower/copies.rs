@@ -44,6 +44,7 @@ pub(super) struct Copy {
     pub refs: u32,
     pub version: Version,
     buffer: u32,
+    /// Changed to and from `Yes` by [`Copies::set_on_disk`] and [`Copies::clear_on_disk`], which count.
     pub disk: Stored,
     pub at_lender: Stored,
     pub lender: LenderIndex,
@@ -104,6 +105,7 @@ pub(super) struct Copies {
     /// One bit an index; 1: free.
     free_bits: Vec<u64>,
     free_count: u32,
+    on_disk: u32,
     cursor: u32,
     limit: u32,
 }
@@ -111,11 +113,28 @@ pub(super) struct Copies {
 impl Copies {
     /// At most `limit` copies at a time.
     pub(super) fn new(limit: u32) -> Self {
-        Self { chunks: Vec::new(), free_bits: Vec::new(), free_count: 0, cursor: 0, limit }
+        Self { chunks: Vec::new(), free_bits: Vec::new(), free_count: 0, on_disk: 0, cursor: 0, limit }
     }
 
     pub(super) fn in_use(&self) -> u32 {
         self.len() - self.free_count
+    }
+
+    /// Those of them that the disk has.
+    pub(super) fn on_disk(&self) -> u32 {
+        self.on_disk
+    }
+
+    /// The disk has it.
+    pub(super) fn set_on_disk(&mut self, i: CopyIndex) {
+        let before = core::mem::replace(&mut self.get_mut(i).disk, Stored::Yes);
+        self.on_disk += u32::from(before != Stored::Yes);
+    }
+
+    /// The disk does not have it, or not any more.
+    pub(super) fn clear_on_disk(&mut self, i: CopyIndex) {
+        let before = core::mem::replace(&mut self.get_mut(i).disk, Stored::No);
+        self.on_disk -= u32::from(before == Stored::Yes);
     }
 
     /// Indices ever used are below this.
@@ -170,6 +189,8 @@ impl Copies {
         let copy = self.get_mut(i);
         assert!(copy.refs == 0 && !copy.busy() && copy.buffer().is_none(), "copy {} is not done", i.0);
         copy.live = false;
+        let on_disk = copy.disk == Stored::Yes;
+        self.on_disk -= u32::from(on_disk);
         self.free_bits[i.0 as usize / 64] |= 1 << (i.0 % 64);
         self.free_count += 1;
     }

@@ -6,7 +6,7 @@ use super::prefetch::StreamSpace;
 use super::store::Source;
 use super::table::{BaseRange, BaseState, Entry, SpaceKey};
 use super::{Borrower, Effect, FaultKind, Incomplete, InstallSource, Touch};
-use crate::ids::{ContentHash, Version};
+use crate::ids::{ContentHash, Urgency, Version};
 use crate::page_size::PageSize;
 use crate::units::{BasePages, Duration, EXTENT_BASE_PAGES, Instant};
 use alloc::vec::Vec;
@@ -18,7 +18,7 @@ pub(super) struct Wait {
     /// How it will be answered, once that is known.
     kind: Option<FaultKind>,
     /// It waits for what another fault, or the prefetcher, asked for.
-    joined: bool,
+    pub(super) joined: bool,
     /// It stands in the queue for frames.
     pub queued: bool,
     /// Frames come only once it has been answered (the hand waits itself): it waits for none, not even when it is asked for again.
@@ -39,6 +39,8 @@ pub(super) struct Fetch {
     pub marker: bool,
     /// Its lender wants it back: it goes on elsewhere.
     pub recall: bool,
+    /// As it was asked for, or has been hastened to since.
+    pub urgency: Urgency,
 }
 
 impl Fetch {
@@ -138,13 +140,14 @@ impl Borrower {
     /// A thread waits at `base` from now on.
     pub(super) fn wait_from(&mut self, now: Instant, key: SpaceKey, base: u64) {
         let joined = self.entry(key, base).state == BaseState::Fetching;
-        self.joined += u64::from(joined);
         let wait = Wait { since: now, kind: None, joined, queued: false, urgent: false };
+        self.waiters.begin(wait);
         assert!(self.waits.insert((key, base), wait).is_none(), "one wait a base page");
     }
 
     /// Asks again for every base page that a thread waits for and nothing is under way for.
     pub fn handle_retry(&mut self, now: Instant) {
+        self.waits_clock(now);
         let stalled: Vec<(SpaceKey, u64)> = self
             .waits
             .iter()
@@ -301,7 +304,8 @@ impl Borrower {
             BaseState::Local => self.surprise(key, base, entry),
             BaseState::Lost => self.effects.push_back(Effect::Lost { space: key, base }),
             // The batch's end, or the arrival, answers it.
-            BaseState::Leaving | BaseState::Fetching => {}
+            BaseState::Leaving => {}
+            BaseState::Fetching => self.hasten(entry.copy.expect("a page that is fetched has a copy")),
             BaseState::Empty | BaseState::Away => self.serve_missing(key, base),
         }
     }
@@ -311,7 +315,7 @@ impl Borrower {
         let fresh = self.entry(key, base).state == BaseState::Empty;
         let size = if fresh { self.fresh_size_at(key, base) } else { self.size_at(key, base) };
         if self.is_urgent(key, base) {
-            self.bring(key, base, size);
+            self.bring_waited(key, base, size);
             return;
         }
         let range = self.page_range(key, base, size);
@@ -331,24 +335,44 @@ impl Borrower {
             part.start..part.end
         };
         let missing = |s: &Self, b: u64| matches!(s.entry(key, b).state, BaseState::Empty | BaseState::Away);
-        let wanted = steps.iter().flat_map(bases).filter(|&b| missing(self, b)).count() as u64;
+        // Looking at each takes as long as a third of a small fault: not where all of the page has room.
+        let wanted = if self.in_pieces && self.frames + range.len() <= self.limit {
+            range.len().min(steps.len() as u64 * self.subpage)
+        } else {
+            steps.iter().flat_map(bases).filter(|&b| missing(self, b)).count() as u64
+        };
         if self.frames + wanted <= self.limit {
             let hole = self.note_page(key, base, size, wanted);
             let many = steps.last().is_some_and(|step| step.message > 0);
-            for step in &steps {
-                self.message = step.message;
-                for b in bases(step) {
-                    if missing(self, b) && Some(b) != hole {
-                        self.bring(key, b, size);
-                    }
+            let waited = steps.iter().take_while(|step| step.message == 0).count();
+            if self.in_pieces && many && self.entry(key, base).state == BaseState::Empty {
+                self.bring_zeros(key, range, size);
+            }
+            self.urgency = Urgency::Waited;
+            // Where a thread waits comes last: a message is there as a whole.
+            let rest_of_first = steps[..waited].iter().flat_map(bases).filter(|&b| b != base);
+            for b in rest_of_first.chain([base]) {
+                if missing(self, b) && Some(b) != hole {
+                    self.bring(key, b, size);
                 }
             }
-            self.message = 0;
+            self.urgency = Urgency::Behind;
+            if !self.put_off(key, base, size, hole, &steps[waited..]) {
+                for step in &steps[waited..] {
+                    self.message = step.message;
+                    for b in bases(step) {
+                        if missing(self, b) && Some(b) != hole {
+                            self.bring(key, b, size);
+                        }
+                    }
+                }
+                self.message = 0;
+            }
             if fault.subpages > 1 && (many || hole.is_some() || wanted < range.len()) {
                 self.incomplete.insert((key, start), Incomplete { size, subpage: fault.subpage });
             }
         } else if self.frames < self.limit || !self.frames_will_come() {
-            self.bring(key, base, size);
+            self.bring_waited(key, base, size);
         } else {
             self.enqueue_fault(key, base);
         }
@@ -362,7 +386,9 @@ impl Borrower {
         let subpage = (base.saturating_sub(at.1) / self.subpage.min(page.size.base_pages())) as u32;
         if inside && page.subpage != subpage {
             self.incomplete.remove(&at);
-            self.fetch_planner.wanted_next(subpage as i32 - page.subpage as i32);
+            let distance = subpage as i32 - page.subpage as i32;
+            *self.next_distances.entry(distance).or_default() += 1;
+            self.fetch_planner.wanted_next(distance);
         }
     }
 
@@ -374,7 +400,9 @@ impl Borrower {
             turns -= 1;
             let Some((key, base)) = self.queue.pop_front() else { break };
             let Some(wait) = self.waits.get_mut(&(key, base)) else { continue };
+            self.waiters.end(*wait);
             wait.queued = false;
+            self.waiters.begin(*wait);
             self.serve(key, base);
             self.evict(now);
         }
@@ -526,7 +554,10 @@ impl Borrower {
         if let Some(wait) = self.waits.get_mut(&(key, base))
             && !wait.queued
         {
-            wait.queued = true;
+            self.waiters.end(*wait);
+            // Nobody else brings it: what it waits for from now on is its own.
+            (wait.queued, wait.joined) = (true, false);
+            self.waiters.begin(*wait);
             if wait.urgent {
                 self.queue.push_front((key, base));
             } else {
@@ -560,7 +591,7 @@ impl Borrower {
     fn end_wait(&mut self, now: Instant, key: SpaceKey, base: u64) {
         self.waits_clock(now);
         if let Some(wait) = self.waits.remove(&(key, base)) {
-            self.joined -= u64::from(wait.joined);
+            self.waiters.end(wait);
             let kind = wait.kind.unwrap_or(FaultKind::Rescued);
             self.stats.answered[kind as usize] += 1;
             if matches!(kind, FaultKind::Remote | FaultKind::Disk) && !wait.joined {
@@ -575,21 +606,10 @@ impl Borrower {
         self.waits_clock(now);
         match self.waits.remove(&(key, base)) {
             Some(wait) => {
-                self.joined -= u64::from(wait.joined);
+                self.waiters.end(wait);
                 true
             }
             None => false,
-        }
-    }
-
-    /// Adds the time since the last change to whom it belongs (subpages-1996, section 4: sp_latency and page_wait).
-    pub(super) fn waits_clock(&mut self, now: Instant) {
-        let span = now - self.waits_changed_at;
-        self.waits_changed_at = now;
-        if self.waits.len() as u64 > self.joined {
-            self.stats.first_wait = Duration(self.stats.first_wait.0 + span.0);
-        } else if self.joined > 0 {
-            self.stats.joined_wait = Duration(self.stats.joined_wait.0 + span.0);
         }
     }
 

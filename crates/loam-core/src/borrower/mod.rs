@@ -27,6 +27,7 @@ mod faults;
 mod fetch_plan;
 mod lenders;
 mod placement;
+mod plans;
 mod prefetch;
 mod recall;
 mod seed;
@@ -35,6 +36,7 @@ mod store;
 mod table;
 #[cfg(test)]
 mod tests;
+mod waiters;
 
 pub use crate::replacement::{PageRef, Replacement, SecondChanceFifo};
 pub use audit::CopyView;
@@ -50,7 +52,7 @@ pub use prefetch::{Ahead, NoPrefetch, Prefetcher, StreamSpace, StridePrefetcher,
 pub use store::Source;
 pub use table::{BaseRange, BaseState, SpaceKey};
 
-use crate::ids::{ContentHash, Version};
+use crate::ids::{ContentHash, Urgency, Version};
 use crate::page_size::{Fixed, PageSize, PageSizer, SizeChange};
 use crate::units::{BasePages, Duration, EXTENT_BASE_PAGES, Instant};
 use alloc::boxed::Box;
@@ -59,8 +61,10 @@ use alloc::vec::Vec;
 use copies::Copies;
 use evict::Batch;
 use faults::{Fetch, Wait};
+use plans::Rest;
 
 use table::{Entry, Table};
+use waiters::Waiters;
 
 /// What the driver decides once.
 #[derive(Clone, Debug)]
@@ -148,6 +152,18 @@ pub enum Effect {
         version: Version,
         /// In which message of the fetch plan it travels; see [`Step::message`].
         message: u32,
+        /// A thread waits for it, or for the message that it is in.
+        urgency: Urgency,
+    },
+    /// A thread waits by now for what was asked for as [`Urgency::Behind`]: move it forward where it is not sent yet. At most once for each
+    /// [`Effect::Get`]. No answer of its own.
+    Hurry {
+        /// Whom.
+        lender: LenderIndex,
+        /// What.
+        copy: CopyIndex,
+        /// Which contents.
+        version: Version,
     },
     /// Read a copy's slot into a buffer; answer with [`Borrower::handle_arrival`] or [`Borrower::handle_missed`].
     ReadDisk {
@@ -235,6 +251,8 @@ pub struct Stats {
     pub busy: u64,
     /// Time in which a thread waited for the page that it touched.
     pub first_wait: Duration,
+    /// Time in which threads waited only because there was no room: for a frame, or a buffer to read into.
+    pub queued_wait: Duration,
     /// Time in which threads waited only for what another fault had asked for.
     pub joined_wait: Duration,
 }
@@ -291,12 +309,21 @@ pub struct Borrower {
     /// The plan that is being carried out, and the message of it that getpages go into now.
     steps: Vec<Step>,
     message: u32,
+    /// And how urgent they are.
+    urgency: Urgency,
+    /// Of a plan only what the thread waits for is asked for at once; see [`Self::plan_in_pieces`].
+    in_pieces: bool,
+    /// What is left of such plans, oldest first, and lists to use again.
+    rests: VecDeque<Rest>,
+    spare_steps: Vec<Vec<Step>>,
     /// Base pages that were left out of a page on purpose, by the page's first.
     holes: BTreeMap<(SpaceKey, u64), Hole>,
     /// What has come last of a page that is fetched in parts.
     streams_from: Option<(Instant, SpaceKey, u64)>,
     /// Pages of which a part is on its way or away, by their first base pages.
     incomplete: BTreeMap<(SpaceKey, u64), Incomplete>,
+    /// How far from there the next one was that was wanted, and how often: 511 distances at most.
+    next_distances: BTreeMap<i32, u64>,
     effects: VecDeque<Effect>,
     lenders: Vec<LenderState>,
     choice: Box<dyn LenderChoice>,
@@ -352,7 +379,7 @@ pub struct Borrower {
     /// The first of them is due and has no buffer: it is tried when something has happened, and not all the time.
     hedges_starve: bool,
     waits: BTreeMap<(SpaceKey, u64), Wait>,
-    joined: u64,
+    waiters: Waiters,
     waits_changed_at: Instant,
     /// Faults on pages that should be there, to notice one that is not.
     surprises: BTreeMap<(SpaceKey, u64), u32>,
@@ -394,7 +421,12 @@ impl Borrower {
             message: 0,
             holes: BTreeMap::new(),
             streams_from: None,
+            urgency: Urgency::Behind,
+            in_pieces: false,
+            rests: VecDeque::new(),
+            spare_steps: Vec::new(),
             incomplete: BTreeMap::new(),
+            next_distances: BTreeMap::new(),
             effects: VecDeque::new(),
             lenders: Vec::new(),
             choice: Box::new(placement::RoundRobin::default()),
@@ -429,7 +461,7 @@ impl Borrower {
             hedges: VecDeque::new(),
             hedges_starve: false,
             waits: BTreeMap::new(),
-            joined: 0,
+            waiters: Waiters::default(),
             waits_changed_at: Instant(0),
             surprises: BTreeMap::new(),
             surprises_since: Instant(0),
@@ -686,6 +718,7 @@ impl Borrower {
 
     /// Moves whatever can move now: waiting faults first, then evictions.
     fn advance(&mut self, now: Instant) {
+        self.waits_clock(now);
         if self.hedges_starve {
             self.hedge(now);
         }

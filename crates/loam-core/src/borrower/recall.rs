@@ -15,7 +15,7 @@
 use super::copies::{CopyIndex, LenderIndex, Stored};
 use super::faults::Fetch;
 use super::{Borrower, Effect};
-use crate::ids::Version;
+use crate::ids::{Urgency, Version};
 use crate::page_size::PageSize;
 use crate::units::{BasePages, Instant};
 use alloc::vec::Vec;
@@ -97,13 +97,13 @@ impl Borrower {
         } else if c.buffer().is_some() {
             self.move_out(i);
         } else {
-            let (targets, at_lender, recall) = (Vec::new(), true, true);
-            let size = PageSize::SMALLEST;
-            let fetch = Fetch { version, targets, size, at_lender, at_disk: None, marker: false, recall };
+            let (targets, at_lender, recall, urgency) = (Vec::new(), true, true, Urgency::Behind);
+            let (size, at_disk, marker) = (PageSize::SMALLEST, None, false);
+            let fetch = Fetch { version, targets, size, at_lender, at_disk, marker, recall, urgency };
             self.homing += 1;
             self.copies.get_mut(i).fetching = true;
             assert!(self.fetches.insert(i, fetch).is_none(), "a copy is fetched once at a time");
-            self.effects.push_back(Effect::Get { lender, copy: i, version, message: 0 });
+            self.effects.push_back(Effect::Get { lender, copy: i, version, message: 0, urgency });
         }
     }
 

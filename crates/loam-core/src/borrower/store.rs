@@ -5,7 +5,7 @@ use super::copies::{BufferIndex, CopyIndex, LenderIndex, Stored};
 use super::faults::{Answer, Fetch};
 use super::table::{BaseState, Entry, SpaceKey};
 use super::{BUFFERS_FOR_READS_MAX, Borrower, Effect};
-use crate::ids::Version;
+use crate::ids::{Urgency, Version};
 use crate::page_size::PageSize;
 use crate::units::{Duration, Instant};
 use alloc::vec::Vec;
@@ -29,7 +29,10 @@ impl Borrower {
         self.stores_in_flight -= 1;
         let c = self.copies.get_mut(copy);
         assert_eq!(c.disk, Stored::Sending, "a write that was not asked for");
-        c.disk = if written { Stored::Yes } else { Stored::No };
+        c.disk = Stored::No;
+        if written {
+            self.copies.set_on_disk(copy);
+        }
         self.written_home(copy, written);
         if !written && !self.is_safe(copy) {
             self.remember_stuck(copy);
@@ -236,6 +239,9 @@ impl Borrower {
             fetch.size = fetch.size.max(size);
             fetch.marker &= marker;
             fetch.targets.push((key, base));
+            if self.urgency == Urgency::Waited {
+                self.hasten(i);
+            }
             return true;
         }
         let mut fetch = Fetch {
@@ -246,6 +252,7 @@ impl Borrower {
             at_disk: None,
             marker,
             recall: false,
+            urgency: self.urgency,
         };
         match self.ask(i, &mut fetch) {
             Asked::Yes => {}
@@ -267,8 +274,8 @@ impl Borrower {
         let (version, lender, on_disk) = (c.version, c.lender, c.disk == Stored::Yes);
         if c.at_lender == Stored::Yes && self.lenders[usize::from(lender.0)].up {
             fetch.at_lender = true;
-            let message = self.message;
-            self.effects.push_back(Effect::Get { lender, copy: i, version, message });
+            let (message, urgency) = (self.message, fetch.urgency);
+            self.effects.push_back(Effect::Get { lender, copy: i, version, message, urgency });
             if on_disk {
                 self.hedge_due(i, version);
             }
@@ -353,7 +360,7 @@ impl Borrower {
         self.unmark_reusable(i);
         let c = self.copies.get_mut(i);
         match source {
-            Source::Disk => c.disk = Stored::No,
+            Source::Disk => self.copies.clear_on_disk(i),
             Source::Lender(lender) if c.at_lender == Stored::Yes && c.lender == lender => {
                 c.at_lender = Stored::No;
                 self.unmark_recalled(i);
@@ -385,6 +392,7 @@ impl Borrower {
             return;
         }
         let version = self.copies.get(i).version;
+        let waited = answer.targets.iter().any(|target| self.waits.contains_key(target));
         let mut fetch = Fetch {
             version,
             targets: Vec::new(),
@@ -393,6 +401,7 @@ impl Borrower {
             at_disk: None,
             marker: answer.marker,
             recall: false,
+            urgency: if waited { Urgency::Waited } else { Urgency::Behind },
         };
         match self.ask(i, &mut fetch) {
             Asked::Yes => {

@@ -3,8 +3,10 @@
 
 mod cases;
 mod lenders;
+mod plans;
 mod recalls;
 mod sizes;
+mod waiters;
 
 use super::*;
 use alloc::boxed::Box;
@@ -86,7 +88,7 @@ enum Op {
 #[derive(Clone, Debug)]
 enum Pending {
     Evict(BatchId),
-    Get { lender: LenderIndex, copy: CopyIndex, version: Version },
+    Get { lender: LenderIndex, copy: CopyIndex, version: Version, urgency: Urgency },
     Read { copy: CopyIndex, version: Version, buffer: BufferIndex },
     Put { lender: LenderIndex, copy: CopyIndex, version: Version, value: u64, buffer: BufferIndex },
     Write { copy: CopyIndex, value: u64, buffer: BufferIndex },
@@ -127,8 +129,9 @@ struct World {
     /// So many installs are refused yet, as the kernel does while mappings change.
     refuses: u32,
     arrived: u64,
-    /// Getpages so far.
-    gets: u64,
+    /// What was asked of lenders, in order, and how often something was hurried.
+    gets: Vec<(CopyIndex, u32, Urgency)>,
+    hurries: u64,
     steps: u64,
 }
 
@@ -173,7 +176,8 @@ impl World {
             put_last: None,
             refuses: 0,
             arrived: 0,
-            gets: 0,
+            gets: Vec::new(),
+            hurries: 0,
             steps: 0,
         };
         let key = SpaceKey(0);
@@ -220,9 +224,23 @@ impl World {
                     let now = self.time();
                     self.b.handle_installed(now, space, base, pages, outcome);
                 }
-                Effect::Get { lender, copy, version, .. } => {
-                    self.gets += 1;
-                    self.pending.push(Pending::Get { lender, copy, version });
+                Effect::Get { lender, copy, version, message, urgency } => {
+                    self.gets.push((copy, message, urgency));
+                    self.pending.push(Pending::Get { lender, copy, version, urgency });
+                }
+                Effect::Hurry { lender, copy, version } => {
+                    self.hurries += 1;
+                    let behind = self.pending.iter_mut().find_map(|op| match op {
+                        Pending::Get { lender: l, copy: c, version: v, urgency }
+                            if (*l, *c, *v) == (lender, copy, version) =>
+                        {
+                            Some(urgency)
+                        }
+                        _ => None,
+                    });
+                    let urgency = behind.expect("what is hurried was asked for and is not answered");
+                    let before = std::mem::replace(urgency, Urgency::Waited);
+                    assert_eq!(before, Urgency::Behind, "what is urgent was hurried");
                 }
                 Effect::ReadDisk { copy, version, buffer } => {
                     self.pending.push(Pending::Read { copy, version, buffer });
@@ -251,6 +269,12 @@ impl World {
     }
 
     fn complete(&mut self, pick: usize) -> bool {
+        // Between two answers a piece of the plans, sometimes none.
+        if self.b.has_plans() && !pick.is_multiple_of(4) {
+            let now = self.time();
+            self.b.handle_plans(now, pick as u64 % 40);
+            self.drain();
+        }
         if self.pending.is_empty() {
             return false;
         }
@@ -292,7 +316,7 @@ impl World {
                     self.pending.push(op);
                 }
             }
-            Pending::Get { lender, copy, version } => {
+            Pending::Get { lender, copy, version, .. } => {
                 let source = Source::Lender(lender);
                 let Some(store) = &self.lenders[usize::from(lender.0)] else { return true };
                 match store.get(&(copy, version)) {
@@ -570,6 +594,9 @@ impl World {
 
     fn check(&self) {
         self.b.audit();
+        let Stats { first_wait, queued_wait, joined_wait, .. } = self.b.stats();
+        let waited = first_wait.0 + queued_wait.0 + joined_wait.0;
+        assert!(waited <= self.now, "a moment was counted twice: {waited} of {}", self.now);
     }
 
     /// A lender wants some of what it has back; it names a version that is gone now and then, as a late one would.
@@ -674,9 +701,10 @@ proptest! {
     fn memory_reads_what_was_written_under_disk(
         ops in ops(true), page in 0u32..8, subpage in 0u32..=8, lenders in 0usize..3,
         plan in proptest::sample::select(&FETCH_PLANS[..]), rescue: bool,
-        place in proptest::sample::select(&PLACEMENTS[..]), guard: bool, share in 0u64..900, wild: bool,
+        place in proptest::sample::select(&PLACEMENTS[..]), guard: bool, share in 0u64..900, pieces: bool, wild: bool,
     ) {
         let mut w = World::new(1 << page, true, 600, lenders);
+        w.b.in_pieces = pieces;
         if wild {
             w.b.size_pages(Box::new(sizes::Wild::new(share)), PageSize::SMALLEST);
         }
@@ -693,9 +721,10 @@ proptest! {
     fn memory_reads_what_was_written_under_none(
         ops in ops(false), page in 0u32..8, subpage in 0u32..=8,
         plan in proptest::sample::select(&FETCH_PLANS[..]), rescue: bool,
-        place in proptest::sample::select(&PLACEMENTS[..4]), writes_fail: bool, wild: bool,
+        place in proptest::sample::select(&PLACEMENTS[..4]), writes_fail: bool, pieces: bool, wild: bool,
     ) {
         let mut w = World::new(1 << page, false, 600, 2);
+        w.b.in_pieces = pieces;
         if wild {
             w.b.size_pages(Box::new(sizes::Wild::new(u64::from(page))), PageSize::SMALLEST);
         }

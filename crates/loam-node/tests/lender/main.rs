@@ -3,6 +3,7 @@
 mod cluster;
 mod giveback;
 mod hostile;
+mod plans;
 mod refusals;
 mod sharing;
 mod signals;

@@ -3,6 +3,7 @@
 use super::seat::Seat;
 use super::sim::{FailureKind, Sabotage, SeatEvent, Sim};
 use loam_core::borrower::{BufferIndex, Effect, InstallOutcome, InstallSource, SpaceKey};
+use loam_core::ids::Urgency;
 use loam_core::units::{Duration, EXTENT_BASE_PAGES};
 
 /// An install that may still grow.
@@ -43,6 +44,11 @@ impl Seat {
         while self.borrower.poll_latency().is_some() {}
         self.flush_soon(sim);
         self.set_timeout(sim);
+        if self.borrower.has_plans() && !self.plans_come {
+            self.plans_come = true;
+            let delay = sim.dice.delay(Duration::from_micros(5));
+            self.after(delay, SeatEvent::Plans, sim);
+        }
         // One try at a time, as the agent's loop has it.
         if self.retry && !self.retry_comes {
             self.retry = false;
@@ -64,9 +70,17 @@ impl Seat {
                     self.wake(space, base, u64::from(pages), sim);
                 }
             }
-            Effect::Get { lender, copy, version, .. } => {
+            Effect::Get { lender, copy, version, urgency, .. } => {
                 if let Some(conn) = self.conn(lender) {
-                    conn.gets.push((copy, version));
+                    match urgency {
+                        Urgency::Waited => conn.gets.push((copy, version)),
+                        Urgency::Behind => conn.gets_behind.push((copy, version)),
+                    }
+                }
+            }
+            Effect::Hurry { lender, copy, version } => {
+                if let Some(conn) = self.conn(lender) {
+                    conn.hurry((copy, version));
                 }
             }
             Effect::Put { lender, copy, version, hash, buffer } => {

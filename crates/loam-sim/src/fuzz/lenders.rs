@@ -16,6 +16,8 @@ const LOOK: Duration = Duration::from_millis(250);
 const RESEND: Duration = Duration::from_millis(40);
 const PUT_PAGES: usize = 32;
 const GET_PAGES: usize = 64;
+/// What nobody waits for is answered in pieces.
+const BEHIND_PAGES: usize = 16;
 
 /// One lender of a run, by its `LenderIndex`.
 #[derive(Debug)]
@@ -25,6 +27,8 @@ pub(crate) struct Conn {
     pub lender: usize,
     pub up: bool,
     pub gets: Vec<(CopyIndex, Version)>,
+    pub gets_behind: Vec<(CopyIndex, Version)>,
+    hurries: Vec<(CopyIndex, Version)>,
     pub puts: Vec<Sent>,
     pub drops: Vec<(CopyIndex, Version)>,
     flushes: bool,
@@ -35,6 +39,16 @@ pub(crate) struct Conn {
     /// What it said that it has.
     pub stored: BTreeMap<(CopyIndex, Version), u64>,
     sent: BTreeMap<(CopyIndex, Version), u64>,
+}
+
+impl Conn {
+    /// A thread waits by now for what was asked for behind.
+    pub(crate) fn hurry(&mut self, page: (CopyIndex, Version)) {
+        match self.gets_behind.iter().position(|&behind| behind == page) {
+            Some(at) => self.gets.push(self.gets_behind.remove(at)),
+            None => self.hurries.push(page),
+        }
+    }
 }
 
 impl Seat {
@@ -61,6 +75,8 @@ impl Seat {
             lender,
             up: true,
             gets: Vec::new(),
+            gets_behind: Vec::new(),
+            hurries: Vec::new(),
             puts: Vec::new(),
             drops: Vec::new(),
             flushes: false,
@@ -95,7 +111,8 @@ impl Seat {
     pub(crate) fn flush_soon(&mut self, sim: &mut Sim) {
         for n in 0..self.conns.len() {
             let conn = &mut self.conns[n];
-            let waits = !(conn.gets.is_empty() && conn.puts.is_empty() && conn.drops.is_empty());
+            let asks = !(conn.gets.is_empty() && conn.gets_behind.is_empty() && conn.hurries.is_empty());
+            let waits = asks || !(conn.puts.is_empty() && conn.drops.is_empty());
             if conn.up && waits && !conn.flushes {
                 conn.flushes = true;
                 let delay = sim.net_dice.delay(Duration::from_micros(2));
@@ -119,6 +136,18 @@ impl Seat {
                 pages.iter().copied().collect(),
                 ToLender::Get { request: conn.request, pages: pages.to_vec() },
             ));
+        }
+        let behind = std::mem::take(&mut conn.gets_behind);
+        for pages in behind.chunks(BEHIND_PAGES) {
+            conn.request += 1;
+            frames.push((
+                pages.iter().copied().collect(),
+                ToLender::Get { request: conn.request, pages: pages.to_vec() },
+            ));
+        }
+        let hurries = std::mem::take(&mut conn.hurries);
+        if !hurries.is_empty() {
+            frames.push((BTreeSet::new(), ToLender::Hurry { pages: hurries }));
         }
         // Before the puts, as live: what has just been given back may be put again.
         let drops = std::mem::take(&mut conn.drops);

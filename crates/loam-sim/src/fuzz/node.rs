@@ -52,6 +52,26 @@ pub(crate) struct Node {
     clock_at: Option<Instant>,
 }
 
+impl Conn {
+    /// Those of the named pages that wait to be dealt with go before everything else, each still once.
+    fn hurry(&mut self, named: &[(CopyIndex, Version)]) {
+        let mut front = Vec::new();
+        for message in &mut self.inbox {
+            if let ToLender::Get { request, pages } = message {
+                let (hurried, left): (Vec<_>, Vec<_>) = pages.iter().partition(|page| named.contains(page));
+                if !hurried.is_empty() {
+                    front.push(ToLender::Get { request: *request, pages: hurried });
+                    *pages = left;
+                }
+            }
+        }
+        self.inbox.retain(|message| !matches!(message, ToLender::Get { pages, .. } if pages.is_empty()));
+        for message in front.into_iter().rev() {
+            self.inbox.push_front(message);
+        }
+    }
+}
+
 impl Node {
     pub(crate) fn new(index: usize, sim: &Sim) -> Self {
         Self {
@@ -112,6 +132,9 @@ impl Node {
                 conn.inbox.clear();
                 self.close_if_done(wire, sim);
             }
+            // What is answered again must be what was asked for: no part of it goes by itself.
+            ToLender::Hurry { .. } if sim.settings.datagram => {}
+            ToLender::Hurry { pages } => conn.hurry(&pages),
             message if sim.settings.datagram => self.begin(wire, message, sim),
             message => {
                 conn.inbox.push_back(message);
@@ -184,7 +207,7 @@ impl Node {
                 self.core.drop_all(space);
                 return;
             }
-            ToLender::Closed => unreachable!("dealt with on receipt"),
+            ToLender::Hurry { .. } | ToLender::Closed => unreachable!("dealt with on receipt"),
         };
         conn.jobs += 1;
         self.job_last += 1;

@@ -43,6 +43,7 @@ pub(crate) struct Seat {
     pub retry: bool,
     /// A try is on its way.
     pub retry_comes: bool,
+    pub plans_come: bool,
     pub timeout_at: Option<Instant>,
     pub looks: bool,
     /// Why the run was ended.
@@ -66,6 +67,7 @@ impl Seat {
         let mut borrower = Borrower::new(config, Box::new(SecondChanceFifo::default()), prefetcher);
         let planner = fetch_planner(s.fetch_plan).expect("it has that name");
         borrower.plan_fetches(BasePages(s.subpage), planner);
+        borrower.plan_in_pieces();
         // Each life draws anew.
         let choice = lender_choice(s.place, (index as u64) << 32 | u64::from(life));
         borrower.place_pages(choice.expect("it has that name"));
@@ -91,6 +93,7 @@ impl Seat {
             stalled_until: Instant(0),
             retry: false,
             retry_comes: false,
+            plans_come: false,
             timeout_at: None,
             looks: false,
             ended: None,

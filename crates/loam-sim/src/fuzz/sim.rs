@@ -92,6 +92,7 @@ pub(crate) enum SeatEvent {
     },
     Timeout,
     Retry,
+    Plans,
     Look,
 }
 
@@ -101,6 +102,7 @@ pub(crate) enum ToLender {
     Get { request: u64, pages: Vec<(CopyIndex, Version)> },
     Put { request: u64, pages: Vec<Sent> },
     Drop { pages: Vec<(CopyIndex, Version)> },
+    Hurry { pages: Vec<(CopyIndex, Version)> },
     Bye,
     Closed,
 }

@@ -17,6 +17,8 @@ const EVENTS_MAX: u64 = 3_000_000;
 /// Events between two looks at everything; what is read or installed is checked at once, every time. A look costs as much as some thirty
 /// events.
 const FULL_CHECK_EVENTS: u64 = 64;
+/// Base pages that are asked for behind others at a time: few, so that more can happen in between.
+const PLAN_PAGES: u64 = 8;
 /// Every so many seeds one is looked at after every event, and so is each that is run again with a log.
 const THOROUGH_SEEDS: u64 = 32;
 
@@ -331,6 +333,11 @@ fn seat_event(seat: &mut Seat, event: SeatEvent, sim: &mut Sim) {
         SeatEvent::Retry => {
             seat.retry_comes = false;
             seat.borrower.handle_retry(sim.now);
+            seat.drain(sim);
+        }
+        SeatEvent::Plans => {
+            seat.plans_come = false;
+            seat.borrower.handle_plans(sim.now, PLAN_PAGES);
             seat.drain(sim);
         }
         SeatEvent::Look => seat.look_for_silence(sim),

@@ -368,7 +368,7 @@ impl<'a> Machine<'a> {
         let now = self.now;
         while let Some(effect) = self.borrower.poll_effect() {
             match effect {
-                Effect::Get { lender, copy, version, message } => {
+                Effect::Get { lender, copy, version, message, .. } => {
                     self.gets.push(Get { lender, copy, version, message });
                 }
                 Effect::Install { base, pages, source, .. } => {
@@ -386,7 +386,8 @@ impl<'a> Machine<'a> {
                     self.stores[usize::from(lender.0)].drop_page(copy.0, version);
                 }
                 Effect::Hold { buffer, .. } => self.buffers[buffer.0 as usize] = self.arrived,
-                Effect::Wake { .. } | Effect::Populate { .. } => {}
+                // The model says in which order messages travel.
+                Effect::Wake { .. } | Effect::Populate { .. } | Effect::Hurry { .. } => {}
                 Effect::ReadDisk { .. } | Effect::WriteDisk { .. } => {
                     unreachable!("there is no slot file here")
                 }
@@ -486,7 +487,7 @@ impl<'a> Machine<'a> {
         assert_eq!(self.out.total_ns(), self.now.0, "each nanosecond belongs to one part");
         let stats = self.borrower.stats();
         assert_eq!(
-            (stats.first_wait.0, stats.joined_wait.0),
+            (stats.first_wait.0 + stats.queued_wait.0, stats.joined_wait.0),
             (self.out.sp_latency_ns, self.out.page_wait_ns),
             "the policy's own clock agrees"
         );

@@ -387,7 +387,8 @@ impl<'a> Driver<'a> {
                     *held = None;
                 }
             }
-            Effect::Wake { .. } => {}
+            // What is hurried is on the link already.
+            Effect::Wake { .. } | Effect::Hurry { .. } => {}
             other => panic!("nothing asks for this here: {other:?}"),
         }
     }

@@ -91,7 +91,7 @@ pub(super) fn draw(canvas: &mut Canvas, free: Plot, y: &Axis, bars: &Bars) {
         if at % group_names.every.max(1) == 0 {
             group_names.write(canvas, left + slot / 2.0, plot.bottom + bar_names.height, &group.name, "");
         }
-        if at > 0 {
+        if at > 0 && !group.name.is_empty() {
             canvas.line("grid", (left, plot.bottom), (left, plot.bottom + names));
         }
     }

@@ -34,7 +34,7 @@ impl Check {
 #[derive(Clone, Debug)]
 pub struct Html {
     title: String,
-    body: String,
+    pub(super) body: String,
 }
 
 impl Html {
@@ -70,6 +70,15 @@ impl Html {
     /// A figure.
     pub fn figure(&mut self, figure: &Figure) {
         let _ = write!(self.body, "<figure>\n{}</figure>\n", figure.svg());
+    }
+
+    /// A figure with paragraphs under it, each with what it is about in front.
+    pub fn explained(&mut self, figure: &Figure, paragraphs: &[(&str, &str)]) {
+        let _ = write!(self.body, "<figure>\n{}<figcaption>\n", figure.svg());
+        for (about, text) in paragraphs {
+            let _ = writeln!(self.body, "<p><b>{}</b> {}</p>", escape(about), escape(text));
+        }
+        self.body.push_str("</figcaption>\n</figure>\n");
     }
 
     /// Checked statements, a line each.

@@ -12,6 +12,7 @@ mod escape;
 mod figure;
 mod html;
 mod lines;
+mod shares;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -21,6 +22,7 @@ mod unit;
 pub use escape::escape;
 pub use figure::{Bars, Figure, Join, Series};
 pub use html::{Check, Html};
+pub use shares::Share;
 pub use table::{Cell, Table};
 pub use ticks::{Axis, Scale};
 pub use unit::Unit;

@@ -123,6 +123,10 @@ fn a_report_needs_no_network_and_escapes_its_texts() {
     table.push(vec![1.5.into()]);
     report.table(&table);
     report.figure(&lines());
+    report.explained(&lines(), &[("What & why.", "a < b")]);
+    let part =
+        |name: &str, value| Share { name: name.into(), value, text: "1 s".into(), words: "<i>".into() };
+    report.shares("the \"whole\"", &[part("<a>", 3.0), part("b", f64::NAN), part("c", 0.5), part("d", -1.0)]);
     let page = report.page();
     for part in [
         "<title>A &lt;report&gt; &amp; more</title>",
@@ -130,10 +134,17 @@ fn a_report_needs_no_network_and_escapes_its_texts() {
         "<p>&lt;/p&gt;&lt;script&gt;",
         "<b class=\"pass\">PASS</b> holds",
         "<b class=\"fail\">FAIL</b> does &lt;not&gt;",
+        "<p><b>What &amp; why.</b> a &lt; b</p>",
+        "aria-label=\"the &quot;whole&quot;\"",
+        "<b>&lt;a&gt;</b> 1 s (86%). &lt;i&gt;",
+        "<b>b</b> 1 s (0%)",
+        "<b>d</b> 1 s (0%)",
     ] {
         assert!(page.contains(part), "{part}\n{page}");
     }
     assert_eq!(page.matches("<script").count(), 1);
+    assert_eq!(page.matches("<span style=\"width:").count(), 2, "what is nothing has no room");
+    assert!(!page.contains("NaN"), "{page}");
     for outside in [" src=", "href=", "@import", "url("] {
         assert!(!page.contains(outside), "{outside}");
     }

@@ -89,12 +89,12 @@ fn a_fragmented_page_becomes_whole_again() {
         w.touch(key, base);
     }
     w.finish();
-    let remote = w.gets;
+    let remote = w.gets.len();
     w.b.size_pages(Box::new(InTurn(std::vec![6])), PageSize::SMALLEST);
     w.touch(key, 20);
     w.finish();
     assert_eq!(away(&w, key), 512 - 64);
-    assert_eq!(w.gets - remote, 64 - 3, "what is here is not fetched again");
+    assert_eq!(w.gets.len() - remote, 64 - 3, "what is here is not fetched again");
     // Whatever their sizes, they leave.
     for base in 512..PAGES {
         w.touch(key, base);

@@ -148,6 +148,8 @@ impl Evidence {
         let here = self.wanted(prior, size.log2());
         let now = cost(size, here);
         let mut best = (size, now, here);
+        // What is larger than allowed by now shrinks, whatever it is worth.
+        let floor = if size > most { Some(most) } else { None };
         if self.probes() + prior.map_or(0.0, Self::probes) >= SHRINK_MIN {
             for smaller in (least.log2()..size.log2()).map(PageSize::from_log2) {
                 let wanted = self.wanted(prior, smaller.log2());
@@ -167,8 +169,12 @@ impl Evidence {
                 best = (larger, cost, wanted);
             }
         }
+        if let Some(most) = floor.filter(|&most| best.0 > most) {
+            let wanted = self.wanted(prior, most.log2());
+            best = (most, cost(most, wanted), wanted);
+        }
         let (to, cost, wanted) = best;
-        if to == size || cost > now * GAIN {
+        if to == size || (cost > now * GAIN && floor.is_none()) {
             return None;
         }
         let percent = (wanted * 100.0 / to.base_pages() as f64) as u32;

@@ -21,14 +21,16 @@
 //! does not swing.
 
 mod evidence;
+mod phases;
 mod returns;
 
-use super::{Brought, Left, PageSize, PageSizer, Place, Probed, Scope, SizeChange};
+use super::{Brought, Left, PageSize, PageSizer, Place, Probed, Scope, SizeChange, SizeReason};
 use crate::borrower::SpaceKey;
 use crate::draw::Draw;
 use crate::units::{BasePages, Duration, Instant};
 use alloc::collections::{BTreeMap, VecDeque};
 use evidence::{Costs, Evidence};
+use phases::Phases;
 use returns::Returns;
 
 /// Base pages of a place that is judged as one: 8 MiB.
@@ -49,6 +51,12 @@ const PROBE_LATER: u64 = 24;
 const PROBES_MANY: f64 = 48.0;
 /// Pages are no smaller than this where zeros come, which cost little, and no larger.
 const FRESH_MAX: PageSize = PageSize::from_log2(5);
+/// So many pages fit into local memory at least: with fewer, the streams that a loop goes along push each other out at once, and
+/// what was seen of smaller pages does not tell of that.
+const PAGES_LEAST: u64 = 64;
+/// A page that has grown and shrinks again does not grow for so many judgements, and twice as many each time that it happens.
+const HOLD_LEAST: u32 = 4;
+const HOLD_MOST: u32 = 256;
 /// Changes that are kept for who asks.
 const CHANGES_MAX: usize = 1024;
 
@@ -59,12 +67,55 @@ struct Known {
     evidence: Evidence,
     /// Pages that came or went since it was judged.
     events: u32,
+    /// The last change was a growth; and how many judgements growing waits, now and the next time.
+    grew: bool,
+    hold: u32,
+    hold_next: u32,
 }
 
 impl Known {
     fn new(size: PageSize) -> Self {
-        Self { size, evidence: Evidence::default(), events: 0 }
+        Self { size, evidence: Evidence::default(), events: 0, grew: false, hold: 0, hold_next: HOLD_LEAST }
     }
+
+    /// Judges it: the size that it had, if that changes, and why.
+    fn judge(
+        &mut self,
+        prior: Option<&Evidence>,
+        limits: (PageSize, PageSize),
+        path: Path,
+    ) -> Option<Verdict> {
+        self.events = 0;
+        self.hold = self.hold.saturating_sub(1);
+        let (to, reason) = self.evidence.judge(prior, self.size, limits, path.costs, path.returns)?;
+        let grows = to > self.size;
+        if grows && self.hold > 0 {
+            return None;
+        }
+        if !grows && self.grew {
+            self.hold = self.hold_next;
+            self.hold_next = (self.hold_next * 2).min(HOLD_MOST);
+        }
+        self.grew = grows;
+        self.evidence.size_changed();
+        let from = core::mem::replace(&mut self.size, to);
+        Some(Verdict { from, to, reason })
+    }
+}
+
+/// What pages cost and are worth apart from where they are.
+#[derive(Clone, Copy, Debug)]
+struct Path {
+    costs: Costs,
+    returns: f64,
+}
+
+/// A size changes.
+#[derive(Debug)]
+struct Verdict {
+    from: PageSize,
+    to: PageSize,
+    reason: SizeReason,
 }
 
 /// See the module's documentation.
@@ -73,6 +124,9 @@ pub struct Adaptive {
     least: PageSize,
     most: PageSize,
     part: u32,
+    /// The program names its parts; until it does they are found.
+    named: bool,
+    phases: Phases,
     /// What holds for the whole of a part, and where a place begins.
     parts: BTreeMap<u32, Known>,
     places: BTreeMap<(u32, SpaceKey, u64), Known>,
@@ -96,6 +150,8 @@ impl Adaptive {
             least,
             most,
             part: 0,
+            named: false,
+            phases: Phases::default(),
             parts: BTreeMap::new(),
             places: BTreeMap::new(),
             in_use: [0; PageSize::COUNT],
@@ -110,6 +166,34 @@ impl Adaptive {
     fn part_known(&mut self) -> &mut Known {
         let start = self.start;
         self.parts.entry(self.part).or_insert_with(|| Known::new(start))
+    }
+
+    /// Another part begins. One that is new begins as the one before it is.
+    fn enter(&mut self, part: u32) {
+        if part != self.part {
+            let size = self.part_known().size;
+            self.part = part;
+            self.parts.entry(part).or_insert_with(|| Known::new(size));
+        }
+    }
+
+    /// Where no parts are named: has another phase begun?
+    fn look_for_phase(&mut self, page: &Brought) {
+        let Some((phase, new)) = self.phases.fault(page.fault, page.size) else { return };
+        if new && phase != self.part {
+            // Its number may have been another's.
+            self.parts.remove(&phase);
+            let gone: alloc::vec::Vec<_> = self
+                .places
+                .range((phase, SpaceKey(0), 0)..=(phase, SpaceKey(u32::MAX), u64::MAX))
+                .map(|(&k, _)| k)
+                .collect();
+            for key in gone {
+                let known = self.places.remove(&key).expect("just listed");
+                self.in_use[usize::from(known.size.log2())] -= 1;
+            }
+        }
+        self.enter(phase);
     }
 
     fn key(&self, at: Place) -> (u32, SpaceKey, u64) {
@@ -150,30 +234,28 @@ impl Adaptive {
         }
     }
 
+    fn path(&self) -> Path {
+        Path { costs: self.costs, returns: self.returns.share() }
+    }
+
+    /// The sizes that are allowed now.
+    fn limits(&self) -> (PageSize, PageSize) {
+        let fits =
+            (self.returns.limit() / PAGES_LEAST).max(1).ilog2().min(u32::from(PageSize::LARGEST.log2()));
+        (self.least, self.most.min(PageSize::from_log2(fits as u8)).max(self.least))
+    }
+
     fn judge_part(&mut self, now: Instant) {
-        let (least, most) = (self.least, self.most);
-        let (costs, returns) = (self.costs, self.returns.share());
-        let part = self.part;
-        let known = self.part_known();
-        known.events = 0;
-        let verdict = known.evidence.judge(None, known.size, (least, most), costs, returns);
-        let Some((to, reason)) = verdict else { return };
-        let from = core::mem::replace(&mut known.size, to);
-        known.evidence.size_changed();
+        let (limits, path, part) = (self.limits(), self.path(), self.part);
+        let Some(Verdict { from, to, reason }) = self.part_known().judge(None, limits, path) else { return };
         self.tell(SizeChange { at: now, part, scope: Scope::All, from, to, reason });
     }
 
     fn judge_place(&mut self, now: Instant, at: Place) {
-        let (least, most) = (self.least, self.most);
-        let (costs, returns) = (self.costs, self.returns.share());
-        let part = self.part;
+        let (limits, path, part) = (self.limits(), self.path(), self.part);
         let prior = self.part_known().evidence.clone();
-        let known = self.place_known(at);
-        known.events = 0;
-        let verdict = known.evidence.judge(Some(&prior), known.size, (least, most), costs, returns);
-        let Some((to, reason)) = verdict else { return };
-        let from = core::mem::replace(&mut known.size, to);
-        known.evidence.size_changed();
+        let verdict = self.place_known(at).judge(Some(&prior), limits, path);
+        let Some(Verdict { from, to, reason }) = verdict else { return };
         self.in_use[usize::from(from.log2())] -= 1;
         self.in_use[usize::from(to.log2())] += 1;
         let first = Place { base: at.base / PLACE_BASE_PAGES * PLACE_BASE_PAGES, ..at };
@@ -225,6 +307,9 @@ impl PageSizer for Adaptive {
     }
 
     fn brought(&mut self, now: Instant, page: &Brought) -> Option<u64> {
+        if !self.named && page.fetched.0 * 2 >= page.size.base_pages() {
+            self.look_for_phase(page);
+        }
         let wanted = self.part_known().evidence.wanted_share(page.size);
         self.returns.brought(page, wanted);
         self.learn(now, page.fault, |_| ());
@@ -262,13 +347,8 @@ impl PageSizer for Adaptive {
     }
 
     fn part_begins(&mut self, _: Instant, part: u32) {
-        let part = part.min(PARTS_MAX - 1);
-        if part != self.part {
-            let size = self.part_known().size;
-            self.part = part;
-            // A part that is new begins as the one before it is.
-            self.parts.entry(part).or_insert_with(|| Known::new(size));
-        }
+        self.named = true;
+        self.enter(part.min(PARTS_MAX - 1));
     }
 
     fn poll_change(&mut self) -> Option<SizeChange> {

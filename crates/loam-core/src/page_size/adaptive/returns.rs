@@ -28,6 +28,11 @@ impl Returns {
         self.limit = limit.0;
     }
 
+    /// Base pages that may be local.
+    pub(super) fn limit(&self) -> u64 {
+        self.limit
+    }
+
     /// The share of base pages that come back within one turn.
     pub(super) fn share(&self) -> f64 {
         self.share

@@ -11,7 +11,7 @@
 //! yielded at its first touch, at the first one that writes, and again when [`RECENT`] other references have been, or when [`QUANTUM`] operations
 //! have passed. So whoever replays it knows within 32 pages, or within 2 us, when a page was used last. (The innermost
 //! loops of SP touch 24 pages in turn.) With fewer frames than an innermost loop has pages that is too coarse: what would thrash with each element seems
-//! to thrash every 2 us.
+//! to thrash every 2 us. While a kernel sets up its input, which nobody measures, each page is yielded once, and once when it is first written.
 
 mod recorder;
 mod recording;
@@ -63,7 +63,8 @@ impl KernelStream {
     /// once.
     ///
     /// # Panics
-    /// If a base page is not a power of two from 256 bytes to 1 MiB, the problem number is out of range or there are no iterations.
+    /// If a base page is not a power of two from 256 bytes to 1 MiB, the problem number is out of range or there are no iterations. Later, if a part
+    /// has more than 2^27 events (a quarter of a billion random accesses).
     pub fn new(info: &'static Info, problem: usize, iterations: u32, base_page: Bytes) -> Self {
         let memory = Recorded::new(base_page);
         let run = Run::new(info, problem, iterations, memory.clone());

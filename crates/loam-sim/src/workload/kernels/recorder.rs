@@ -6,6 +6,9 @@ use loam_kernels::{Array, Element, Memory};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
+/// Events of a part, which are all in memory at a time (12 bytes each).
+const PART_EVENTS_MAX: usize = 1 << 27;
+
 /// What is known of a base page.
 #[derive(Clone, Copy, Debug, Default)]
 struct Noted {
@@ -34,6 +37,8 @@ struct Shared {
     told: Cell<u64>,
     /// Time that is still to be told.
     rest_ps: Cell<u64>,
+    /// The program sets its input up: see the module above.
+    setting_up: Cell<bool>,
     stopped: Cell<bool>,
     out: RefCell<Vec<Event>>,
 }
@@ -50,6 +55,7 @@ impl Recorded {
                 operations: Cell::new(0),
                 told: Cell::new(0),
                 rest_ps: Cell::new(0),
+                setting_up: Cell::new(false),
                 stopped: Cell::new(false),
                 out: RefCell::new(Vec::new()),
             }),
@@ -104,6 +110,7 @@ impl Memory for Recorded {
     }
 
     fn part(&self, part: u32) {
+        self.shared.setting_up.set(part == 0);
         if !self.shared.stopped.get() {
             self.shared.out.borrow_mut().push(Event::Part(part));
         }
@@ -148,13 +155,23 @@ impl<T> RecordedArray<T> {
             return;
         }
         let fresh = noted.reference == 0;
+        let keeps_written = known || shared.setting_up.get();
+        let tells_nothing = !fresh && (!write || noted.written);
+        if shared.setting_up.get() && tells_nothing {
+            // Known again for a while, so that this is not asked at each touch.
+            let (reference, operations) = (shared.references.get(), shared.operations.get());
+            self.noted[page].set(Noted { reference, operations, ..noted });
+            return;
+        }
         let references = shared.references.get().checked_add(1).expect("less than 2^32 references");
         shared.references.set(references);
-        let written = write || known && noted.written;
+        let written = write || keeps_written && noted.written;
         self.noted[page].set(Noted { reference: references, written, operations: shared.operations.get() });
         let page = self.first + page as u32;
         let cpu_ns = shared.elapsed_ns();
-        shared.out.borrow_mut().push(Event::Reference { page, cpu_ns, write, fresh });
+        let mut out = shared.out.borrow_mut();
+        assert!(out.len() < PART_EVENTS_MAX, "a part of the program has more than {PART_EVENTS_MAX} events");
+        out.push(Event::Reference { page, cpu_ns, write, fresh });
     }
 }
 

@@ -64,6 +64,19 @@ fn parts_are_in_the_stream() {
 }
 
 #[test]
+fn setting_up_yields_each_page_once_and_once_when_written() {
+    let mut times = std::collections::BTreeMap::new();
+    for event in recording(info("cg").unwrap(), 1).events() {
+        match event {
+            Event::Part(1) => break,
+            Event::Part(_) => {}
+            Event::Reference { page, write, .. } => *times.entry((page, write)).or_insert(0) += 1,
+        }
+    }
+    assert!(!times.is_empty() && times.values().all(|&times| times == 1));
+}
+
+#[test]
 fn too_long_a_recording_is_refused() {
     let info = info("sp").unwrap();
     let problem = info.problem(SMALL).unwrap();

@@ -1,0 +1,159 @@
+//! Carrying out fetch plans: what a thread waits for first, the rest of the page behind it.
+//!
+//! Asking for a page of 256 base pages takes longer than a small page takes to come. So a live driver has plans carried out in pieces
+//! ([`Borrower::plan_in_pieces`]): a fault's own message is asked for at once, and while it travels the rest is, a few base pages at a
+//! time, with looks for answers in between (subpages-1996, section 2.1: the program goes on as soon as its subpage is there).
+
+use super::copies::CopyIndex;
+use super::fetch_plan::Step;
+use super::table::{BaseRange, BaseState, SpaceKey};
+use super::{Borrower, Effect};
+use crate::ids::Urgency;
+use crate::page_size::PageSize;
+use crate::units::Instant;
+use alloc::vec::Vec;
+
+/// Plans that may be unfinished at a time; one more is carried out at once.
+pub(super) const RESTS_MAX: usize = 64;
+
+/// What is left of a plan.
+#[derive(Debug)]
+pub(super) struct Rest {
+    key: SpaceKey,
+    /// Where the fault was, how large the page is, and what is left out of it.
+    base: u64,
+    size: PageSize,
+    hole: Option<u64>,
+    steps: Vec<Step>,
+    /// Steps that are done.
+    done: usize,
+}
+
+impl Borrower {
+    /// From now on a fault asks at once only for what its thread waits for. The driver has the rest asked for by
+    /// [`Self::handle_plans`] while [`Self::has_plans`], after it has sent what it had.
+    pub fn plan_in_pieces(&mut self) {
+        self.in_pieces = true;
+    }
+
+    /// Plans are unfinished.
+    pub fn has_plans(&self) -> bool {
+        !self.rests.is_empty()
+    }
+
+    /// Goes on with unfinished plans, by about so many base pages.
+    pub fn handle_plans(&mut self, now: Instant, pages: u64) {
+        self.waits_clock(now);
+        let mut left = pages;
+        while left > 0 {
+            let Some(rest) = self.rests.front_mut() else { break };
+            let (key, base, size, hole) = (rest.key, rest.base, rest.size, rest.hole);
+            let Some(&step) = rest.steps.get(rest.done) else {
+                self.forget_rest();
+                continue;
+            };
+            rest.done += 1;
+            if !self.bring_step(key, base, size, hole, step) {
+                self.forget_rest();
+            }
+            left = left.saturating_sub(self.subpage.min(size.base_pages()));
+        }
+        self.advance(now);
+    }
+
+    /// Brings what is missing of one step behind a fault. False: nothing more of this plan should be asked for.
+    fn bring_step(
+        &mut self,
+        key: SpaceKey,
+        base: u64,
+        size: PageSize,
+        hole: Option<u64>,
+        step: Step,
+    ) -> bool {
+        // The fault's mapping may have changed since.
+        if !self.is_adopted(key, base) {
+            return false;
+        }
+        let subpage = self.subpage.min(size.base_pages());
+        let first = size.first(base) + u64::from(step.subpage) * subpage;
+        let part = BaseRange::new(first, first + subpage).intersect(self.page_range(key, base, size));
+        self.message = step.message;
+        let mut goes_on = true;
+        for b in part.start..part.end {
+            if Some(b) == hole || !matches!(self.entry(key, b).state, BaseState::Empty | BaseState::Away) {
+                continue;
+            }
+            // Nobody waits for it: it never makes anybody wait for a frame.
+            goes_on = self.frames < self.limit;
+            if !goes_on {
+                break;
+            }
+            self.bring(key, b, size);
+        }
+        self.message = 0;
+        goes_on
+    }
+
+    /// Leaves the steps behind a fault's own message for later. False: they are to be carried out now.
+    pub(super) fn put_off(
+        &mut self,
+        key: SpaceKey,
+        base: u64,
+        size: PageSize,
+        hole: Option<u64>,
+        steps: &[Step],
+    ) -> bool {
+        if steps.is_empty() {
+            return true;
+        }
+        if !self.in_pieces || self.rests.len() >= RESTS_MAX {
+            return false;
+        }
+        let mut list = self.spare_steps.pop().unwrap_or_default();
+        list.extend_from_slice(steps);
+        self.rests.push_back(Rest { key, base, size, hole, steps: list, done: 0 });
+        true
+    }
+
+    /// The oldest plan is done, or not worth going on with.
+    fn forget_rest(&mut self) {
+        let mut rest = self.rests.pop_front().expect("the caller has looked at it");
+        rest.steps.clear();
+        self.spare_steps.push(rest.steps);
+        assert!(self.spare_steps.len() <= RESTS_MAX, "as many lists as there were plans at a time");
+    }
+
+    /// Fills what was never touched of a page, in one run: zeros are not worth a plan.
+    pub(super) fn bring_zeros(&mut self, key: SpaceKey, range: BaseRange, size: PageSize) {
+        for b in range.start..range.end {
+            if self.entry(key, b).state == BaseState::Empty {
+                self.bring(key, b, size);
+            }
+        }
+    }
+
+    /// Brings a base page that a thread waits for.
+    pub(super) fn bring_waited(&mut self, key: SpaceKey, base: u64, size: PageSize) {
+        self.urgency = Urgency::Waited;
+        self.bring(key, base, size);
+        self.urgency = Urgency::Behind;
+    }
+
+    /// A thread waits for a copy that is being fetched.
+    pub fn is_awaited(&self, copy: CopyIndex) -> bool {
+        let targets = self.fetches.get(&copy).map(|fetch| &fetch.targets);
+        targets.is_some_and(|targets| targets.iter().any(|target| self.waits.contains_key(target)))
+    }
+
+    /// A thread waits by now for what is being fetched: it is moved forward, once, if its lender may have it behind other things.
+    pub(super) fn hasten(&mut self, copy: CopyIndex) {
+        let lender = self.copies.get(copy).lender;
+        // None: an answer has come, and whoever it is for is being served.
+        let Some(fetch) = self.fetches.get_mut(&copy) else { return };
+        if fetch.at_lender && fetch.urgency == Urgency::Behind {
+            fetch.urgency = Urgency::Waited;
+            let version = fetch.version;
+            self.effects.push_back(Effect::Hurry { lender, copy, version });
+        }
+    }
+}
