@@ -21,7 +21,8 @@ fn size(kib: u64) -> PageSize {
 
 fn recording(name: &str, iterations: u32) -> Recording {
     let info = info(name).unwrap();
-    Recording::new(info, info.problem(Size::Bytes(6 << 20)).unwrap(), iterations, Bytes(4096), 1 << 24).unwrap()
+    Recording::new(info, info.problem(Size::Bytes(6 << 20)).unwrap(), iterations, Bytes(4096), 1 << 24)
+        .unwrap()
 }
 
 fn config(local: u64, sizing: Sizing) -> Config {
@@ -55,7 +56,8 @@ fn a_run_is_a_function_of_its_inputs() {
 #[test]
 fn a_program_that_fits_waits_for_nothing() {
     let recording = recording("sp", 2);
-    let outcome = run(&config(2 * u64::from(recording.base_pages()) + 2048, Sizing::Fixed(size(64))), &recording);
+    let outcome =
+        run(&config(2 * u64::from(recording.base_pages()) + 2048, Sizing::Fixed(size(64))), &recording);
     assert_eq!((outcome.faults, outcome.fetched, outcome.put), (0, 0, 0));
     assert_eq!((outcome.wall_ns, outcome.relative_time(1, u32::MAX)), (outcome.exec_ns, Some(1.0)));
 }
@@ -80,13 +82,13 @@ fn counts_add_up() {
 
 #[test]
 fn setting_up_once_leaves_the_data_where_they_are() {
-    let recording = recording("himeno", 2);
+    let recording = recording("bt", 2);
     let quarter = u64::from(recording.base_pages()) / 4;
     let whole = config(quarter, Sizing::Fixed(size(16)));
     let once = Config { set_up_once: true, ..whole.clone() };
     let (whole, once) = (run(&whole, &recording), run(&once, &recording));
     let last = |out: &Outcome| out.relative_time(2, 2).unwrap();
-    assert!((last(&whole) / last(&once) - 1.0).abs() < 0.02, "{} {}", last(&whole), last(&once));
+    assert!((last(&whole) / last(&once) - 1.0).abs() < 0.03, "{} {}", last(&whole), last(&once));
     assert!(once.references < whole.references);
 }
 

@@ -17,7 +17,12 @@ fn time(e: &Experiments, program: usize, percent: u64, sizes: Sizes) -> f64 {
 }
 
 pub(super) fn write(time: Option<f64>) -> String {
-    time.map_or_else(|| format!("> {STOP_AT}"), |time| format!("{time:.2}"))
+    write_beyond(time, STOP_AT)
+}
+
+/// A relative time, or that it is beyond what is waited for.
+pub(super) fn write_beyond(time: Option<f64>, stop_at: u64) -> String {
+    time.map_or_else(|| format!("> {stop_at}"), |time| format!("{time:.2}"))
 }
 
 /// All sizes' times, the smallest size first.

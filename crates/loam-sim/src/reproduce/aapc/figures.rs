@@ -1,8 +1,8 @@
 //! The paper's figures, drawn from our runs, and tables of all of them.
 
-use super::claims::{FIGURE_7_KIB, write};
+use super::claims::{FIGURE_7_KIB, write, write_beyond};
 use super::experiments::{Done, Experiments};
-use super::programs::{STOP_AT, Sizes, TODAY_KIB};
+use super::programs::{STOP_AT, STOP_TODAY_AT, Sizes, TODAY_KIB};
 use super::sizes_kib;
 use crate::report::{Axis, Bars, Cell, Figure, Scale, Series, Table, Unit};
 
@@ -107,6 +107,7 @@ fn runs(e: &Experiments) -> Table {
     for (n, program) in e.programs.iter().enumerate() {
         for (percent, sizes) in program.runs() {
             let done: &Done = e.get(n, percent, sizes);
+            let stop_at = if program.paper { STOP_AT } else { STOP_TODAY_AT };
             table.push(vec![
                 Cell::from(if program.paper { "paper" } else { "today" }),
                 Cell::from(program.info.name),
@@ -114,8 +115,8 @@ fn runs(e: &Experiments) -> Table {
                 Cell::from(e.base_pages[&n]),
                 Cell::from(percent),
                 Cell::from(name(sizes)),
-                Cell::from(write(done.relative)),
-                Cell::from(write(done.first)),
+                Cell::from(write_beyond(done.relative, stop_at)),
+                Cell::from(write_beyond(done.first, stop_at)),
                 Cell::from(done.faults),
                 Cell::from(done.fetched),
                 Cell::from(done.changes as u64),
@@ -139,13 +140,13 @@ fn today(e: &Experiments) -> Table {
                 Cell::from(format!("{percent}%")),
             ];
             let fixed = TODAY_KIB.map(|kib| e.get(n, percent, Sizes::Fixed(kib)).relative);
-            row.extend(fixed.map(|time| Cell::from(write(time))));
+            row.extend(fixed.map(|time| Cell::from(write_beyond(time, STOP_TODAY_AT))));
             let best = e.best(n, percent, &TODAY_KIB).map(|(_, time)| time);
             for sizes in found {
                 let time = e.get(n, percent, sizes).relative;
                 let ratio =
                     time.zip(best).map_or_else(|| "-".into(), |(time, best)| format!("{:.2}", time / best));
-                row.extend([Cell::from(write(time)), Cell::from(ratio)]);
+                row.extend([Cell::from(write_beyond(time, STOP_TODAY_AT)), Cell::from(ratio)]);
             }
             table.push(row);
         }

@@ -46,7 +46,7 @@ pub fn reproduce(experiments: &Experiments) -> Reproduction {
         "Programs: BT class A, SP class B, FT class A and Himeno M at the paper's sizes, as kernels with the loops and arrays of NPB 2.3 in C; what they \
          touch goes through the live borrower, with AAPC as Loam has it. Whole pages are fetched, nothing ahead; replacement is FIFO.",
         "Times are relative to the same program with enough memory, without setting up, in the steady state: fixed sizes in the second iteration, AAPC in the \
-         last two of six. Whatever takes more than 200 times as long in one iteration is stopped, and shown as > 200.",
+         last of four. Whatever takes more than 150 times as long in one iteration is stopped, and shown as > 150.",
         "Path: 2.5 GB/s (table I). What the library itself costs for a byte is from the authors' rates with STREAM (their reference [1]); \
          15 us from a fault to the first byte are assumed (docs/page-sizes.md). Nothing was fitted to a figure.",
         "A period, in which AAPC counts the pages that a part swaps in, is a step of the part's outer loop (docs/page-sizes.md says why); \

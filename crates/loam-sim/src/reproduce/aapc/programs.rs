@@ -6,12 +6,13 @@ use loam_core::units::{BasePages, Duration};
 use loam_kernels::{INFOS, Info, Size, info};
 
 /// An iteration that takes more than so many times what it computes is stopped.
-pub(super) const STOP_AT: u64 = 200;
+pub(super) const STOP_AT: u64 = 150;
+/// The same on today's path.
+pub(super) const STOP_TODAY_AT: u64 = 50;
 /// Iterations of a run whose sizes are fixed; the last one is measured.
 pub(super) const FIXED_ITERATIONS: u32 = 2;
-/// Iterations of a run whose sizes are found, and how many of them are measured.
-pub(super) const FOUND_ITERATIONS: u32 = 6;
-pub(super) const FOUND_MEASURED: u32 = 2;
+/// Iterations of a run whose sizes are found; the last one is measured (AAPC's sizes have come to rest, or to their swing, by the third).
+pub(super) const FOUND_ITERATIONS: u32 = 4;
 
 /// A program of the paper, or one on today's path.
 #[derive(Clone, Debug)]
@@ -176,6 +177,6 @@ pub(super) fn config(program: &Program, percent: u64, sizes: Sizes, base_pages: 
         buffers_are_local: !program.paper,
         set_up_once: true,
         iterations_max: if fixed { FIXED_ITERATIONS } else { FOUND_ITERATIONS },
-        stop_after: Some(Duration(exec_ns * STOP_AT)),
+        stop_after: Some(Duration(exec_ns * if program.paper { STOP_AT } else { STOP_TODAY_AT })),
     }
 }
