@@ -5,7 +5,7 @@ use clap::{Args, ValueEnum};
 use loam_sim::machine::Prepared;
 use loam_sim::report::Html;
 use loam_sim::reproduce::subpages::{App, Experiments};
-use loam_sim::reproduce::{Reproduction, gms, results_table, subpages};
+use loam_sim::reproduce::{Reproduction, aapc, gms, results_table, subpages};
 use loam_sim::trace;
 use std::fs;
 use std::io::{IsTerminal, Write};
@@ -20,6 +20,8 @@ enum Paper {
     Subpages,
     /// Implementing Global Memory Management in a Workstation Cluster (Feeley et al., SOSP 1995).
     Gms,
+    /// Automatic Adaptive Page-size Control for Remote Memory Paging (Midorikawa and Uchiyama, CCGrid 2012).
+    Aapc,
 }
 
 /// Arguments of `loam sim reproduce`.
@@ -38,7 +40,7 @@ pub(crate) struct ReproduceArgs {
     /// Simulations at a time; as many as there are cores unless told otherwise
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
-    /// gms: tables 1 to 5 alone, which take seconds
+    /// gms: tables 1 to 5 alone, which take seconds. aapc: without the table of today's path
     #[arg(long)]
     quick: bool,
     /// gms: what all chances come from
@@ -53,6 +55,7 @@ Examples:
   make traces; loam sim reproduce subpages --traces target/traces
   loam sim reproduce gms --out gms                    a cluster that shares its memory, against N-chance
   loam sim reproduce gms --quick                      its cost tables alone
+  loam sim reproduce aapc --out aapc                  page sizes that adapt, against fixed ones
 
 Ends with status 1 if a claim of the paper does not hold.";
 
@@ -69,10 +72,11 @@ const PROGRAMS: [(&str, &str, &str); 5] = [
 pub(super) fn reproduce(args: &ReproduceArgs) -> Result<ExitCode, Failure> {
     let reproduction = match args.paper {
         Paper::Subpages if args.quick => {
-            return Err(Failure::new("--quick is for gms: subpages has no quicker part"));
+            return Err(Failure::new("--quick is for gms and aapc: subpages has no quicker part"));
         }
         Paper::Subpages => subpages(args)?,
         Paper::Gms => gms(args)?,
+        Paper::Aapc => aapc(args)?,
     };
     print(&reproduction).map_err(|error| Failure::new(format!("stdout: {error}")))?;
     if let Some(out) = &args.out {
@@ -129,6 +133,15 @@ fn gms(args: &ReproduceArgs) -> Result<Reproduction, Failure> {
     Ok(gms::reproduce(&experiments))
 }
 
+fn aapc(args: &ReproduceArgs) -> Result<Reproduction, Failure> {
+    let extent = if args.quick { aapc::Extent::Paper } else { aapc::Extent::All };
+    let run = |done: &(dyn Fn(usize, usize) + Sync)| aapc::Experiments::run(extent, threads(args), done);
+    let references = |done: &Result<aapc::Experiments, String>| {
+        done.as_ref().map_or(0, |experiments| experiments.references)
+    };
+    Ok(aapc::reproduce(&timed(run, references).map_err(Failure::new)?))
+}
+
 /// Where the traces are.
 pub(super) fn folder(given: Option<&Path>) -> Result<PathBuf, Failure> {
     if let Some(folder) = given {
@@ -158,7 +171,9 @@ fn print(reproduction: &Reproduction) -> std::io::Result<()> {
     for (_, caption, table) in reproduction.tables.iter().filter(|t| t.0 != "runs") {
         writeln!(out, "\n{caption}\n\n{}", table.text())?;
     }
-    writeln!(out, "\nPrinted results and ours\n\n{}", results_table(&reproduction.results).text())?;
+    if !reproduction.results.is_empty() {
+        writeln!(out, "\nPrinted results and ours\n\n{}", results_table(&reproduction.results).text())?;
+    }
     writeln!(out, "\nClaims\n")?;
     for check in &reproduction.checks {
         writeln!(out, "{}", check.line())?;
@@ -179,10 +194,12 @@ fn write(reproduction: &Reproduction, folder: &Path) -> Result<(), Failure> {
     }
     html.heading("Claims");
     html.checks(&reproduction.checks);
-    html.heading("Printed results and ours");
-    let results = results_table(&reproduction.results);
-    html.table(&results);
-    file("results.csv", results.csv())?;
+    if !reproduction.results.is_empty() {
+        html.heading("Printed results and ours");
+        let results = results_table(&reproduction.results);
+        html.table(&results);
+        file("results.csv", results.csv())?;
+    }
     html.heading("Figures");
     for (name, figure) in &reproduction.figures {
         html.figure(figure);

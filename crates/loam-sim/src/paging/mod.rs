@@ -5,10 +5,11 @@
 //! program, which waits. Each of them does one thing after the other, and they overlap.
 
 mod driver;
+#[cfg(test)]
+mod tests;
 
 use loam_core::page_size::{PageSize, SizeChange};
-use loam_core::units::BasePages;
-use std::collections::BTreeMap;
+use loam_core::units::{BasePages, Duration};
 
 /// What the path costs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,8 +26,9 @@ pub struct Path {
     pub install_ns: u64,
     /// See above.
     pub evict_ns: u64,
-    /// A page is in the program's way until the agent has it: taken and put cost the link too.
-    pub puts_share_link: bool,
+    /// The agent does the link's work too, one thing after the other, as a library in the program does that sends and receives by itself. Else
+    /// the link carries both ways at a time, beside the agent.
+    pub serial: bool,
 }
 
 /// How pages are sized.
@@ -71,45 +73,76 @@ pub struct Config {
     pub replacement: &'static str,
     /// The parts' marks are heeded.
     pub parts: bool,
+    /// Each turn of a part is so many stretches of equal processor time for the policy that sizes pages, which hears the part's mark at the
+    /// beginning of each (with [`Self::parts`]).
+    pub periods: u32,
+    /// What has left may be had back from its buffer while it is there.
+    pub rescue: bool,
+    /// The agent's page buffers are taken off local memory, as live.
+    pub buffers_are_local: bool,
+    /// Setting up is replayed as one write to each base page, in the order of first touches: all data are there, and it takes less time.
+    pub set_up_once: bool,
+    /// So many iterations are replayed, if there are as many.
+    pub iterations_max: u32,
+    /// A run of which one iteration takes longer than this is ended.
+    pub stop_after: Option<Duration>,
 }
 
 /// What came of it; times are of the simulated machine.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcome {
     /// The whole, and what the program computed of that.
     pub wall_ns: u64,
     /// See above.
     pub exec_ns: u64,
-    /// By part: the same two, and faults. Part 0 is setting up.
-    pub parts: BTreeMap<u32, PartTimes>,
+    /// What each part did each time, in order. Part 0 is setting up.
+    pub turns: Vec<Turn>,
     /// Faults that waited for a lender.
     pub faults: u64,
     /// Base pages that came, and that left with new contents.
     pub fetched: u64,
     /// See above.
     pub put: u64,
+    /// References replayed.
+    pub references: u64,
     /// Each change of size.
     pub changes: Vec<SizeChange>,
+    /// It was ended by [`Config::stop_after`].
+    pub stopped: bool,
 }
 
-/// Of one part, over all its turns.
+/// One part, once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PartTimes {
-    /// The whole.
+pub struct Turn {
+    /// In which iteration, from 1 on. 0: it was set up.
+    pub iteration: u32,
+    /// Which part.
+    pub part: u32,
+    /// The whole time.
     pub wall_ns: u64,
     /// What the program computed of it.
     pub exec_ns: u64,
     /// Faults that waited for a lender.
     pub faults: u64,
+    /// Base pages that came.
+    pub fetched: u64,
 }
 
 impl Outcome {
-    /// How often the time of a machine with enough memory it took, without setting up.
-    pub fn relative_time(&self) -> f64 {
-        let of = |time: fn(&PartTimes) -> u64| {
-            self.parts.iter().filter(|(part, _)| **part > 0).map(|(_, p)| time(p)).sum::<u64>()
-        };
-        of(|p| p.wall_ns) as f64 / of(|p| p.exec_ns).max(1) as f64
+    /// The turns of iterations from `first` on.
+    pub fn turns_from(&self, first: u32) -> impl Iterator<Item = &Turn> {
+        self.turns.iter().filter(move |turn| turn.iteration >= first.max(1))
+    }
+
+    /// How often the time of a machine with enough memory the iterations from `first` to `last` took. None: there were none, or not to
+    /// their end.
+    pub fn relative_time(&self, first: u32, last: u32) -> Option<f64> {
+        let turns = || self.turns_from(first).filter(|turn| turn.iteration <= last);
+        let stopped_in = self.turns.last().filter(|_| self.stopped).map_or(u32::MAX, |turn| turn.iteration);
+        let of = |time: fn(&Turn) -> u64| turns().map(time).sum::<u64>() as f64;
+        (stopped_in > last || !self.stopped)
+            .then(|| of(|turn| turn.wall_ns) / of(|turn| turn.exec_ns))
+            .filter(|time| time.is_finite())
     }
 }
 

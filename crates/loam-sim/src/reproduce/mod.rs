@@ -2,6 +2,7 @@
 //!
 //! Nothing is fitted. Where a result differs, the report says so and what the likely cause is.
 
+pub mod aapc;
 pub mod gms;
 mod published;
 pub mod subpages;

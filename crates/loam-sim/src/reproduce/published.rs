@@ -28,6 +28,8 @@ pub enum Value {
     About(f64),
     /// For n nodes: the first times n, and the second times the square of n.
     Nodes(f64, f64),
+    /// Several, and what stands between them.
+    List(&'static str, Vec<f64>),
     /// Of a claim: that it is so.
     True,
 }
@@ -40,6 +42,7 @@ impl Value {
             Self::Range(low, high) => (low, high),
             Self::Below(value) | Self::Above(value) | Self::About(value) => (value, value),
             Self::Nodes(..) => (self.of_nodes(NODES), self.of_nodes(NODES)),
+            Self::List(_, ref all) => (all[0], all[all.len() - 1]),
             Self::True => (1.0, 1.0),
         }
     }
@@ -76,6 +79,9 @@ impl Value {
         if let Some(each) = text.strip_suffix("*n") {
             return Some(Self::Nodes(number(each)?, 0.0));
         }
+        if let Some(between) = [",", " / "].into_iter().find(|between| text.contains(between)) {
+            return Some(Self::List(between, text.split(between).map(number).collect::<Option<_>>()?));
+        }
         Some(Self::One(number(text)?))
     }
 }
@@ -93,6 +99,10 @@ impl fmt::Display for Value {
             Self::About(value) => write!(f, "about {value}"),
             Self::Nodes(each, square) if *square == 0.0 => write!(f, "{each}*n"),
             Self::Nodes(each, square) => write!(f, "({each}+{square}*n)*n"),
+            Self::List(between, all) => {
+                let all: Vec<String> = all.iter().map(f64::to_string).collect();
+                f.write_str(&all.join(between))
+            }
             Self::True => f.write_str("true"),
         }
     }
@@ -170,13 +180,26 @@ mod tests {
 
     #[test]
     fn values_are_written_as_they_are_read() {
-        for text in ["0.29", "1.5..3.5", "<0.8", ">1.5", "about 1", "78*n", "(108+2*n)*n", "true"] {
+        for text in [
+            "0.29",
+            "1.5..3.5",
+            "<0.8",
+            ">1.5",
+            "about 1",
+            "78*n",
+            "(108+2*n)*n",
+            "true",
+            "1,2,4",
+            "16 / 128",
+        ] {
             let value = Value::parse(text).unwrap_or_else(|| panic!("{text}"));
             assert_eq!(value.to_string(), text);
         }
         assert_eq!(Value::parse("(108+2*n)*n").map(|value| value.of_nodes(10.0)), Some(1280.0));
         assert!(
-            ["", "n", "<", "1..", "(1*n)*n", "about"].into_iter().all(|text| Value::parse(text).is_none())
+            ["", "n", "<", "1..", "(1*n)*n", "about", "1,", " / "]
+                .into_iter()
+                .all(|text| Value::parse(text).is_none())
         );
     }
 }
