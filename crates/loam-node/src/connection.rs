@@ -413,6 +413,8 @@ impl Connection {
     /// Leaves the peer some time to read what was said last.
     fn say_farewell(&mut self) {
         self.state = State::Farewell(Instant::now() + FAREWELL_TIMEOUT);
+        // Nobody is answered any more: what waits must not keep the loop awake.
+        self.line.behind = Behind::default();
         if self.line.outgoing.len() == 0 {
             self.line.stream.end();
         }

@@ -37,6 +37,7 @@ pub(crate) extern "C" fn parent() {
 
 /// After the fork, in the child.
 pub(crate) extern "C" fn child() {
+    process::forget_control();
     if !process::is_under_loam() {
         return;
     }

@@ -103,6 +103,11 @@ pub(crate) fn set_control(control: &'static Control) {
     CONTROL.store(core::ptr::from_ref(control) as usize, Release);
 }
 
+/// A child of this process has it no more: it is not mapped there.
+pub(crate) fn forget_control() {
+    CONTROL.store(0, Relaxed);
+}
+
 /// What it shares with its agent. None in a child that has not joined yet, and after a `vfork`.
 pub(crate) fn control() -> Option<&'static Control> {
     let control = CONTROL.load(Acquire) as *const Control;

@@ -52,8 +52,10 @@ impl Agent<'_> {
         if !self.borrower.has_plans() {
             return false;
         }
-        // A thread that was just woken may wait for this very core.
-        rustix::thread::sched_yield();
+        // A thread that was just woken may wait for this very core. One that waits for an answer must not wait for others' slices.
+        if self.borrower.waiting() == BasePages(0) {
+            rustix::thread::sched_yield();
+        }
         let now = self.now();
         self.borrower.handle_plans(now, PLAN_PAGES);
         self.drain();

@@ -379,6 +379,7 @@ impl Agent<'_> {
         }
         if waiting.what == call::RELEASE {
             self.release(waiting.space, waiting.range);
+            let now = self.now();
             self.borrower.handle_evictable(now, waiting.space, true);
         }
         self.drain();

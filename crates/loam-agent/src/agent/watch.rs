@@ -179,6 +179,8 @@ impl Agent<'_> {
         for statm in self.watch.strangers.values() {
             resident += statm.resident_pages().unwrap_or(0);
         }
+        // The looks above have their own times.
+        let now = self.now();
         let watch = &mut self.watch;
         watch.resident_pages = resident;
         watch.peak_pages = watch.peak_pages.max(resident);

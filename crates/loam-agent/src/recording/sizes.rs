@@ -59,7 +59,8 @@ impl Sizes {
 
     /// A size changed, later than all that changed before. Where there are too many, two that follow each other in a part become one.
     pub fn record(&mut self, mut change: SizeChange) {
-        assert!(self.changes.last().is_none_or(|last| last.at <= change.at), "time ran backwards");
+        // The agent looks at the clock once for several steps: what one of them finds may be told after what the next has found.
+        change.at = self.changes.last().map_or(change.at, |last| change.at.max(last.at));
         if change.reason.len() > REASON_BYTES_MAX {
             let fits = (0..=REASON_BYTES_MAX).rev().find(|&at| change.reason.is_char_boundary(at));
             change.reason.truncate(fits.unwrap_or(0));

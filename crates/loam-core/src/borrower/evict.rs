@@ -239,11 +239,8 @@ impl Borrower {
         let n = space.parked.len().min(BATCH_PAGES_MIN as usize);
         let some: Vec<(u64, PageSize)> = space.parked.drain(..n).collect();
         for (first, size) in some {
-            self.effects.push_back(Effect::Populate {
-                space: key,
-                base: first,
-                pages: size.base_pages() as u32,
-            });
+            // What is here alone: the hand would bring the rest home, over the budget.
+            self.populate(key, first, size);
             self.enqueue_page(key, first, size);
         }
         self.evict_pause_until = Some(now + POPULATE_PAUSE);

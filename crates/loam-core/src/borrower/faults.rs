@@ -21,6 +21,8 @@ pub(super) struct Wait {
     pub(super) joined: bool,
     /// It stands in the queue for frames.
     pub queued: bool,
+    /// It has stood there.
+    stood: bool,
     /// Frames come only once it has been answered (the hand waits itself): it waits for none, not even when it is asked for again.
     pub urgent: bool,
 }
@@ -140,7 +142,7 @@ impl Borrower {
     /// A thread waits at `base` from now on.
     pub(super) fn wait_from(&mut self, now: Instant, key: SpaceKey, base: u64) {
         let joined = self.entry(key, base).state == BaseState::Fetching;
-        let wait = Wait { since: now, kind: None, joined, queued: false, urgent: false };
+        let wait = Wait { since: now, kind: None, joined, queued: false, stood: false, urgent: false };
         self.waiters.begin(wait);
         assert!(self.waits.insert((key, base), wait).is_none(), "one wait a base page");
     }
@@ -335,9 +337,10 @@ impl Borrower {
             part.start..part.end
         };
         let missing = |s: &Self, b: u64| matches!(s.entry(key, b).state, BaseState::Empty | BaseState::Away);
-        // Looking at each takes as long as a third of a small fault: not where all of the page has room.
+        // Looking at each takes as long as a third of a small fault: not where all of the page has room, and all that is missing of it comes.
         let wanted = if self.in_pieces && self.frames + range.len() <= self.limit {
-            range.len().min(steps.len() as u64 * self.subpage)
+            let missing = self.spaces.get(&key).map_or(0, |space| space.table.missing_in(range));
+            missing.min(steps.len() as u64 * subpage)
         } else {
             steps.iter().flat_map(bases).filter(|&b| missing(self, b)).count() as u64
         };
@@ -384,7 +387,9 @@ impl Borrower {
         let Some((&at, &page)) = self.incomplete.range(..=(key, base)).next_back() else { return };
         let inside = at.0 == key && base - at.1 < page.size.base_pages();
         let subpage = (base.saturating_sub(at.1) / self.subpage.min(page.size.base_pages())) as u32;
-        if inside && page.subpage != subpage {
+        // A base page that was left out on purpose says nothing: where it is was drawn.
+        let drawn = self.holes.get(&at).is_some_and(|hole| hole.base == base);
+        if inside && page.subpage != subpage && !drawn {
             self.incomplete.remove(&at);
             let distance = subpage as i32 - page.subpage as i32;
             *self.next_distances.entry(distance).or_default() += 1;
@@ -466,9 +471,9 @@ impl Borrower {
     /// Asks the prefetcher, and brings what it says. Fresh memory is filled with zeros ahead of a program that fills memory
     /// in order, and only so far: a page of zeros that nobody writes costs a frame twice.
     fn follow(&mut self, key: SpaceKey, base: u64, touch: Touch) {
-        let page_size = self.size_at(key, base);
-        let size = page_size.base_pages();
         let fresh = touch == Touch::Fresh;
+        let page_size = if fresh { self.fresh_size_at(key, base) } else { self.size_at(key, base) };
+        let size = page_size.base_pages();
         let most = if fresh { ZERO_AHEAD } else { self.limit / AHEAD_SHARE };
         let most = (most / size).clamp(1, u64::from(u32::MAX)) as u32;
         let stream = StreamSpace { space: key, size: page_size };
@@ -556,7 +561,7 @@ impl Borrower {
         {
             self.waiters.end(*wait);
             // Nobody else brings it: what it waits for from now on is its own.
-            (wait.queued, wait.joined) = (true, false);
+            (wait.queued, wait.stood, wait.joined) = (true, true, false);
             self.waiters.begin(*wait);
             if wait.urgent {
                 self.queue.push_front((key, base));
@@ -594,7 +599,8 @@ impl Borrower {
             self.waiters.end(wait);
             let kind = wait.kind.unwrap_or(FaultKind::Rescued);
             self.stats.answered[kind as usize] += 1;
-            if matches!(kind, FaultKind::Remote | FaultKind::Disk) && !wait.joined {
+            // What a fetch costs, not what a lack of frames does.
+            if matches!(kind, FaultKind::Remote | FaultKind::Disk) && !wait.joined && !wait.stood {
                 self.sizer.waited(now - wait.since);
             }
             self.latencies.push_back((kind, now - wait.since));

@@ -474,9 +474,9 @@ impl Borrower {
     /// Pages are fetched in subpages of `subpage`, in the order that `planner` says (at first: whole).
     ///
     /// # Panics
-    /// If the size is not a power of two from 1 to the page's.
+    /// If the size is not one that a page may have. Smaller pages than that have one subpage.
     pub fn plan_fetches(&mut self, subpage: BasePages, planner: Box<dyn FetchPlanner>) {
-        assert!(subpage.0.is_power_of_two() && subpage.0 <= self.config.page.0, "subpage size out of range");
+        assert!(PageSize::new(subpage).is_some(), "subpage size out of range");
         self.subpage = subpage.0;
         self.fetch_planner = planner;
     }

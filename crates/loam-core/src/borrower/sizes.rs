@@ -47,6 +47,7 @@ impl Borrower {
         if self.entry(key, hole).state != BaseState::Away
             || self.waits.contains_key(&(key, hole))
             || self.holes.len() >= HOLES_MAX
+            || self.holes.contains_key(&(key, first))
         {
             return None;
         }

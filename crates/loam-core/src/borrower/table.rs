@@ -292,6 +292,14 @@ impl Table {
         }
     }
 
+    /// Base pages of `range`, which lies in one extent, that are neither here nor on their way.
+    pub(super) fn missing_in(&self, range: BaseRange) -> u64 {
+        let (x, i) = split(range.start);
+        let Some(extent) = self.extents.get(&x) else { return range.len() };
+        let states = &extent.state[i..i + range.len() as usize];
+        states.iter().filter(|state| matches!(state, BaseState::Empty | BaseState::Away)).count() as u64
+    }
+
     /// A page comes: says so of it, and, if something of its buddy (the other half of the page of twice its size) is local, that they are
     /// beside each other. Returns whether they are.
     pub(super) fn note_brought(&mut self, first: u64, size: PageSize) -> bool {

@@ -40,6 +40,8 @@ impl Borrower {
     /// Adds the time since the last change to whom it belongs. A moment belongs to one part only: where several threads wait, to the
     /// one that a faster network would shorten, then to the one that more room would.
     pub(super) fn waits_clock(&mut self, now: Instant) {
+        // A driver that looks at the clock once for several calls may be behind what it told in between.
+        let now = now.max(self.waits_changed_at);
         let span = now - self.waits_changed_at;
         self.waits_changed_at = now;
         let part = match self.waiters {

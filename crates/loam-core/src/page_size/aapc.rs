@@ -8,7 +8,7 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 /// Pages of a working set that are counted at most, in pages that fit: what is larger gets the smallest size anyway.
 const COUNTED_MAX: u64 = 64;
 /// And in all, so that the set stays small beside what it counts.
-const COUNTED_MOST: u64 = 1 << 20;
+const COUNTED_MOST: u64 = 1 << 18;
 /// Where a program names no parts, one ends when so many times what fits has been swapped in.
 const UNNAMED_TURNS: u64 = 4;
 /// Parts that are told apart; later ones count as the last.

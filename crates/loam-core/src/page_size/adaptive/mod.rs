@@ -130,7 +130,7 @@ pub struct Adaptive {
     /// What holds for the whole of a part, and where a place begins.
     parts: BTreeMap<u32, Known>,
     places: BTreeMap<(u32, SpaceKey, u64), Known>,
-    /// How many places have each size.
+    /// How many places and parts have each size.
     in_use: [u32; PageSize::COUNT],
     costs: Costs,
     returns: Returns,
@@ -164,16 +164,43 @@ impl Adaptive {
     }
 
     fn part_known(&mut self) -> &mut Known {
-        let start = self.start;
-        self.parts.entry(self.part).or_insert_with(|| Known::new(start))
+        let (start, in_use) = (self.start, &mut self.in_use);
+        self.parts.entry(self.part).or_insert_with(|| {
+            in_use[usize::from(start.log2())] += 1;
+            Known::new(start)
+        })
+    }
+
+    /// Forgets what is known of a part, as a whole and of each place.
+    fn forget_part(&mut self, part: u32) {
+        if let Some(known) = self.parts.remove(&part) {
+            self.in_use[usize::from(known.size.log2())] -= 1;
+        }
+        let all = (part, SpaceKey(0), 0)..=(part, SpaceKey(u32::MAX), u64::MAX);
+        let gone: alloc::vec::Vec<_> = self.places.range(all).map(|(&key, _)| key).collect();
+        gone.into_iter().for_each(|key| self.forget_place(key));
+    }
+
+    fn forget_place(&mut self, key: (u32, SpaceKey, u64)) {
+        let known = self.places.remove(&key).expect("the caller has it");
+        self.in_use[usize::from(known.size.log2())] -= 1;
+    }
+
+    /// A size has changed, of a part or a place.
+    fn count_change(&mut self, from: PageSize, to: PageSize) {
+        self.in_use[usize::from(from.log2())] -= 1;
+        self.in_use[usize::from(to.log2())] += 1;
     }
 
     /// Another part begins. One that is new begins as the one before it is.
     fn enter(&mut self, part: u32) {
         if part != self.part {
-            let size = self.part_known().size;
+            let (size, in_use) = (self.part_known().size, &mut self.in_use);
             self.part = part;
-            self.parts.entry(part).or_insert_with(|| Known::new(size));
+            self.parts.entry(part).or_insert_with(|| {
+                in_use[usize::from(size.log2())] += 1;
+                Known::new(size)
+            });
         }
     }
 
@@ -182,16 +209,7 @@ impl Adaptive {
         let Some((phase, new)) = self.phases.fault(page.fault, page.size) else { return };
         if new && phase != self.part {
             // Its number may have been another's.
-            self.parts.remove(&phase);
-            let gone: alloc::vec::Vec<_> = self
-                .places
-                .range((phase, SpaceKey(0), 0)..=(phase, SpaceKey(u32::MAX), u64::MAX))
-                .map(|(&k, _)| k)
-                .collect();
-            for key in gone {
-                let known = self.places.remove(&key).expect("just listed");
-                self.in_use[usize::from(known.size.log2())] -= 1;
-            }
+            self.forget_part(phase);
         }
         self.enter(phase);
     }
@@ -205,9 +223,11 @@ impl Adaptive {
         let key = self.key(at);
         if !self.places.contains_key(&key) {
             if self.places.len() >= PLACES_MAX {
-                // One that happens to come first: evidence is found again.
-                let (_, gone) = self.places.pop_first().expect("there are many");
-                self.in_use[usize::from(gone.size.log2())] -= 1;
+                // Any of them: evidence is found again.
+                let from = (self.draw.below(u64::from(PARTS_MAX)) as u32, at.space, self.draw.below(1 << 36));
+                let any = self.places.range(from..).next().or(self.places.iter().next());
+                let any = *any.expect("there are many").0;
+                self.forget_place(any);
             }
             let known = Known::new(self.part_known().size);
             self.in_use[usize::from(known.size.log2())] += 1;
@@ -248,6 +268,7 @@ impl Adaptive {
     fn judge_part(&mut self, now: Instant) {
         let (limits, path, part) = (self.limits(), self.path(), self.part);
         let Some(Verdict { from, to, reason }) = self.part_known().judge(None, limits, path) else { return };
+        self.count_change(from, to);
         self.tell(SizeChange { at: now, part, scope: Scope::All, from, to, reason });
     }
 
@@ -256,8 +277,7 @@ impl Adaptive {
         let prior = self.part_known().evidence.clone();
         let verdict = self.place_known(at).judge(Some(&prior), limits, path);
         let Some(Verdict { from, to, reason }) = verdict else { return };
-        self.in_use[usize::from(from.log2())] -= 1;
-        self.in_use[usize::from(to.log2())] += 1;
+        self.count_change(from, to);
         let first = Place { base: at.base / PLACE_BASE_PAGES * PLACE_BASE_PAGES, ..at };
         let scope = Scope::Range(first, BasePages(PLACE_BASE_PAGES));
         self.tell(SizeChange { at: now, part, scope, from, to, reason });
@@ -301,9 +321,8 @@ impl PageSizer for Adaptive {
     }
 
     fn largest(&self) -> PageSize {
-        let parts = self.parts.values().map(|known| known.size).max().unwrap_or(self.start);
-        let places = self.in_use.iter().rposition(|&count| count > 0).unwrap_or(0);
-        parts.max(PageSize::from_log2(places as u8))
+        let used = self.in_use.iter().rposition(|&count| count > 0);
+        used.map_or(self.start, |log2| PageSize::from_log2(log2 as u8))
     }
 
     fn brought(&mut self, now: Instant, page: &Brought) -> Option<u64> {
@@ -347,7 +366,12 @@ impl PageSizer for Adaptive {
     }
 
     fn part_begins(&mut self, _: Instant, part: u32) {
-        self.named = true;
+        if !core::mem::replace(&mut self.named, true) {
+            // Numbers of phases that were found mean nothing to the program. The size stays.
+            self.start = self.part_known().size;
+            let found: alloc::vec::Vec<u32> = self.parts.keys().copied().collect();
+            found.into_iter().for_each(|phase| self.forget_part(phase));
+        }
         self.enter(part.min(PARTS_MAX - 1));
     }
 
