@@ -20,6 +20,7 @@ impl Borrower {
         let space = Space {
             table: Table::default(),
             has_hand,
+            closed: false,
             at_rest: false,
             relatives: Vec::new(),
             forked: false,
@@ -270,7 +271,8 @@ impl Borrower {
     /// Pages may no longer be taken from a space, or may again.
     pub fn handle_evictable(&mut self, now: Instant, key: SpaceKey, evictable: bool) {
         if let Some(space) = self.spaces.get_mut(&key) {
-            space.has_hand = evictable;
+            // Whose hand has not come yet gives nothing, though it may.
+            space.closed = !evictable;
         }
         if evictable {
             self.unpark(key);

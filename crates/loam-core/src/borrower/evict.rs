@@ -21,6 +21,8 @@ const PARKED_MIN: Duration = Duration::from_millis(500);
 const PARKED_MAX: Duration = Duration::from_millis(16_000);
 /// Pause after sharing was broken on purpose, for the hand to have done it.
 const POPULATE_PAUSE: Duration = Duration::from_millis(1);
+/// Pause after a batch was void.
+const VOID_PAUSE: Duration = Duration::from_micros(50);
 /// When batch after batch has freed nothing for so long, who waits for a frame gets one over the limit: the page
 /// that holds the others may be his to give back (a system call that has pinned what it read so far and faults on the rest).
 const VAIN_MAX: Duration = Duration::from_millis(50);
@@ -39,6 +41,8 @@ pub(super) struct Batch {
     busy: Vec<u64>,
     /// At least one base page has left.
     freed: bool,
+    /// The hand has looked at one at least: not all of it was void.
+    tried: bool,
     /// Where its pages go; `None`: the disk alone.
     target: Option<LenderIndex>,
 }
@@ -185,7 +189,7 @@ impl Borrower {
                 break;
             }
             let Some(size) = space.table.set_queued(first, None) else { continue }; // unmapped since
-            if !space.has_hand {
+            if !space.gives() {
                 space.parked.push((first, size));
                 continue;
             }
@@ -220,8 +224,17 @@ impl Borrower {
         let id = BatchId(self.batch_next);
         self.batch_next += 1;
         let target = self.next_lender(None);
-        let batch =
-            Batch { space: key, pages, of, buffers, reported: 0, busy: Vec::new(), freed: false, target };
+        let batch = Batch {
+            space: key,
+            pages,
+            of,
+            buffers,
+            reported: 0,
+            busy: Vec::new(),
+            freed: false,
+            tried: false,
+            target,
+        };
         self.batches.insert(id, batch);
         self.effects.push_back(Effect::Evict(id));
         true
@@ -230,7 +243,7 @@ impl Borrower {
     /// Nothing can be taken, but forked relatives share frames: makes some of them the process's own, to be
     /// taken then. One relative after the other: what one of them has may be pinned. Returns false: nothing has begun.
     fn break_sharing(&mut self, now: Instant) -> bool {
-        let shares = |s: &super::Space| s.has_hand && s.forked && !s.parked.is_empty();
+        let shares = |s: &super::Space| s.gives() && s.forked && !s.parked.is_empty();
         let sharing = || self.spaces.iter().filter(|(_, s)| shares(s)).map(|(&key, _)| key);
         let after = sharing().find(|&key| Some(key) > self.sharing_turn);
         let Some(key) = after.or_else(|| sharing().next()) else { return false };
@@ -258,6 +271,7 @@ impl Borrower {
         b.reported += 1;
         let (key, base) = (b.space, b.pages[index]);
         self.target = b.target;
+        b.tried |= fate != PageFate::Cancelled;
         b.freed |= matches!(fate, PageFate::Moved(_) | PageFate::Hole);
         if !self.spaces.contains_key(&key) {
             return None;
@@ -350,6 +364,10 @@ impl Borrower {
         let b = self.batches.remove(&batch).expect("the batch is under way");
         assert_eq!(b.reported, b.pages.len(), "every page has a fate");
         self.free_buffers.extend(&b.buffers);
+        if !b.tried {
+            // Whatever made it void is not over yet: the next one at once would be void too, for ever.
+            self.evict_pause_until.get_or_insert(now + VOID_PAUSE);
+        }
         self.vain_since = if b.freed { None } else { self.vain_since.or(Some(now)) };
         self.in_vain = self.vain_since.is_some_and(|since| now - since >= VAIN_MAX);
         let key = b.space;

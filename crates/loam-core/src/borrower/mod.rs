@@ -276,8 +276,10 @@ struct Hole {
 #[derive(Debug)]
 struct Space {
     table: Table,
-    /// Pages can be taken from it.
+    /// Its hand has come.
     has_hand: bool,
+    /// No pages may be taken from it for now.
+    closed: bool,
     /// No eviction begins here now.
     at_rest: bool,
     /// Forked from, or forked, a space that still lives: its frames may be shared with it.
@@ -290,6 +292,13 @@ struct Space {
     shared: u64,
     /// Pages that could not be taken, out of the replacement order for a while.
     parked: Vec<(u64, PageSize)>,
+}
+
+impl Space {
+    /// Pages can be taken from it.
+    fn gives(&self) -> bool {
+        self.has_hand && !self.closed
+    }
 }
 
 /// See the module's documentation.
