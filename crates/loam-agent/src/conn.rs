@@ -80,13 +80,13 @@ pub(crate) struct Conn {
     spare: Vec<Outgoing>,
     /// Pages asked for or put and not answered.
     unanswered: u64,
-    /// Threads may wait for something: what comes is looked at soon.
-    pub(crate) awaited: bool,
     /// Those of them that are in putpages whose sending has begun.
     puts_under_way: usize,
     /// When an answer was owed first, or last came.
     quiet_since: Instant,
     pub(crate) wants_write: bool,
+    /// Threads may wait for something: what comes is looked at soon.
+    pub(crate) awaited: bool,
 }
 
 impl Conn {

@@ -104,7 +104,7 @@ pub struct PageSizeChange {
     pub from_bytes: u64,
     /// The size from then on.
     pub to_bytes: u64,
-    /// In how many extents.
+    /// In how many extents; 0: everywhere where no place has a size of its own.
     pub extents: u32,
     /// Why.
     pub reason: String,

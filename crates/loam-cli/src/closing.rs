@@ -148,9 +148,10 @@ fn sizes(summary: &Summary, say: &mut impl FnMut(String)) {
     let changes = &summary.page_size_changes;
     for change in changes.iter().take(CHANGES_SHOWN_MAX) {
         say(format!(
-            "            {} after {}: part {} had {} until then ({})",
+            "            {} after {}: {}part {} had {} until then ({})",
             Bytes(change.to_bytes),
             seconds(change.at_s),
+            if change.extents == 0 { "" } else { "a place in " },
             change.part,
             Bytes(change.from_bytes),
             printable(&change.reason, 80)
@@ -198,7 +199,8 @@ mod tests {
             part: at,
             from_bytes: 65536,
             to_bytes: 8192,
-            extents: 3,
+            // Every second one of a whole part.
+            extents: if at % 2 == 0 { 0 } else { 3 },
             reason: "it fits".into(),
         };
         summary.page_size_changes = (1..=7).map(change).collect();
@@ -207,7 +209,8 @@ mod tests {
         for part in [
             "5.0 s with no thread waiting for memory (50%), 3.0 s waiting for the page touched, 0.5 s for one already asked for, 1.5 s for room",
             "of 64.0 KiB, fetched by the plan eager in subpages of 4.0 KiB",
-            "8.0 KiB after 5.0 s: part 5 had 64.0 KiB until then (it fits)",
+            "8.0 KiB after 4.0 s: part 4 had 64.0 KiB until then (it fits)",
+            "8.0 KiB after 5.0 s: a place in part 5 had 64.0 KiB until then (it fits)",
             "and 1,002 more changes",
         ] {
             assert!(text.contains(part), "{part:?} is missing in\n{text}");

@@ -11,9 +11,9 @@ pub const GRACE: loam_core::units::Duration = loam_core::units::Duration::from_m
 /// Event loops (one a core up to this).
 pub const LOOPS_MAX: usize = 8;
 
-/// A connection must have said hello by then.
 /// Base pages that a program may say are local (16 TiB).
 pub(crate) const LOCAL_PAGES_MAX: u64 = 1 << 32;
+/// A connection must have said hello by then.
 pub(crate) const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 /// A peer that takes none of the bytes that wait for it this long is given up.
 pub(crate) const STALLED_TIMEOUT: Duration = Duration::from_secs(60);

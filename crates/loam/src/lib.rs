@@ -28,11 +28,3 @@ pub fn part(number: u32) {
         call(number);
     }
 }
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn without_loam_nothing_happens() {
-        (0..300).for_each(super::part);
-    }
-}

@@ -111,24 +111,15 @@ impl<M: Memory> Sp<M> {
             for m in components.clone() {
                 rhs.set(m * cells + cell, factor * rhs.get(m * cells + cell));
             }
-            if position < last {
-                let next = cell + stride;
-                let lower = lhs.get(at(1, next));
-                lhs.set(at(2, next), lhs.get(at(2, next)) - lower * upper);
-                lhs.set(at(3, next), lhs.get(at(3, next)) - lower * upper2);
+            // From the two lines below; what stands left of the diagonal there is one place farther left in the second.
+            for below in (1..=2).take_while(|below| position + below <= last) {
+                let next = cell + below * stride;
+                let lower = lhs.get(at(2 - below, next));
+                lhs.set(at(3 - below, next), lhs.get(at(3 - below, next)) - lower * upper);
+                lhs.set(at(4 - below, next), lhs.get(at(4 - below, next)) - lower * upper2);
                 for m in components.clone() {
                     let value = rhs.get(m * cells + next) - lower * rhs.get(m * cells + cell);
                     rhs.set(m * cells + next, value);
-                }
-            }
-            if position + 1 < last {
-                let second = cell + 2 * stride;
-                let lower = lhs.get(at(0, second));
-                lhs.set(at(1, second), lhs.get(at(1, second)) - lower * upper);
-                lhs.set(at(2, second), lhs.get(at(2, second)) - lower * upper2);
-                for m in components.clone() {
-                    let value = rhs.get(m * cells + second) - lower * rhs.get(m * cells + cell);
-                    rhs.set(m * cells + second, value);
                 }
             }
         });

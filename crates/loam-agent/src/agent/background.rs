@@ -44,7 +44,7 @@ impl Agent<'_> {
             self.flush();
         }
         let pages = self.take_finished_piece();
-        pages || self.has_more_to_store()
+        pages || self.has_more_to_do()
     }
 
     /// Asks for a piece of what is behind the pages that threads wait for. False: there is nothing.
@@ -63,9 +63,9 @@ impl Agent<'_> {
         true
     }
 
-    /// There is something to write or to send that can be begun now. (What hands have finished is looked for by
+    /// There is something to ask for, to write or to send that can be begun now. (What hands have finished is looked for by
     /// `prepare_to_wait`.)
-    pub(super) fn has_more_to_store(&self) -> bool {
+    pub(super) fn has_more_to_do(&self) -> bool {
         self.borrower.has_plans()
             || self.can_send()
             || self.disk.as_ref().is_some_and(|disk| disk.file.can_submit())

@@ -371,7 +371,7 @@ impl Agent<'_> {
         let mut events: Vec<epoll::Event> = Vec::with_capacity(64);
         let mut works = false;
         while !self.is_over() {
-            works |= self.has_more_to_store() || self.lenders_hold();
+            works |= self.has_more_to_do() || self.lenders_hold();
             let timeout = if works { Some(AT_ONCE) } else { self.prepare_to_wait() };
             events.clear();
             match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), timeout.as_ref()) {

@@ -1,6 +1,7 @@
 //! What TLS costs: the same measurements plain and with TLS, in turns, so that a machine that gets quieter or busier meanwhile
 //! favours neither.
 
+use super::median;
 use super::real::{self, RandomRun, SequentialRun};
 use crate::failure::Failure;
 use crate::text::{percent, table};
@@ -47,12 +48,6 @@ pub(super) struct Cost {
     plain_gb_per_s: f64,
     tls_gb_per_s: f64,
     tls_over_plain_gb_per_s: f64,
-}
-
-fn median(figures: &[f64]) -> f64 {
-    let mut sorted = figures.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    sorted[sorted.len() / 2]
 }
 
 /// Measures both, in turns.

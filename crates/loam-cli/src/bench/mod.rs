@@ -120,6 +120,16 @@ impl Quantiles {
     }
 }
 
+/// The figure in the middle.
+///
+/// # Panics
+/// If there is none.
+fn median(figures: &[f64]) -> f64 {
+    let mut sorted = figures.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted[sorted.len() / 2]
+}
+
 /// Nanoseconds since `since`, at most four seconds: what is longer than that is no latency.
 pub(crate) fn elapsed_ns(since: std::time::Instant) -> u32 {
     u32::try_from(since.elapsed().as_nanos()).unwrap_or(u32::MAX)

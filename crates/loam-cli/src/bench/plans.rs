@@ -1,7 +1,7 @@
 //! How soon the first touched byte comes, by page size and fetch plan (subpages-1996, section 4: sp_latency): the same random reading in
 //! turns, each read followed by a pause in which the rest of its page can come.
 
-use super::real;
+use super::{median, real};
 use crate::failure::Failure;
 use crate::text::table;
 use serde::Serialize;
@@ -44,12 +44,6 @@ pub(super) struct Plans {
     notes: Vec<String>,
     pause_us: u64,
     first_touch: Vec<Way>,
-}
-
-fn median(figures: &[f64]) -> f64 {
-    let mut sorted = figures.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    sorted[sorted.len() / 2]
 }
 
 /// Measures every way, in turns.

@@ -303,12 +303,7 @@ impl Borrower {
         if let Some(space) = self.spaces.get_mut(&key) {
             space.table.tidy(range);
         }
-        let pages = (key, PageSize::LARGEST.first(range.start))..(key, range.end);
-        let incomplete: Vec<(SpaceKey, u64)> = self.incomplete.range(pages).map(|(&at, _)| at).collect();
-        for at in incomplete {
-            self.incomplete.remove(&at);
-        }
-        self.forget_holes(key, range);
+        self.forget_parts(key, range);
         let waiting: Vec<u64> =
             self.waits.range((key, range.start)..(key, range.end)).map(|(&(_, base), _)| base).collect();
         for &base in &waiting {

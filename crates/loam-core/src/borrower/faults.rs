@@ -1,11 +1,10 @@
 //! Faults: from the event to the installed page.
 
 use super::copies::{BufferIndex, CopyIndex};
-use super::fetch_plan::{PageFault, Step};
 use super::prefetch::StreamSpace;
 use super::store::Source;
-use super::table::{BaseRange, BaseState, Entry, SpaceKey};
-use super::{Borrower, Effect, FaultKind, Incomplete, InstallSource, Touch};
+use super::table::{BaseState, Entry, SpaceKey};
+use super::{Borrower, Effect, FaultKind, InstallSource, Touch};
 use crate::ids::{ContentHash, Urgency, Version};
 use crate::page_size::PageSize;
 use crate::units::{BasePages, Duration, EXTENT_BASE_PAGES, Instant};
@@ -312,91 +311,6 @@ impl Borrower {
         }
     }
 
-    /// Brings the page around `base` as the fetch plan says, if there are frames for it.
-    fn serve_missing(&mut self, key: SpaceKey, base: u64) {
-        let fresh = self.entry(key, base).state == BaseState::Empty;
-        let size = if fresh { self.fresh_size_at(key, base) } else { self.size_at(key, base) };
-        if self.is_urgent(key, base) {
-            self.bring_waited(key, base, size);
-            return;
-        }
-        let range = self.page_range(key, base, size);
-        let start = size.first(base);
-        let subpage = self.subpage.min(size.base_pages());
-        let mut steps = core::mem::take(&mut self.steps);
-        steps.clear();
-        let fault = PageFault {
-            subpages: (size.base_pages() / subpage) as u32,
-            subpage: ((base - start) / subpage) as u32,
-            second_half: (base - start) % subpage * 2 >= subpage,
-        };
-        self.fetch_planner.plan(fault, &mut steps);
-        let bases = |step: &Step| {
-            let first = start + u64::from(step.subpage) * subpage;
-            let part = BaseRange::new(first, first + subpage).intersect(range);
-            part.start..part.end
-        };
-        let missing = |s: &Self, b: u64| matches!(s.entry(key, b).state, BaseState::Empty | BaseState::Away);
-        // Looking at each takes as long as a third of a small fault: not where all of the page has room, and all that is missing of it comes.
-        let wanted = if self.in_pieces && self.frames + range.len() <= self.limit {
-            let missing = self.spaces.get(&key).map_or(0, |space| space.table.missing_in(range));
-            missing.min(steps.len() as u64 * subpage)
-        } else {
-            steps.iter().flat_map(bases).filter(|&b| missing(self, b)).count() as u64
-        };
-        if self.frames + wanted <= self.limit {
-            let hole = self.note_page(key, base, size, wanted);
-            let many = steps.last().is_some_and(|step| step.message > 0);
-            let waited = steps.iter().take_while(|step| step.message == 0).count();
-            if self.in_pieces && many && self.entry(key, base).state == BaseState::Empty {
-                self.bring_zeros(key, range, size);
-            }
-            self.urgency = Urgency::Waited;
-            // Where a thread waits comes last: a message is there as a whole.
-            let rest_of_first = steps[..waited].iter().flat_map(bases).filter(|&b| b != base);
-            for b in rest_of_first.chain([base]) {
-                if missing(self, b) && Some(b) != hole {
-                    self.bring(key, b, size);
-                }
-            }
-            self.urgency = Urgency::Behind;
-            if !self.put_off(key, base, size, hole, &steps[waited..]) {
-                for step in &steps[waited..] {
-                    self.message = step.message;
-                    for b in bases(step) {
-                        if missing(self, b) && Some(b) != hole {
-                            self.bring(key, b, size);
-                        }
-                    }
-                }
-                self.message = 0;
-            }
-            if fault.subpages > 1 && (many || hole.is_some() || wanted < range.len()) {
-                self.incomplete.insert((key, start), Incomplete { size, subpage: fault.subpage });
-            }
-        } else if self.frames < self.limit || !self.frames_will_come() {
-            self.bring_waited(key, base, size);
-        } else {
-            self.enqueue_fault(key, base);
-        }
-        self.steps = steps;
-    }
-
-    /// A fault in a page of which only a part is here: tells the planner how far from the last one it is.
-    fn note_next(&mut self, key: SpaceKey, base: u64) {
-        let Some((&at, &page)) = self.incomplete.range(..=(key, base)).next_back() else { return };
-        let inside = at.0 == key && base - at.1 < page.size.base_pages();
-        let subpage = (base.saturating_sub(at.1) / self.subpage.min(page.size.base_pages())) as u32;
-        // A base page that was left out on purpose says nothing: where it is was drawn.
-        let drawn = self.holes.get(&at).is_some_and(|hole| hole.base == base);
-        if inside && page.subpage != subpage && !drawn {
-            self.incomplete.remove(&at);
-            let distance = subpage as i32 - page.subpage as i32;
-            *self.next_distances.entry(distance).or_default() += 1;
-            self.fetch_planner.wanted_next(distance);
-        }
-    }
-
     /// Serves queued faults while there are frames.
     pub(super) fn serve_queue(&mut self, now: Instant) {
         let mut turns = self.queue.len();
@@ -491,7 +405,7 @@ impl Borrower {
                 break;
             }
             if !fresh {
-                self.note_ahead(key, page * size, page_size);
+                self.note_coming(key, page * size, page_size);
             }
             for b in range.start..range.end {
                 let entry = self.entry(key, b);
@@ -572,7 +486,7 @@ impl Borrower {
     }
 
     /// Who waits at `base` must not wait for frames.
-    fn is_urgent(&self, key: SpaceKey, base: u64) -> bool {
+    pub(super) fn is_urgent(&self, key: SpaceKey, base: u64) -> bool {
         self.waits.get(&(key, base)).is_some_and(|wait| wait.urgent)
     }
 

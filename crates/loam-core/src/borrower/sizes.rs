@@ -4,6 +4,9 @@ use super::table::{BaseRange, BaseState, SpaceKey};
 use super::{Borrower, Hole};
 use crate::page_size::{Brought, Left, PageSize, Place, Probed};
 use crate::units::{BasePages, Duration, Instant};
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use core::ops::Range;
 
 /// Base pages that are left out of pages at a time, at most.
 const HOLES_MAX: usize = 4096;
@@ -35,13 +38,8 @@ impl Borrower {
             return None; // zeros, or rescued: nothing is fetched for it
         }
         let first = size.first(base);
-        let beside = self.spaces.get_mut(&key).is_some_and(|space| space.table.note_brought(first, size));
-        let page = Brought {
-            fault: Place { space: key, base },
-            size,
-            fetched: BasePages(missing),
-            beside_buddy: beside,
-        };
+        self.note_coming(key, first, size);
+        let page = Brought { fault: Place { space: key, base }, size, fetched: BasePages(missing) };
         let hole = self.sizer.brought(self.waits_changed_at, &page)?;
         assert!(hole != base && size.first(hole) == first, "the page is not left without what is waited for");
         if self.entry(key, hole).state != BaseState::Away
@@ -56,8 +54,8 @@ impl Borrower {
         Some(hole)
     }
 
-    /// A page that is fetched ahead comes.
-    pub(super) fn note_ahead(&mut self, key: SpaceKey, first: u64, size: PageSize) {
+    /// A page comes, for a fault or ahead of one.
+    pub(super) fn note_coming(&mut self, key: SpaceKey, first: u64, size: PageSize) {
         if let Some(space) = self.spaces.get_mut(&key) {
             space.table.note_brought(first, size);
         }
@@ -92,12 +90,18 @@ impl Borrower {
         self.streams_from = Some((now, key, first));
     }
 
-    /// The range is discarded, unmapped or moved.
-    pub(super) fn forget_holes(&mut self, key: SpaceKey, range: BaseRange) {
+    /// The range is discarded, unmapped or moved: its pages are no longer in parts, and nothing is left out of them.
+    pub(super) fn forget_parts(&mut self, key: SpaceKey, range: BaseRange) {
+        // A page that begins before the range may reach into it.
         let pages = (key, PageSize::LARGEST.first(range.start))..(key, range.end);
-        let gone: alloc::vec::Vec<_> = self.holes.range(pages).map(|(&at, _)| at).collect();
-        for at in gone {
-            self.holes.remove(&at);
-        }
+        forget(&mut self.incomplete, pages.clone());
+        forget(&mut self.holes, pages);
+    }
+}
+
+fn forget<T>(of: &mut BTreeMap<(SpaceKey, u64), T>, pages: Range<(SpaceKey, u64)>) {
+    let gone: Vec<_> = of.range(pages).map(|(&at, _)| at).collect();
+    for at in gone {
+        of.remove(&at);
     }
 }

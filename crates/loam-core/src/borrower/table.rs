@@ -301,10 +301,10 @@ impl Table {
     }
 
     /// A page comes: says so of it, and, if something of its buddy (the other half of the page of twice its size) is local, that they are
-    /// beside each other. Returns whether they are.
-    pub(super) fn note_brought(&mut self, first: u64, size: PageSize) -> bool {
+    /// beside each other.
+    pub(super) fn note_brought(&mut self, first: u64, size: PageSize) {
         let (x, i) = split(first);
-        let Some(extent) = self.extents.get_mut(&x) else { return false };
+        let Some(extent) = self.extents.get_mut(&x) else { return };
         let (n, mark) = (size.base_pages() as usize, |i: usize| (i / 64, 1_u64 << (i % 64)));
         let buddy = i ^ n;
         let beside = size < PageSize::LARGEST && extent.state[buddy..buddy + n].contains(&BaseState::Local);
@@ -316,7 +316,6 @@ impl Table {
             let (word, bit) = mark(buddy);
             extent.beside[word] |= bit;
         }
-        beside
     }
 
     /// A page leaves: was its buddy here while it was? `None`: it was not brought by a fault.

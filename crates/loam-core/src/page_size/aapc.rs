@@ -1,9 +1,9 @@
 //! Automatic adaptive page size control, as aapc-2012 has it.
 
-use super::{Brought, PageSize, PageSizer, Place, Scope, SizeChange, SizeReason};
+use super::{Brought, Changes, PageSize, PageSizer, Place, Scope, SizeChange, SizeReason};
 use crate::borrower::SpaceKey;
 use crate::units::{BasePages, Instant};
-use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet};
 
 /// Pages of a working set that are counted at most, in pages that fit: what is larger gets the smallest size anyway.
 const COUNTED_MAX: u64 = 64;
@@ -13,8 +13,6 @@ const COUNTED_MOST: u64 = 1 << 18;
 const UNNAMED_TURNS: u64 = 4;
 /// Parts that are told apart; later ones count as the last.
 const PARTS_MAX: u32 = 256;
-/// Changes that are kept for who asks.
-const CHANGES_MAX: usize = 1024;
 
 /// One size for all memory, for each part of the program: the part's working set is taken to be the set of pages that it swapped in
 /// (section II.A), and compared at its end with the pages that fit (section II.B).
@@ -31,7 +29,7 @@ pub struct Aapc {
     working_set: BTreeSet<(SpaceKey, u64)>,
     /// And base pages, as often as they came.
     swapped_in: u64,
-    changes: VecDeque<SizeChange>,
+    changes: Changes,
 }
 
 impl Aapc {
@@ -51,7 +49,7 @@ impl Aapc {
             named: false,
             working_set: BTreeSet::new(),
             swapped_in: 0,
-            changes: VecDeque::new(),
+            changes: Changes::default(),
         }
     }
 
@@ -82,11 +80,8 @@ impl Aapc {
         let to = to.clamp(self.basic, self.most);
         self.parts.insert(self.part, to);
         if to != size {
-            if self.changes.len() >= CHANGES_MAX {
-                self.changes.pop_front();
-            }
             let part = self.part;
-            self.changes.push_back(SizeChange { at: now, part, scope: Scope::All, from: size, to, reason });
+            self.changes.push(SizeChange { at: now, part, scope: Scope::All, from: size, to, reason });
         }
     }
 }
@@ -128,7 +123,7 @@ impl PageSizer for Aapc {
     }
 
     fn poll_change(&mut self) -> Option<SizeChange> {
-        self.changes.pop_front()
+        self.changes.pop()
     }
 }
 
@@ -156,8 +151,7 @@ mod tests {
         for _ in 0..times {
             for base in (0..mib * KIB / 4).step_by(size.base_pages() as usize) {
                 let fault = Place { space: SpaceKey(0), base };
-                let page =
-                    Brought { fault, size, fetched: BasePages(size.base_pages()), beside_buddy: false };
+                let page = Brought { fault, size, fetched: BasePages(size.base_pages()) };
                 assert_eq!(aapc.brought(Instant(0), &page), None);
             }
         }
@@ -202,7 +196,7 @@ mod tests {
         let mut aapc = paper(64);
         for n in 0..64 * 4 * 8 {
             let fault = Place { space: SpaceKey(0), base: n % 64 * 32 };
-            let page = Brought { fault, size: size(128), fetched: BasePages(32), beside_buddy: false };
+            let page = Brought { fault, size: size(128), fetched: BasePages(32) };
             aapc.brought(Instant(0), &page);
         }
         assert_eq!(

@@ -14,6 +14,7 @@ pub use fixed::Fixed;
 
 use crate::borrower::SpaceKey;
 use crate::units::{BasePages, Duration, EXTENT_BASE_PAGES, Instant};
+use alloc::collections::VecDeque;
 use core::fmt;
 
 /// The size of a page: a power of two of base pages, from one to an extent.
@@ -103,8 +104,6 @@ pub struct Brought {
     pub size: PageSize,
     /// How much of it was missing, and is fetched.
     pub fetched: BasePages,
-    /// Something of its buddy, the other half of the page of twice its size, is local.
-    pub beside_buddy: bool,
 }
 
 /// A page that has to leave.
@@ -116,7 +115,7 @@ pub struct Left {
     pub size: PageSize,
     /// How much of it was local.
     pub pages: BasePages,
-    /// It and its buddy were local at the same time.
+    /// It and its buddy, the other half of the page of twice its size, were local at the same time.
     pub beside_buddy: bool,
 }
 
@@ -185,6 +184,25 @@ pub trait PageSizer: fmt::Debug + Send {
     /// A change of size that nobody has been told of, oldest first.
     fn poll_change(&mut self) -> Option<SizeChange> {
         None
+    }
+}
+
+/// Changes that nobody has been told of, the latest of them.
+#[derive(Debug, Default)]
+struct Changes(VecDeque<SizeChange>);
+
+impl Changes {
+    const MOST: usize = 1024;
+
+    fn push(&mut self, change: SizeChange) {
+        if self.0.len() >= Self::MOST {
+            self.0.pop_front();
+        }
+        self.0.push_back(change);
+    }
+
+    fn pop(&mut self) -> Option<SizeChange> {
+        self.0.pop_front()
     }
 }
 

@@ -24,11 +24,11 @@ mod evidence;
 mod phases;
 mod returns;
 
-use super::{Brought, Left, PageSize, PageSizer, Place, Probed, Scope, SizeChange, SizeReason};
+use super::{Brought, Changes, Left, PageSize, PageSizer, Place, Probed, Scope, SizeChange, SizeReason};
 use crate::borrower::SpaceKey;
 use crate::draw::Draw;
 use crate::units::{BasePages, Duration, Instant};
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::BTreeMap;
 use evidence::{Costs, Evidence};
 use phases::Phases;
 use returns::Returns;
@@ -49,7 +49,7 @@ const PROBE_SOON: u64 = 3;
 const PROBE_LATER: u64 = 24;
 /// Probes after which much is known.
 const PROBES_MANY: f64 = 48.0;
-/// Pages are no smaller than this where zeros come, which cost little, and no larger.
+/// Where zeros come pages are no larger than this: 128 KiB. Zeros cost no fetch that a larger page would save, and each takes a frame.
 const FRESH_MAX: PageSize = PageSize::from_log2(5);
 /// So many pages fit into local memory at least: with fewer, the streams that a loop goes along push each other out at once, and
 /// what was seen of smaller pages does not tell of that.
@@ -57,8 +57,6 @@ const PAGES_LEAST: u64 = 64;
 /// A page that has grown and shrinks again does not grow for so many judgements, and twice as many each time that it happens.
 const HOLD_LEAST: u32 = 4;
 const HOLD_MOST: u32 = 256;
-/// Changes that are kept for who asks.
-const CHANGES_MAX: usize = 1024;
 
 /// What is known of a place in a part.
 #[derive(Clone, Debug)]
@@ -135,7 +133,7 @@ pub struct Adaptive {
     costs: Costs,
     returns: Returns,
     draw: Draw,
-    changes: VecDeque<SizeChange>,
+    changes: Changes,
     start: PageSize,
 }
 
@@ -158,16 +156,21 @@ impl Adaptive {
             costs: Costs::default(),
             returns: Returns::default(),
             draw: Draw::new(seed),
-            changes: VecDeque::new(),
+            changes: Changes::default(),
             start,
         }
     }
 
     fn part_known(&mut self) -> &mut Known {
-        let (start, in_use) = (self.start, &mut self.in_use);
+        self.part_known_or(self.start)
+    }
+
+    /// What is known of the part; one that is new begins with this size.
+    fn part_known_or(&mut self, size: PageSize) -> &mut Known {
+        let in_use = &mut self.in_use;
         self.parts.entry(self.part).or_insert_with(|| {
-            in_use[usize::from(start.log2())] += 1;
-            Known::new(start)
+            in_use[usize::from(size.log2())] += 1;
+            Known::new(size)
         })
     }
 
@@ -195,12 +198,9 @@ impl Adaptive {
     /// Another part begins. One that is new begins as the one before it is.
     fn enter(&mut self, part: u32) {
         if part != self.part {
-            let (size, in_use) = (self.part_known().size, &mut self.in_use);
+            let size = self.part_known().size;
             self.part = part;
-            self.parts.entry(part).or_insert_with(|| {
-                in_use[usize::from(size.log2())] += 1;
-                Known::new(size)
-            });
+            self.part_known_or(size);
         }
     }
 
@@ -269,7 +269,7 @@ impl Adaptive {
         let (limits, path, part) = (self.limits(), self.path(), self.part);
         let Some(Verdict { from, to, reason }) = self.part_known().judge(None, limits, path) else { return };
         self.count_change(from, to);
-        self.tell(SizeChange { at: now, part, scope: Scope::All, from, to, reason });
+        self.changes.push(SizeChange { at: now, part, scope: Scope::All, from, to, reason });
     }
 
     fn judge_place(&mut self, now: Instant, at: Place) {
@@ -280,14 +280,7 @@ impl Adaptive {
         self.count_change(from, to);
         let first = Place { base: at.base / PLACE_BASE_PAGES * PLACE_BASE_PAGES, ..at };
         let scope = Scope::Range(first, BasePages(PLACE_BASE_PAGES));
-        self.tell(SizeChange { at: now, part, scope, from, to, reason });
-    }
-
-    fn tell(&mut self, change: SizeChange) {
-        if self.changes.len() >= CHANGES_MAX {
-            self.changes.pop_front();
-        }
-        self.changes.push_back(change);
+        self.changes.push(SizeChange { at: now, part, scope, from, to, reason });
     }
 
     /// A base page of the page to be left out: in one half of a page of some size around the fault, the half without the fault.
@@ -376,7 +369,7 @@ impl PageSizer for Adaptive {
     }
 
     fn poll_change(&mut self) -> Option<SizeChange> {
-        self.changes.pop_front()
+        self.changes.pop()
     }
 }
 

@@ -1,5 +1,6 @@
 use super::*;
 use alloc::collections::BTreeSet;
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use proptest::prelude::*;
 
@@ -74,7 +75,7 @@ impl Pager {
         self.now_ns += FAULT_NS + BASE_PAGE_NS * fetched.0;
         self.sizer.waited(Duration(FAULT_NS));
         self.sizer.streamed(fetched, Duration(BASE_PAGE_NS * fetched.0));
-        let page = Brought { fault: Self::place(base), size, fetched, beside_buddy };
+        let page = Brought { fault: Self::place(base), size, fetched };
         let hole = self.sizer.brought(Instant(self.now_ns), &page);
         self.local.extend(missing.iter().filter(|&&b| Some(b) != hole));
         self.order.push_back((first, size));
@@ -213,7 +214,7 @@ proptest! {
                 match what {
                     0 => {
                         let fetched = BasePages(size.base_pages());
-                        let page = Brought { fault: at, size, fetched, beside_buddy: yes };
+                        let page = Brought { fault: at, size, fetched };
                         if let Some(hole) = sizer.brought(now, &page) {
                             assert!(hole != base && size.first(hole) == first.base);
                         }
