@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Page sizes that are found, beside fixed ones: the kernels of bench/kernels at several shares of their memory.
 
-    bench/pages.py [--ratios 10,25] [--sizes 4K,16K,64K,256K,1M] [--kernels sp,himeno] [--limit SECONDS] [--out FILE.json]
+    bench/pages.py [--ratios 10,25] [--sizes 4K,16K,64K,256K,1M] [--kernels sp,himeno] [--ways auto,unmarked,aapc]
+                   [--limit SECONDS] [--out FILE.json]
 
 Each row is one run of each way; the ratio is the default's time to that of the best fixed size of the row. Every output is compared with
 the plain run's. What takes longer than the limit is shown as such and counts with the limit.
@@ -31,6 +32,9 @@ KERNELS = {
     "bfs": (160, 1),
     "join": (240, 1),
 }
+
+# Ways to find the size: `--page`, and whether the kernel names its parts.
+WAYS = {"auto": ("auto", "on"), "unmarked": ("auto", "off"), "aapc": ("aapc", "on")}
 
 
 def peak_mib(command):
@@ -68,13 +72,16 @@ def main():
     parser.add_argument("--ratios", default="10,25,50")
     parser.add_argument("--sizes", default="4K,16K,64K,256K,1M")
     parser.add_argument("--kernels", default=",".join(KERNELS))
+    parser.add_argument("--ways", default=",".join(WAYS), help="what is measured beside the fixed sizes; auto always is")
     parser.add_argument("--limit", type=float, default=60)
     parser.add_argument("--out")
     args = parser.parse_args()
     sizes = args.sizes.split(",")
-    ways = [(size, size, "on") for size in sizes] + [("auto", "auto", "on"), ("unmarked", "auto", "off"), ("aapc", "aapc", "on")]
-    print("| kernel | local | " + " | ".join(name for name, _, _ in ways) + " | auto / best | unmarked / best |")
-    print("| --- " * (len(ways) + 4) + "|")
+    found = [name for name in WAYS if name == "auto" or name in args.ways.split(",")]
+    ways = [(size, size, "on") for size in sizes] + [(name, *WAYS[name]) for name in found]
+    print("| kernel | local | " + " | ".join(name for name, _, _ in ways), end="")
+    print("".join(f" | {name} / best" for name in found) + " |")
+    print("| --- " * (2 + len(ways) + len(found)) + "|")
     rows = []
     for kernel in args.kernels.split(","):
         mib, iterations = KERNELS[kernel]
@@ -92,7 +99,7 @@ def main():
             best = min(map(known, sizes))
             shown = [f"{times[name]:.1f}" if times[name] is not None else f"> {args.limit:.0f}" for name, _, _ in ways]
             print(f"| {kernel} | {ratio}% | " + " | ".join(shown), end="")
-            print(f" | {known('auto') / best:.2f} | {known('unmarked') / best:.2f} |", flush=True)
+            print("".join(f" | {known(name) / best:.2f}" for name in found) + " |", flush=True)
             rows.append({"kernel": kernel, "ratio_percent": ratio, "local_mib": local, "seconds": times})
     if rows:
         mean = lambda name: math.exp(

@@ -200,7 +200,7 @@ mod tests {
             from_bytes: 65536,
             to_bytes: 8192,
             // Every second one of a whole part.
-            extents: if at % 2 == 0 { 0 } else { 3 },
+            extents: if at.is_multiple_of(2) { 0 } else { 3 },
             reason: "it fits".into(),
         };
         summary.page_size_changes = (1..=7).map(change).collect();

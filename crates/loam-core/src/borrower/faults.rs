@@ -391,7 +391,11 @@ impl Borrower {
         let most = if fresh { ZERO_AHEAD } else { self.limit / AHEAD_SHARE };
         let most = (most / size).clamp(1, u64::from(u32::MAX)) as u32;
         let stream = StreamSpace { space: key, size: page_size };
-        let Some(ahead) = self.prefetcher.faulted(stream, (base / size) as i64, touch, most) else { return };
+        let page = (base / size) as i64;
+        let Some(ahead) = self.prefetcher.faulted(stream, page, touch, most) else { return };
+        if touch == Touch::Ahead {
+            self.note_followed(key, page_size, page, &ahead);
+        }
         for n in 0..ahead.count {
             let page = ahead.first + ahead.stride * i64::from(n);
             let Ok(page) = u64::try_from(page) else {
@@ -403,9 +407,6 @@ impl Borrower {
             if !self.is_adopted(key, page * size) || self.frames + range.len() + size > self.limit {
                 self.prefetcher.cut(stream, &ahead, n);
                 break;
-            }
-            if !fresh {
-                self.note_coming(key, page * size, page_size);
             }
             for b in range.start..range.end {
                 let entry = self.entry(key, b);

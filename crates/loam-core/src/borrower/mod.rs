@@ -269,6 +269,8 @@ struct Incomplete {
 #[derive(Clone, Copy, Debug)]
 struct Hole {
     base: u64,
+    /// In which part of the program the page came.
+    part: u8,
     size: PageSize,
     reach: PageSize,
 }

@@ -1,7 +1,7 @@
 //! What the policy that sizes pages is told: which pages come and go, and what of them is wanted (see [`crate::page_size`]).
 
 use super::table::{BaseRange, BaseState, SpaceKey};
-use super::{Borrower, Hole};
+use super::{Ahead, Borrower, Hole};
 use crate::page_size::{Brought, Left, PageSize, Place, Probed};
 use crate::units::{BasePages, Duration, Instant};
 use alloc::collections::BTreeMap;
@@ -33,12 +33,14 @@ impl Borrower {
         missing: u64,
     ) -> Option<u64> {
         let entry = self.entry(key, base);
-        let here = entry.copy.is_some_and(|copy| self.copies.get(copy).buffer().is_some());
-        if entry.state != BaseState::Away || here {
-            return None; // zeros, or rescued: nothing is fetched for it
+        if entry.state != BaseState::Away {
+            return None; // zeros: nothing comes
         }
         let first = size.first(base);
         self.note_coming(key, first, size);
+        if entry.copy.is_some_and(|copy| self.copies.get(copy).buffer().is_some()) {
+            return None; // rescued: nothing is fetched for it
+        }
         let page = Brought { fault: Place { space: key, base }, size, fetched: BasePages(missing) };
         let hole = self.sizer.brought(self.waits_changed_at, &page)?;
         assert!(hole != base && size.first(hole) == first, "the page is not left without what is waited for");
@@ -50,14 +52,31 @@ impl Borrower {
             return None;
         }
         let reach = PageSize::from_log2((u64::BITS - (base ^ hole).leading_zeros()) as u8);
-        self.holes.insert((key, first), Hole { base: hole, size, reach });
+        self.holes.insert((key, first), Hole { base: hole, part: self.sizer.part(), size, reach });
         Some(hole)
     }
 
-    /// A page comes, for a fault or ahead of one.
-    pub(super) fn note_coming(&mut self, key: SpaceKey, first: u64, size: PageSize) {
+    /// A page has been touched that was fetched ahead: so those on the way to it have been, too. (What nobody has followed says nothing of
+    /// what belongs together.)
+    pub(super) fn note_followed(&mut self, key: SpaceKey, size: PageSize, page: i64, ahead: &Ahead) {
+        // No more were fetched the last time than are this time.
+        for n in 0..=i64::from(ahead.count) {
+            let Ok(page) = u64::try_from(page - ahead.stride * n) else { break };
+            let first = page * size.base_pages();
+            let here = matches!(self.state(key, first), BaseState::Local | BaseState::Fetching);
+            let known = self.spaces.get(&key).is_none_or(|space| space.table.is_brought(first));
+            if n > 0 && (known || !here) {
+                break;
+            }
+            self.note_coming(key, first, size);
+        }
+    }
+
+    /// A page comes that somebody wants.
+    fn note_coming(&mut self, key: SpaceKey, first: u64, size: PageSize) {
+        let part = self.sizer.part();
         if let Some(space) = self.spaces.get_mut(&key) {
-            space.table.note_brought(first, size);
+            space.table.note_brought(first, size, part);
         }
     }
 
@@ -67,11 +86,13 @@ impl Borrower {
         if let Some(hole) = self.holes.remove(&(key, first)) {
             let wanted = self.entry(key, hole.base).state != BaseState::Away;
             let place = Place { space: key, base: hole.base };
-            self.sizer.probed(now, &Probed { place, size: hole.size, reach: hole.reach, wanted });
+            let Hole { size, reach, part, .. } = hole;
+            self.sizer.probed(now, &Probed { place, part, size, reach, wanted });
         }
-        let beside = self.spaces.get_mut(&key).and_then(|space| space.table.note_left(first));
-        if let Some(beside_buddy) = beside {
-            self.sizer.left(now, &Left { first: at, size, pages: BasePages(pages), beside_buddy });
+        let together = self.spaces.get_mut(&key).and_then(|space| space.table.note_left(first));
+        if let Some((part, came_with, together)) = together {
+            self.sizer
+                .left(now, &Left { first: at, part, size, pages: BasePages(pages), came_with, together });
         }
     }
 
@@ -96,6 +117,9 @@ impl Borrower {
         let pages = (key, PageSize::LARGEST.first(range.start))..(key, range.end);
         forget(&mut self.incomplete, pages.clone());
         forget(&mut self.holes, pages);
+        if let Some(space) = self.spaces.get_mut(&key) {
+            space.table.forget_brought(range);
+        }
     }
 }
 

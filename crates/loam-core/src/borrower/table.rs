@@ -9,6 +9,7 @@ use crate::units::EXTENT_BASE_PAGES;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use core::num::NonZeroU8;
 
 /// One address space of a borrowing process tree; never used twice in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -79,9 +80,10 @@ struct Extent {
     shared: [u64; EXTENT_BASE_PAGES / 64],
     /// For each base page that begins a page which stands in the replacement queue: 1 plus that page's [`PageSize`]. Else 0. Two a byte.
     queued: [u8; EXTENT_BASE_PAGES / 2],
-    /// Base pages that begin a page which a fault has brought; and those whose buddy was local at the same time.
+    /// Base pages that begin a page which was brought; for each of them in which part of the program, and what was here with it.
     brought: [u64; EXTENT_BASE_PAGES / 64],
-    beside: [u64; EXTENT_BASE_PAGES / 64],
+    part: [u8; EXTENT_BASE_PAGES],
+    together: [Option<Together>; EXTENT_BASE_PAGES],
     used: u16,
 }
 
@@ -93,7 +95,8 @@ impl Extent {
             shared: [0; EXTENT_BASE_PAGES / 64],
             queued: [0; EXTENT_BASE_PAGES / 2],
             brought: [0; EXTENT_BASE_PAGES / 64],
-            beside: [0; EXTENT_BASE_PAGES / 64],
+            part: [0; EXTENT_BASE_PAGES],
+            together: [None; EXTENT_BASE_PAGES],
             used: 0,
         }
     }
@@ -103,6 +106,42 @@ impl Extent {
     fn queued_at(&self, i: usize) -> Option<PageSize> {
         let code = self.queued[i / 2] >> (i % 2 * 4) & 0x0f;
         (code > 0).then(|| PageSize::from_log2(code - 1))
+    }
+
+    /// Of each page of this size, whether it has been brought, as a whole or in part: at the bit of its first base page.
+    fn brought_as(&self, size: PageSize) -> [u64; EXTENT_BASE_PAGES / 64] {
+        let mut pages = self.brought;
+        // Each bit tells of twice as many base pages after each turn.
+        for n in (0..size.log2()).map(|log2| 1_usize << log2) {
+            for w in 0..pages.len() {
+                let next = if n < 64 { pages[w] >> n } else { pages.get(w + n / 64).copied().unwrap_or(0) };
+                pages[w] |= next;
+            }
+        }
+        let n = size.base_pages();
+        let mut firsts = (0..EXTENT_BASE_PAGES as u64 / 64).map(|w| match n {
+            0..64 => u64::MAX / ((1 << n) - 1),
+            _ => u64::from(w % (n / 64) == 0),
+        });
+        pages.map(|bits| bits & firsts.next().expect("as many as there are words"))
+    }
+}
+
+/// What is here with a page: the largest pages around it of which three quarters have been brought in pages as small as it, when it comes
+/// and at most. (What has come in a larger one was perhaps not wanted.) One byte: 1 plus the second in the low half, so that there is a
+/// value for none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Together(NonZeroU8);
+
+impl Together {
+    fn new(first: PageSize, most: PageSize) -> Self {
+        Self(NonZeroU8::new(first.log2() << 4 | (1 + most.log2())).expect("the low half is not zero"))
+    }
+    fn first(self) -> PageSize {
+        PageSize::from_log2(self.0.get() >> 4)
+    }
+    fn most(self) -> PageSize {
+        PageSize::from_log2((self.0.get() & 0x0f) - 1)
     }
 }
 
@@ -300,39 +339,69 @@ impl Table {
         states.iter().filter(|state| matches!(state, BaseState::Empty | BaseState::Away)).count() as u64
     }
 
-    /// A page comes: says so of it, and, if something of its buddy (the other half of the page of twice its size) is local, that they are
-    /// beside each other.
-    pub(super) fn note_brought(&mut self, first: u64, size: PageSize) {
+    /// A page comes in this part of the program: says so of it, and of everything around that is together with it now.
+    pub(super) fn note_brought(&mut self, first: u64, size: PageSize, part: u8) {
         let (x, i) = split(first);
         let Some(extent) = self.extents.get_mut(&x) else { return };
-        let (n, mark) = (size.base_pages() as usize, |i: usize| (i / 64, 1_u64 << (i % 64)));
-        let buddy = i ^ n;
-        let beside = size < PageSize::LARGEST && extent.state[buddy..buddy + n].contains(&BaseState::Local);
-        let (word, bit) = mark(i);
-        extent.brought[word] |= bit;
-        extent.beside[word] &= !bit;
-        if beside {
-            extent.beside[word] |= bit;
-            let (word, bit) = mark(buddy);
-            extent.beside[word] |= bit;
+        extent.brought[i / 64] |= 1 << (i % 64);
+        extent.part[i] = part;
+        let pages = extent.brought_as(size);
+        let (mut most, mut around) = (size, i..i + size.base_pages() as usize);
+        for larger in PageSize::all().skip(1 + usize::from(size.log2())) {
+            let n = larger.base_pages() as usize;
+            let start = split(larger.first(first)).1;
+            let brought = match n {
+                ..64 => (pages[start / 64] >> (start % 64) & ((1 << n) - 1)).count_ones(),
+                _ => pages[start / 64..(start + n) / 64].iter().map(|bits| bits.count_ones()).sum(),
+            };
+            if u64::from(brought) * size.base_pages() * 4 >= larger.base_pages() * 3 {
+                (most, around) = (larger, start..start + n);
+            }
+        }
+        extent.together[i] = Some(Together::new(most, most));
+        for i in around {
+            // Of a smaller one only a part need have been brought.
+            let Some(together) = extent.together[i].filter(|_| extent.queued_at(i).is_none_or(|s| s >= size))
+            else {
+                continue;
+            };
+            extent.together[i] = Some(Together::new(together.first(), together.most().max(most)));
         }
     }
 
-    /// A page leaves: was its buddy here while it was? `None`: it was not brought by a fault.
-    pub(super) fn note_left(&mut self, first: u64) -> Option<bool> {
+    /// A page that begins here was brought.
+    pub(super) fn is_brought(&self, first: u64) -> bool {
         let (x, i) = split(first);
-        let extent = self.extents.get_mut(&x)?;
-        let (word, bit) = (i / 64, 1 << (i % 64));
-        let (brought, beside) = (extent.brought[word] & bit != 0, extent.beside[word] & bit != 0);
-        extent.brought[word] &= !bit;
-        extent.beside[word] &= !bit;
-        brought.then_some(beside)
+        self.extents.get(&x).is_some_and(|extent| extent.brought[i / 64] >> (i % 64) & 1 == 1)
     }
 
-    /// Forgets which pages stand in the queue: a forked child's copy of the table has its own.
+    /// A page leaves: the part that it came in, and what was together with it when it came, and at most. `None`: it was not brought.
+    pub(super) fn note_left(&mut self, first: u64) -> Option<(u8, PageSize, PageSize)> {
+        let (x, i) = split(first);
+        let extent = self.extents.get_mut(&x)?;
+        extent.brought[i / 64] &= !(1 << (i % 64));
+        let together = extent.together[i].take()?;
+        Some((extent.part[i], together.first(), together.most()))
+    }
+
+    /// Forgets what was brought in the range: it is discarded, or stands elsewhere by now.
+    pub(super) fn forget_brought(&mut self, range: BaseRange) {
+        let n = EXTENT_BASE_PAGES as u64;
+        for (&x, extent) in self.extents.range_mut(range.start / n..range.end.div_ceil(n)) {
+            let (start, end) = (range.start.max(x * n) - x * n, range.end.min((x + 1) * n) - x * n);
+            for i in start as usize..end as usize {
+                extent.brought[i / 64] &= !(1 << (i % 64));
+                extent.together[i] = None;
+            }
+        }
+    }
+
+    /// Forgets which pages stand in the queue, and came for what: a forked child's copy of the table has its own.
     pub(super) fn clear_queued(&mut self) {
         for extent in self.extents.values_mut() {
             extent.queued = [0; EXTENT_BASE_PAGES / 2];
+            extent.brought = [0; EXTENT_BASE_PAGES / 64];
+            extent.together = [None; EXTENT_BASE_PAGES];
         }
     }
 
@@ -350,10 +419,58 @@ mod tests {
 
     #[test]
     fn an_extent_costs_little_for_each_base_page() {
-        assert!(size_of::<Extent>() <= EXTENT_BASE_PAGES * 6 + 64);
+        assert!(size_of::<Extent>() <= EXTENT_BASE_PAGES * 8);
+    }
+
+    fn left(table: &mut Table, first: u64) -> Option<(u8, u8)> {
+        table.note_left(first).map(|(part, first, most)| {
+            assert_eq!(part, 3);
+            (first.log2(), most.log2())
+        })
+    }
+
+    #[test]
+    fn pages_are_together_when_three_quarters_have_been_brought() {
+        let (mut table, size) = (Table::default(), PageSize::from_log2(1));
+        table.set(0, Entry { state: BaseState::Local, ..Entry::default() });
+        // Two of four are half, the third makes it three quarters.
+        [0, 6, 4].into_iter().for_each(|first| table.note_brought(first, size, 3));
+        assert_eq!(left(&mut table, 0), Some((1, 3)));
+        assert_eq!(left(&mut table, 0), None, "it has left");
+        assert_eq!(left(&mut table, 4), Some((3, 3)), "when it came");
+        table.note_brought(64, size, 3);
+        assert_eq!(left(&mut table, 64), Some((1, 1)), "alone");
+        assert_eq!(left(&mut table, 2), None, "it never came");
+    }
+
+    #[test]
+    fn what_came_in_a_large_page_is_not_together_with_small_ones() {
+        let mut table = Table::default();
+        table.set(0, Entry { state: BaseState::Local, ..Entry::default() });
+        table.note_brought(0, PageSize::from_log2(3), 3);
+        table.note_brought(9, PageSize::SMALLEST, 3);
+        assert_eq!(left(&mut table, 9), Some((0, 0)));
+        // For a page as large, what is in the other half is as good as all of it.
+        table.note_brought(9, PageSize::SMALLEST, 3);
+        table.note_brought(8, PageSize::from_log2(3), 3);
+        assert_eq!(left(&mut table, 8), Some((4, 4)));
     }
 
     proptest! {
+        /// The bits of larger pages are those of the base pages in them.
+        #[test]
+        fn brought_pages_of_any_size(firsts in proptest::collection::btree_set(0_usize..EXTENT_BASE_PAGES, 0..40)) {
+            let mut extent = Extent::new();
+            firsts.iter().for_each(|&i| extent.brought[i / 64] |= 1 << (i % 64));
+            for size in PageSize::all() {
+                let bits = extent.brought_as(size);
+                let listed: Vec<u64> = (0..EXTENT_BASE_PAGES as u64).filter(|&i| bits[i as usize / 64] >> (i % 64) & 1 == 1).collect();
+                let mut model: Vec<u64> = firsts.iter().map(|&i| size.first(i as u64)).collect();
+                model.dedup();
+                prop_assert_eq!(listed, model);
+            }
+        }
+
         /// Ranges behave as a set of base pages does.
         #[test]
         fn ranges_are_a_set(ops in proptest::collection::vec((any::<bool>(), 0u64..600, 0u64..80), 1..60)) {

@@ -111,12 +111,16 @@ pub struct Brought {
 pub struct Left {
     /// Where it begins.
     pub first: Place,
+    /// What [`PageSizer::part`] said when it came.
+    pub part: u8,
     /// Its size.
     pub size: PageSize,
     /// How much of it was local.
     pub pages: BasePages,
-    /// It and its buddy, the other half of the page of twice its size, were local at the same time.
-    pub beside_buddy: bool,
+    /// The largest page around it of which three quarters or more were here when it came, brought in pages as small as it.
+    pub came_with: PageSize,
+    /// The same at one time at least while it was here.
+    pub together: PageSize,
 }
 
 /// What became of a base page that was left out of a page on purpose.
@@ -124,6 +128,8 @@ pub struct Left {
 pub struct Probed {
     /// Where it is.
     pub place: Place,
+    /// What [`PageSizer::part`] said when it was left out.
+    pub part: u8,
     /// The size of the page that it was left out of.
     pub size: PageSize,
     /// The smallest page that would have had both it and the fault.
@@ -174,6 +180,12 @@ pub trait PageSizer: fmt::Debug + Send {
     /// So many base pages that were asked for together came within this time of each other.
     fn streamed(&mut self, pages: BasePages, span: Duration) {
         let _ = (pages, span);
+    }
+
+    /// A number for the part that runs, where parts are told apart: what is seen of a page later is told with that of the part that
+    /// brought it.
+    fn part(&self) -> u8 {
+        0
     }
 
     /// A part of the program begins.

@@ -1,6 +1,6 @@
 //! What is known of how pages are used, and what follows from it.
 
-use super::super::{PageSize, SizeReason};
+use super::super::{Left, PageSize, SizeReason};
 use super::GAIN;
 use crate::units::{BasePages, Duration};
 
@@ -20,8 +20,12 @@ const ASSUMED: f64 = 0.5;
 const ASSUMED_WEIGHT: f64 = 1.0;
 /// Fewest observations on which a page grows.
 const GROW_MIN: f64 = 16.0;
-/// So many more without a buddy are assumed.
+/// So far at a time: what small pages show of ever larger ones is ever less certain.
+const GROW_DOUBLINGS: u8 = 2;
+/// So many more that were not together are assumed.
 const GROW_DOUBT: f64 = 2.0;
+/// So many probes what made it grow is worth.
+const GROWN_WEIGHT: f64 = 4.0;
 /// And shrinks.
 const SHRINK_MIN: f64 = 6.0;
 
@@ -46,40 +50,63 @@ impl Rate {
 }
 
 /// What a fault and a base page cost on the path as it is.
+///
+/// A fault costs what most take. What others take longer, they wait behind pages that come and go: that is what pages cost, in a machine
+/// that has no processor to spare for them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Costs {
-    fault_ns: f64,
-    base_page_ns: f64,
+    /// The median of waits, and their mean.
+    median_ns: f64,
+    wait_ns: f64,
+    /// Base pages that a fault brings.
+    fetched: f64,
+    /// Between two base pages of one page.
+    gap_ns: f64,
 }
 
 /// Weight of the newest measurement.
 const NEWEST: f64 = 1.0 / 64.0;
-/// A wait that is longer met something else: a queue, a lender that was stopped.
+/// A wait that is longer met something else: a lender that was stopped.
 const WAIT_MAX_NS: f64 = 5_000_000.0;
+/// What a fault takes before it is heard of, and after it has been answered: to be raised, and to wake who waits (DESIGN.md, section 3).
+const UNSEEN_NS: f64 = 10_000.0;
 /// Each base page that comes makes another one leave.
 const WAYS: f64 = 2.0;
 
 impl Default for Costs {
     /// Until something is measured: TCP within a machine, or a good network.
     fn default() -> Self {
-        Self { fault_ns: 30_000.0, base_page_ns: 2_000.0 }
+        Self { median_ns: 20_000.0, wait_ns: 20_000.0, fetched: 1.0, gap_ns: 2_000.0 }
     }
 }
 
 impl Costs {
     pub(super) fn waited(&mut self, wait: Duration) {
         let ns = (wait.0 as f64).min(WAIT_MAX_NS);
-        self.fault_ns += (ns - self.fault_ns) * NEWEST;
+        self.wait_ns += (ns - self.wait_ns) * NEWEST;
+        // As many are longer as are shorter.
+        let step = if ns < self.median_ns { -NEWEST } else { NEWEST };
+        self.median_ns *= 1.0 + step;
+    }
+
+    pub(super) fn brought(&mut self, fetched: BasePages) {
+        self.fetched += (fetched.0 as f64 - self.fetched) * NEWEST;
     }
 
     pub(super) fn streamed(&mut self, pages: BasePages, span: Duration) {
         let ns = (span.0 as f64 / pages.0.max(1) as f64).min(WAIT_MAX_NS);
-        self.base_page_ns += (ns - self.base_page_ns) * NEWEST;
+        self.gap_ns += (ns - self.gap_ns) * NEWEST;
+    }
+
+    /// The part of a page's cost that is the fault's.
+    pub(super) fn fault_share(&self, size: PageSize) -> f64 {
+        self.of(0.0) / self.of(size.base_pages() as f64)
     }
 
     /// Of a page of `n` base pages.
     fn of(&self, n: f64) -> f64 {
-        self.fault_ns + n * WAYS * self.base_page_ns
+        let queued_ns = (self.wait_ns - self.median_ns).max(0.0) / self.fetched.max(1.0);
+        UNSEEN_NS + self.median_ns + n * (WAYS * self.gap_ns + queued_ns)
     }
 }
 
@@ -88,8 +115,8 @@ impl Costs {
 pub(super) struct Evidence {
     /// Of what lies in the other half of a page of this size around the fault: how often it is wanted.
     rings: [Rate; PageSize::COUNT],
-    /// How often a page's buddy is here at the same time.
-    buddies: Rate,
+    /// How often a page of this size was here, by way of smaller ones, before the first of those left.
+    together: [Rate; PageSize::COUNT],
 }
 
 impl Evidence {
@@ -97,8 +124,11 @@ impl Evidence {
         self.rings[usize::from(reach.log2())].add(wanted);
     }
 
-    pub(super) fn beside(&mut self, beside: bool) {
-        self.buddies.add(beside);
+    /// A page has left. What was here when it came would not have come with a larger one, and says nothing.
+    pub(super) fn left(&mut self, page: &Left) {
+        for larger in usize::from(page.came_with.log2()) + 1..PageSize::COUNT {
+            self.together[larger].add(usize::from(page.together.log2()) >= larger);
+        }
     }
 
     /// Probes that still count.
@@ -106,10 +136,16 @@ impl Evidence {
         self.rings.iter().map(|ring| ring.total).sum()
     }
 
-    /// Pages have another size now: buddies are others, and how long a page stays is another time.
-    pub(super) fn size_changed(&mut self) {
-        self.buddies = Rate::default();
-        self.rings.iter_mut().for_each(Rate::halve);
+    /// Pages have another size now. What was together is believed to be wanted together, until probes say what is; if they shrink, what
+    /// seemed together was not.
+    pub(super) fn size_changed(&mut self, from: PageSize, to: PageSize) {
+        for level in usize::from(from.log2()) + 1..=usize::from(to.log2()) {
+            let share = self.together[level].with_prior(0.0, GROW_DOUBT);
+            self.rings[level] = Rate { hits: share * GROWN_WEIGHT, total: GROWN_WEIGHT };
+        }
+        if to < from {
+            self.together = [Rate::default(); PageSize::COUNT];
+        }
     }
 
     fn ring(&self, prior: Option<&Self>, level: usize) -> f64 {
@@ -159,11 +195,16 @@ impl Evidence {
                 }
             }
         }
-        if size < most && self.buddies.total >= GROW_MIN {
+        let mut wanted = here;
+        let up = (size.log2() + GROW_DOUBLINGS).min(most.log2());
+        for larger in (size.log2() + 1..=up).map(PageSize::from_log2) {
+            let together = &self.together[usize::from(larger.log2())];
+            if together.total < GROW_MIN {
+                break;
+            }
             // Chance alone must not make a page grow.
-            let share = self.buddies.with_prior(0.0, GROW_DOUBT);
-            let larger = size.doubled();
-            let wanted = here * (1.0 + share);
+            let other_half = here * (larger.base_pages() / size.base_pages() / 2) as f64;
+            wanted += other_half * together.with_prior(0.0, GROW_DOUBT);
             let cost = cost(larger, wanted);
             if cost < best.1 {
                 best = (larger, cost, wanted);

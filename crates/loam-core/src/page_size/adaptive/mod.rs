@@ -10,15 +10,16 @@
 //! ```
 //!
 //! - *wanted(n)*: how many base pages of a page are wanted before it leaves. At sizes up to the present one that is seen by leaving a base
-//!   page out now and then, at some distance from the fault: it is wanted, or the page leaves without it ([`Probed`]). At twice the size it
-//!   is seen without asking: was the page's buddy here at the same time ([`Left::beside_buddy`])? Where large pages push each
-//!   other out before they are used (the paper's thrashing), what was left out is not wanted in time, and large pages are dear.
+//!   page out now and then, at some distance from the fault: it is wanted, or the page leaves without it ([`Probed`]). At larger sizes it
+//!   is seen without asking: was the larger page around it here before it left, if it was not when it came ([`Left::together`])? Where
+//!   large pages push each other out before they are used (the paper's thrashing), what was left out is not wanted in time, and large
+//!   pages are dear.
 //! - *returns*: how many of the base pages that leave come back within one turn of local memory. Each base page that nobody wanted has pushed
 //!   one of them out. In a sweep over much more than fits none comes back, and waste costs no more than its transfer.
 //! - what a fault and what a base page costs is measured, on this path, as it is now.
 //!
-//! A size grows by doubling and shrinks at once to where it should be, as in the paper, and only for a gain that is worth it, so that it
-//! does not swing.
+//! A size grows and shrinks at once to where it should be (in the paper it grows by doubling: there what a larger one is worth is only
+//! known when it has been tried), and only for a gain that is worth it, so that it does not swing.
 
 mod evidence;
 mod phases;
@@ -38,22 +39,24 @@ const PLACE_BASE_PAGES: u64 = 2048;
 /// Places whose evidence is kept, over all parts.
 const PLACES_MAX: usize = 8192;
 /// Parts that are told apart; later ones count as the last.
-const PARTS_MAX: u32 = 256;
+const PARTS_MAX: u32 = u8::MAX as u32 + 1;
 /// Pages that come or go between two judgements of a place, and of a part.
 const PLACE_REVIEW: u32 = 24;
 const PART_REVIEW: u32 = 96;
 /// A change must make a wanted base page cheaper: to this share of its cost at most.
 const GAIN: f64 = 0.95;
-/// One page in so many is probed while little is known, and later.
+/// What probes may cost: the fault on a base page that was left out, of what the pages cost out of which they are left.
+const PROBES_SHARE: f64 = 0.05;
+/// One page in so many is probed at most; and while little is known of a place.
+const PROBE_ONE_IN: u64 = 2;
 const PROBE_SOON: u64 = 3;
-const PROBE_LATER: u64 = 24;
 /// Probes after which much is known.
-const PROBES_MANY: f64 = 48.0;
+const PROBES_MANY: f64 = 24.0;
 /// Where zeros come pages are no larger than this: 128 KiB. Zeros cost no fetch that a larger page would save, and each takes a frame.
 const FRESH_MAX: PageSize = PageSize::from_log2(5);
 /// So many pages fit into local memory at least: with fewer, the streams that a loop goes along push each other out at once, and
-/// what was seen of smaller pages does not tell of that.
-const PAGES_LEAST: u64 = 64;
+/// what was seen of smaller pages does not tell of that. So large a page gains little more: most of its cost is the transfer.
+const PAGES_LEAST: u64 = 256;
 /// A page that has grown and shrinks again does not grow for so many judgements, and twice as many each time that it happens.
 const HOLD_LEAST: u32 = 4;
 const HOLD_MOST: u32 = 256;
@@ -95,8 +98,8 @@ impl Known {
             self.hold_next = (self.hold_next * 2).min(HOLD_MOST);
         }
         self.grew = grows;
-        self.evidence.size_changed();
         let from = core::mem::replace(&mut self.size, to);
+        self.evidence.size_changed(from, to);
         Some(Verdict { from, to, reason })
     }
 }
@@ -161,14 +164,15 @@ impl Adaptive {
         }
     }
 
+    /// What is known of the part that runs.
     fn part_known(&mut self) -> &mut Known {
-        self.part_known_or(self.start)
+        self.part_known_or(self.part, self.start)
     }
 
-    /// What is known of the part; one that is new begins with this size.
-    fn part_known_or(&mut self, size: PageSize) -> &mut Known {
+    /// What is known of a part; one that is new begins with this size.
+    fn part_known_or(&mut self, part: u32, size: PageSize) -> &mut Known {
         let in_use = &mut self.in_use;
-        self.parts.entry(self.part).or_insert_with(|| {
+        self.parts.entry(part).or_insert_with(|| {
             in_use[usize::from(size.log2())] += 1;
             Known::new(size)
         })
@@ -200,7 +204,7 @@ impl Adaptive {
         if part != self.part {
             let size = self.part_known().size;
             self.part = part;
-            self.part_known_or(size);
+            self.part_known_or(part, size);
         }
     }
 
@@ -214,13 +218,13 @@ impl Adaptive {
         self.enter(phase);
     }
 
-    fn key(&self, at: Place) -> (u32, SpaceKey, u64) {
-        (self.part, at.space, at.base / PLACE_BASE_PAGES)
+    fn key(part: u32, at: Place) -> (u32, SpaceKey, u64) {
+        (part, at.space, at.base / PLACE_BASE_PAGES)
     }
 
-    /// What is known of a place; a new one begins as its part is.
-    fn place_known(&mut self, at: Place) -> &mut Known {
-        let key = self.key(at);
+    /// What is known of a place in a part; a new one begins as its part is.
+    fn place_known(&mut self, part: u32, at: Place) -> &mut Known {
+        let key = Self::key(part, at);
         if !self.places.contains_key(&key) {
             if self.places.len() >= PLACES_MAX {
                 // Any of them: evidence is found again.
@@ -229,7 +233,7 @@ impl Adaptive {
                 let any = *any.expect("there are many").0;
                 self.forget_place(any);
             }
-            let known = Known::new(self.part_known().size);
+            let known = Known::new(self.part_known_or(part, self.start).size);
             self.in_use[usize::from(known.size.log2())] += 1;
             self.places.insert(key, known);
         }
@@ -237,20 +241,20 @@ impl Adaptive {
     }
 
     /// Lets `see` add to what is known of the place and of the part, and judges both when it is time.
-    fn learn(&mut self, now: Instant, at: Place, see: impl Fn(&mut Evidence)) {
-        let part = self.part_known();
-        see(&mut part.evidence);
-        part.events += 1;
-        let part_is_due = part.events >= PART_REVIEW;
-        let place = self.place_known(at);
+    fn learn(&mut self, now: Instant, part: u32, at: Place, see: impl Fn(&mut Evidence)) {
+        let known = self.part_known_or(part, self.start);
+        see(&mut known.evidence);
+        known.events += 1;
+        let part_is_due = known.events >= PART_REVIEW;
+        let place = self.place_known(part, at);
         see(&mut place.evidence);
         place.events += 1;
         let place_is_due = place.events >= PLACE_REVIEW;
         if part_is_due {
-            self.judge_part(now);
+            self.judge_part(now, part);
         }
         if place_is_due {
-            self.judge_place(now, at);
+            self.judge_place(now, part, at);
         }
     }
 
@@ -265,17 +269,18 @@ impl Adaptive {
         (self.least, self.most.min(PageSize::from_log2(fits as u8)).max(self.least))
     }
 
-    fn judge_part(&mut self, now: Instant) {
-        let (limits, path, part) = (self.limits(), self.path(), self.part);
-        let Some(Verdict { from, to, reason }) = self.part_known().judge(None, limits, path) else { return };
+    fn judge_part(&mut self, now: Instant, part: u32) {
+        let (limits, path) = (self.limits(), self.path());
+        let verdict = self.part_known_or(part, self.start).judge(None, limits, path);
+        let Some(Verdict { from, to, reason }) = verdict else { return };
         self.count_change(from, to);
         self.changes.push(SizeChange { at: now, part, scope: Scope::All, from, to, reason });
     }
 
-    fn judge_place(&mut self, now: Instant, at: Place) {
-        let (limits, path, part) = (self.limits(), self.path(), self.part);
-        let prior = self.part_known().evidence.clone();
-        let verdict = self.place_known(at).judge(Some(&prior), limits, path);
+    fn judge_place(&mut self, now: Instant, part: u32, at: Place) {
+        let (limits, path) = (self.limits(), self.path());
+        let prior = self.part_known_or(part, self.start).evidence.clone();
+        let verdict = self.place_known(part, at).judge(Some(&prior), limits, path);
         let Some(Verdict { from, to, reason }) = verdict else { return };
         self.count_change(from, to);
         let first = Place { base: at.base / PLACE_BASE_PAGES * PLACE_BASE_PAGES, ..at };
@@ -289,9 +294,10 @@ impl Adaptive {
         if levels == 0 || page.fetched.0 * 2 < page.size.base_pages() {
             return None;
         }
-        let probes = self.part_known().evidence.probes();
-        let one_in = if probes < PROBES_MANY { PROBE_SOON } else { PROBE_LATER };
-        if self.draw.below(one_in) > 0 {
+        let affordable = (self.costs.fault_share(page.size) / PROBES_SHARE) as u64;
+        let is_known = self.place_known(self.part, page.fault).evidence.probes() >= PROBES_MANY;
+        let one_in = if is_known { affordable } else { affordable.min(PROBE_SOON) };
+        if self.draw.below(one_in.max(PROBE_ONE_IN)) > 0 {
             return None;
         }
         let reach = PageSize::from_log2(self.draw.below(u64::from(levels)) as u8);
@@ -302,8 +308,7 @@ impl Adaptive {
 
 impl PageSizer for Adaptive {
     fn size(&mut self, at: Place) -> PageSize {
-        let key = self.key(at);
-        match self.places.get(&key) {
+        match self.places.get(&Self::key(self.part, at)) {
             Some(known) => known.size,
             None => self.part_known().size,
         }
@@ -322,28 +327,22 @@ impl PageSizer for Adaptive {
         if !self.named && page.fetched.0 * 2 >= page.size.base_pages() {
             self.look_for_phase(page);
         }
+        self.costs.brought(page.fetched);
         let wanted = self.part_known().evidence.wanted_share(page.size);
         self.returns.brought(page, wanted);
-        self.learn(now, page.fault, |_| ());
+        self.learn(now, self.part, page.fault, |_| ());
         self.hole(page)
     }
 
     fn left(&mut self, now: Instant, page: &Left) {
         self.returns.left(page, &mut self.draw);
-        let beside = page.beside_buddy;
-        let size = page.size;
-        let current = self.size(page.first);
-        self.learn(now, page.first, |evidence| {
-            // Of pages of an older size nothing is learnt for the next one.
-            if size == current {
-                evidence.beside(beside);
-            }
-        });
+        let page = *page;
+        self.learn(now, page.part.into(), page.first, |evidence| evidence.left(&page));
     }
 
     fn probed(&mut self, now: Instant, probe: &Probed) {
         let (reach, wanted) = (probe.reach, probe.wanted);
-        self.learn(now, probe.place, |evidence| evidence.probed(reach, wanted));
+        self.learn(now, probe.part.into(), probe.place, |evidence| evidence.probed(reach, wanted));
     }
 
     fn limited(&mut self, limit: BasePages) {
@@ -356,6 +355,10 @@ impl PageSizer for Adaptive {
 
     fn streamed(&mut self, pages: BasePages, span: Duration) {
         self.costs.streamed(pages, span);
+    }
+
+    fn part(&self) -> u8 {
+        u8::try_from(self.part).expect("parts are told apart up to a number")
     }
 
     fn part_begins(&mut self, _: Instant, part: u32) {
