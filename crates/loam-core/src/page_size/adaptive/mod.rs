@@ -18,8 +18,8 @@
 //!   one of them out. In a sweep over much more than fits none comes back, and waste costs no more than its transfer.
 //! - what a fault and what a base page costs is measured, on this path, as it is now.
 //!
-//! A size grows and shrinks at once to where it should be (in the paper it grows by doubling: there what a larger one is worth is only
-//! known when it has been tried), and only for a gain that is worth it, so that it does not swing.
+//! A size grows, up to four times at once (in the paper it doubles: there nothing tells what a larger one is worth before it is tried), and
+//! shrinks at once to where it should be, as in the paper; and only for a gain that is worth it, so that it does not swing.
 
 mod evidence;
 mod phases;
