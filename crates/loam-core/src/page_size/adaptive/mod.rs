@@ -55,8 +55,11 @@ const PROBES_MANY: f64 = 24.0;
 /// Where zeros come pages are no larger than this: 128 KiB. Zeros cost no fetch that a larger page would save, and each takes a frame.
 const FRESH_MAX: PageSize = PageSize::from_log2(5);
 /// So many pages fit into local memory at least: with fewer, the streams that a loop goes along push each other out at once, and
-/// what was seen of smaller pages does not tell of that. So large a page gains little more: most of its cost is the transfer.
+/// what was seen of smaller pages does not tell of that. Large pages gain little more by being larger: most of their cost is the transfer.
 const PAGES_LEAST: u64 = 256;
+/// And of pages up to 64 KiB, whose faults cost as much as their transfer, so many.
+const SMALL_PAGES_LEAST: u64 = 64;
+const SMALL_MAX: PageSize = PageSize::from_log2(4);
 /// A page that has grown and shrinks again does not grow for so many judgements, and twice as many each time that it happens.
 const HOLD_LEAST: u32 = 4;
 const HOLD_MOST: u32 = 256;
@@ -264,8 +267,9 @@ impl Adaptive {
 
     /// The sizes that are allowed now.
     fn limits(&self) -> (PageSize, PageSize) {
-        let fits =
-            (self.returns.limit() / PAGES_LEAST).max(1).ilog2().min(u32::from(PageSize::LARGEST.log2()));
+        let limit = self.returns.limit();
+        let fits = (limit / PAGES_LEAST).max((limit / SMALL_PAGES_LEAST).min(SMALL_MAX.base_pages()));
+        let fits = fits.max(1).ilog2().min(u32::from(PageSize::LARGEST.log2()));
         (self.least, self.most.min(PageSize::from_log2(fits as u8)).max(self.least))
     }
 
