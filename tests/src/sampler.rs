@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 const PERIOD: Duration = Duration::from_millis(10);
 /// What the tree may use beyond the limit and 5% of it.
 const SLACK_BYTES: u64 = 32 << 20;
+/// A tree that took too long to read is read so often.
+const LOOKS_AGAIN_MAX: u32 = 4;
 /// Time between the first sight of a tree near its limit and the first sample that counts.
 const SETTLE: Duration = Duration::from_millis(100);
 
@@ -113,13 +115,26 @@ fn sample(loam: &std::path::Path, limit_bytes: u64, stop: &AtomicBool) -> Sample
     samples
 }
 
+/// The exact figure of a tree. Its processes are read one after the other: a page that leaves the first and one that comes to the last meanwhile
+/// are both counted. So one that is above the bar and took longer to read than looks are apart is of no moment, and read again.
+fn proportional_bytes_at_once(tree: &[u32], bar_bytes: u64) -> u64 {
+    let mut bytes = 0;
+    for _ in 0..LOOKS_AGAIN_MAX {
+        let began = Instant::now();
+        bytes = procfs::proportional_bytes_of(tree);
+        if bytes <= bar_bytes || began.elapsed() < PERIOD {
+            break;
+        }
+    }
+    bytes
+}
+
 /// Books one look. Plain sizes count a page that a forked child shares with its parent twice; the exact figure is dear,
 /// so it is asked for only where it decides.
 fn consider(samples: &mut Samples, tree: &[u32], resident: u64) {
     let mut bytes = resident;
     if bytes > samples.peak_bytes.min(samples.bar_bytes) && tree.len() > 1 {
-        let exact = procfs::proportional_bytes_of(tree);
-        bytes = bytes.min(exact);
+        bytes = bytes.min(proportional_bytes_at_once(tree, samples.bar_bytes));
     }
     let larger = bytes > samples.peak_bytes;
     samples.peak_bytes = samples.peak_bytes.max(bytes);
