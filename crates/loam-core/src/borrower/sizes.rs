@@ -74,6 +74,9 @@ impl Borrower {
 
     /// A page comes that somebody wants.
     fn note_coming(&mut self, key: SpaceKey, first: u64, size: PageSize) {
+        if !self.sizer.watches_pages() {
+            return;
+        }
         let part = self.sizer.part();
         if let Some(space) = self.spaces.get_mut(&key) {
             space.table.note_brought(first, size, part);

@@ -80,7 +80,8 @@ struct Extent {
     shared: [u64; EXTENT_BASE_PAGES / 64],
     /// For each base page that begins a page which stands in the replacement queue: 1 plus that page's [`PageSize`]. Else 0. Two a byte.
     queued: [u8; EXTENT_BASE_PAGES / 2],
-    /// Base pages that begin a page which was brought; for each of them in which part of the program, and what was here with it.
+    /// Base pages that begin a page which was brought, as bits that are quickly counted; for each of them in which part of the program,
+    /// and what was here with it.
     brought: [u64; EXTENT_BASE_PAGES / 64],
     part: [u8; EXTENT_BASE_PAGES],
     together: [Option<Together>; EXTENT_BASE_PAGES],

@@ -157,6 +157,11 @@ pub trait PageSizer: fmt::Debug + Send {
         None
     }
 
+    /// It wants to hear of pages that leave ([`Self::left`]): what is together with each has to be kept for that, at each fault.
+    fn watches_pages(&self) -> bool {
+        false
+    }
+
     /// A page leaves.
     fn left(&mut self, now: Instant, page: &Left) {
         let _ = (now, page);

@@ -26,6 +26,10 @@ impl PageSizer for AnySize {
         self.most
     }
 
+    fn watches_pages(&self) -> bool {
+        true // so that what is kept for it is tried, too
+    }
+
     fn brought(&mut self, _: Instant, page: &Brought) -> Option<u64> {
         let hole = page.size.first(page.fault.base) + self.dice.below(page.size.base_pages());
         (hole != page.fault.base && self.dice.once_in(3)).then_some(hole)

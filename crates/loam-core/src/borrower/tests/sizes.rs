@@ -28,12 +28,19 @@ impl PageSizer for Wild {
         let hole = page.size.first(page.fault.base) + self.draw.below(page.size.base_pages());
         (hole != page.fault.base && self.draw.below(2) == 0).then_some(hole)
     }
+    fn watches_pages(&self) -> bool {
+        true
+    }
+    fn part(&self) -> u8 {
+        7
+    }
     fn left(&mut self, _: Instant, page: &Left) {
         assert!(page.pages.0 > 0 && page.pages.0 <= page.size.base_pages());
         assert_eq!(page.size.first(page.first.base), page.first.base);
+        assert!(page.part == 7 && page.together >= page.came_with);
     }
     fn probed(&mut self, _: Instant, probe: &Probed) {
-        assert!(probe.reach > PageSize::SMALLEST && probe.reach <= probe.size);
+        assert!(probe.part == 7 && probe.reach > PageSize::SMALLEST && probe.reach <= probe.size);
     }
 }
 

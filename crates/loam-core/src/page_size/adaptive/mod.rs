@@ -338,6 +338,10 @@ impl PageSizer for Adaptive {
         self.hole(page)
     }
 
+    fn watches_pages(&self) -> bool {
+        true
+    }
+
     fn left(&mut self, now: Instant, page: &Left) {
         self.returns.left(page, &mut self.draw);
         let page = *page;
