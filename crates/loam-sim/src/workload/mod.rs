@@ -18,6 +18,7 @@ mod compile;
 pub mod kernels;
 mod oo7;
 mod page_trace;
+pub mod parallel;
 mod query;
 mod recorder;
 mod render;
