@@ -235,6 +235,8 @@ pub(crate) fn run(config: &RunConfig) -> Result<RunOutcome, AgentError> {
         page,
         buffers: buffers as u32,
         disk: disk.is_some(),
+        replicas: 1,
+        staged: false,
         hedge_after: HEDGE_AFTER,
         rescue: true,
     };

@@ -1,7 +1,7 @@
 //! A look at the records from outside: for the simulator and for tests, which compare them with what is really there.
 
 use super::Borrower;
-use super::copies::{BufferIndex, CopyIndex, LenderIndex, Stored};
+use super::copies::{BufferIndex, CopyIndex, LenderIndex, MIRRORS_MAX, Stored};
 use super::table::{BaseRange, BaseState, SpaceKey};
 use crate::ids::{ContentHash, Version};
 use crate::page_size::PageSize;
@@ -21,8 +21,10 @@ pub struct CopyView {
     pub buffer: Option<BufferIndex>,
     /// The slot file has it.
     pub on_disk: bool,
-    /// The lender that has it.
+    /// The lender that has it, and is asked for it.
     pub at_lender: Option<LenderIndex>,
+    /// Others that have it.
+    pub at_others: [Option<LenderIndex>; MIRRORS_MAX],
 }
 
 impl Borrower {
@@ -36,7 +38,8 @@ impl Borrower {
             hash: c.hash,
             buffer: c.buffer(),
             on_disk: c.disk == Stored::Yes,
-            at_lender: (c.at_lender == Stored::Yes).then_some(c.lender),
+            at_lender: c.at_lender.has().then_some(c.lender),
+            at_others: c.mirrors.map(|mirror| mirror.stored.has().then_some(mirror.lender)),
         })
     }
 
@@ -105,15 +108,12 @@ impl Borrower {
             assert_eq!(c.refs, refs.get(&i).copied().unwrap_or(0), "copy {} has wrong references", i.0);
             assert!(c.refs > 0 || c.busy(), "copy {} is used by nobody", i.0);
             assert_eq!(c.fetching, self.fetches.contains_key(&i), "the fetch of copy {}", i.0);
-            sending += u64::from(c.disk == Stored::Sending) + u64::from(c.at_lender == Stored::Sending);
-            lent += u64::from(c.at_lender != Stored::No);
+            sending += u64::from(c.disk == Stored::Sending) + c.stores_at_lenders();
+            lent += c.places().count() as u64;
             on_disk += u32::from(c.disk == Stored::Yes);
-            let up = self.lenders.get(usize::from(c.lender.0)).is_some_and(|lender| lender.up);
-            assert!(up || c.at_lender == Stored::No, "copy {} is with a lender that is lost", i.0);
-            let asked = self.fetches.get(&i).is_some_and(|fetch| fetch.at_lender);
-            assert!(!asked || c.at_lender == Stored::Yes, "copy {} is asked of who does not have it", i.0);
-            if c.at_lender == Stored::Yes {
-                held[usize::from(c.lender.0)] += 1;
+            self.audit_places(i, c);
+            for place in c.places().filter(|place| place.stored.has()) {
+                held[usize::from(place.lender.0)] += 1;
             }
             if let Some(old) = c.old {
                 assert!(
@@ -128,6 +128,7 @@ impl Borrower {
             let comes = c.old.is_some()
                 || (c.at_lender == Stored::Yes
                     && (c.disk == Stored::Sending
+                        || c.stores_at_lenders() > 0
                         || queued.contains(&(i, c.version))
                         || self.fetches.get(&i).is_some_and(|fetch| fetch.recall)));
             assert!(
@@ -159,6 +160,25 @@ impl Borrower {
         );
         let counted = self.lenders.iter().map(|lender| lender.held);
         assert!(held.iter().copied().eq(counted), "what lenders hold is miscounted: {held:?}");
+    }
+
+    /// Who has a copy is there, is named once, and the first of them is one that has it if anybody has.
+    fn audit_places(&self, i: CopyIndex, c: &super::copies::Copy) {
+        let mut named = BTreeSet::new();
+        for place in c.places() {
+            let state = &self.lenders[usize::from(place.lender.0)];
+            assert!(state.up || state.away, "copy {} is with a lender that is lost", i.0);
+            assert!(named.insert(place.lender), "copy {} is twice with a lender", i.0);
+            assert!(state.up || (c.drained && place.lender == c.lender), "copy {} is with who is away", i.0);
+        }
+        assert!(c.at_lender != Stored::No || named.is_empty(), "copy {} has mirrors of nothing", i.0);
+        assert!(!c.drained || c.at_lender == Stored::Yes || c.old.is_some(), "copy {} is on no disk", i.0);
+        let asked = self.fetches.get(&i).and_then(|fetch| fetch.at_lender);
+        let has = |lender| c.places().any(|place| place.lender == lender && place.stored.has());
+        assert!(asked.is_none_or(has), "copy {} is asked of who does not have it", i.0);
+        let queued = self.mends.iter().any(|&(at, version)| at == i && version == c.version);
+        let comes = queued || c.busy() || c.buffer().is_some();
+        assert!(!self.is_thin(i) || comes, "copy {} has too few lenders, and nothing is done about it", i.0);
     }
 
     /// Each buffer is in exactly one place.

@@ -32,6 +32,29 @@ pub(super) enum Stored {
     Sending,
     /// It has it.
     Yes,
+    /// It has it, and may give it up: it says so, sooner or later.
+    Spare,
+}
+
+impl Stored {
+    /// It has it, as far as is known.
+    pub(super) fn has(self) -> bool {
+        matches!(self, Self::Yes | Self::Spare)
+    }
+}
+
+/// Lenders, beside the first, that may have a copy.
+pub const MIRRORS_MAX: usize = 3;
+
+/// What another lender than the first has of a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Mirror {
+    pub lender: LenderIndex,
+    pub stored: Stored,
+}
+
+impl Mirror {
+    pub(super) const NONE: Self = Self { lender: LenderIndex(0), stored: Stored::No };
 }
 
 const NO_BUFFER: u32 = u32::MAX;
@@ -48,6 +71,14 @@ pub(super) struct Copy {
     pub disk: Stored,
     pub at_lender: Stored,
     pub lender: LenderIndex,
+    /// Others that have it; empty unless `at_lender` says that the first one has it, or gets it.
+    pub mirrors: [Mirror; MIRRORS_MAX],
+    /// The first lender has it on its disk.
+    pub drained: bool,
+    /// It has been safe.
+    pub was_safe: bool,
+    /// It was, has lost a lender since, and nobody could take it again.
+    pub resigned: bool,
     /// Its lender wants it back.
     pub recalled: bool,
     /// That lender, while the copy is on its way to another: it has it until the other has.
@@ -73,6 +104,10 @@ impl Copy {
         disk: Stored::No,
         at_lender: Stored::No,
         lender: LenderIndex(0),
+        mirrors: [Mirror::NONE; MIRRORS_MAX],
+        drained: false,
+        was_safe: false,
+        resigned: false,
         recalled: false,
         old: None,
         offers: 0,
@@ -92,7 +127,28 @@ impl Copy {
 
     /// Something outside still works on it.
     pub(super) fn busy(&self) -> bool {
-        self.disk == Stored::Sending || self.at_lender == Stored::Sending || self.fetching
+        self.disk == Stored::Sending || self.stores_at_lenders() > 0 || self.fetching
+    }
+
+    /// Lenders that it is on its way to.
+    pub(super) fn stores_at_lenders(&self) -> u64 {
+        self.count(|stored| stored == Stored::Sending)
+    }
+
+    /// The first lender and the others, as far as they have it or get it.
+    pub(super) fn places(&self) -> impl Iterator<Item = Mirror> + core::clone::Clone {
+        let first = Mirror { lender: self.lender, stored: self.at_lender };
+        core::iter::once(first).chain(self.mirrors).filter(|place| place.stored != Stored::No)
+    }
+
+    /// Lenders of which this holds.
+    pub(super) fn count(&self, holds: impl Fn(Stored) -> bool) -> u64 {
+        self.places().filter(|place| holds(place.stored)).count() as u64
+    }
+
+    /// This lender has it, or gets it, or has it until another does.
+    pub(super) fn is_at(&self, lender: LenderIndex) -> bool {
+        self.old == Some(lender) || self.places().any(|place| place.lender == lender)
     }
 }
 

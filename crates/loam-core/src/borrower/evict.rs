@@ -224,6 +224,7 @@ impl Borrower {
         let id = BatchId(self.batch_next);
         self.batch_next += 1;
         let target = self.next_lender(None);
+        self.mirror_last = None;
         let batch = Batch {
             space: key,
             pages,

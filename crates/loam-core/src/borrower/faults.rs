@@ -1,6 +1,6 @@
 //! Faults: from the event to the installed page.
 
-use super::copies::{BufferIndex, CopyIndex};
+use super::copies::{BufferIndex, CopyIndex, LenderIndex};
 use super::prefetch::StreamSpace;
 use super::store::Source;
 use super::table::{BaseState, Entry, SpaceKey};
@@ -34,11 +34,12 @@ pub(super) struct Fetch {
     pub targets: Vec<(SpaceKey, u64)>,
     /// Of the page with which it comes.
     pub size: PageSize,
-    pub at_lender: bool,
+    /// Who was asked.
+    pub at_lender: Option<LenderIndex>,
     pub at_disk: Option<BufferIndex>,
     /// Keep it in a buffer instead of installing it, unless a thread waits by then.
     pub marker: bool,
-    /// Its lender wants it back: it goes on elsewhere.
+    /// Its lender wants it back, or too few have it: it goes on elsewhere.
     pub recall: bool,
     /// As it was asked for, or has been hastened to since.
     pub urgency: Urgency,
@@ -47,7 +48,10 @@ pub(super) struct Fetch {
 impl Fetch {
     /// The getpage for this version is unanswered and wanted, and the disk has not been asked.
     pub(super) fn waits_for_lender_alone(&self, version: Version) -> bool {
-        self.version == version && self.at_lender && self.at_disk.is_none() && !self.targets.is_empty()
+        self.version == version
+            && self.at_lender.is_some()
+            && self.at_disk.is_none()
+            && !self.targets.is_empty()
     }
 }
 

@@ -25,7 +25,7 @@ impl Borrower {
     /// With more than 255 lenders at a time.
     pub fn handle_lender_joined(&mut self, room: BasePages) -> LenderIndex {
         let state = LenderState { up: true, room: room.0, ..LenderState::default() };
-        let free = self.lenders.iter().position(|lender| !lender.up);
+        let free = self.lenders.iter().position(|lender| !lender.up && !lender.away);
         let index = free.unwrap_or(self.lenders.len());
         let name =
             LenderIndex(u8::try_from(index).ok().filter(|&n| n < u8::MAX).expect("at most 255 lenders"));
@@ -36,6 +36,7 @@ impl Borrower {
             }
             None => self.lenders.push(state),
         }
+        self.try_resigned_again();
         name
     }
 
@@ -50,9 +51,15 @@ impl Borrower {
     /// the page leaves again it is sent again. What is not so (any more) is passed over: the answer to a getpage that is under way says more.
     pub fn handle_gone(&mut self, lender: LenderIndex, copy: CopyIndex, version: Version) {
         let Some(c) = self.copies.find_mut(copy) else { return };
-        let asked = self.fetches.get(&copy).is_some_and(|fetch| fetch.at_lender);
-        // Without a disk a lender may not give pages up: what it says then is not believed until it fails to answer a getpage.
-        if self.config.disk && c.version == version && c.lender == lender && !asked {
+        let asked = self.fetches.get(&copy).is_some_and(|fetch| fetch.at_lender == Some(lender));
+        if !self.config.disk {
+            // What is spare there or not on its disk alone is what may be given up.
+            if c.version == version && !asked {
+                self.spare_gone(copy, lender);
+            }
+            return;
+        }
+        if c.version == version && c.lender == lender && !asked {
             self.source_failed(copy, Source::Lender(lender));
             self.settle(copy);
         }
@@ -101,51 +108,7 @@ impl Borrower {
     /// A lender is gone for good, with all that it held. The driver has no more answers of it: its index may be another's soon. Returns how many base pages are lost by it: away, and
     /// without another copy.
     pub fn handle_lender_lost(&mut self, now: Instant, lender: LenderIndex) -> BasePages {
-        self.waits_clock(now);
-        self.forget_old(lender);
-        let LenderState { held, wanted_back, .. } = self.lenders[usize::from(lender.0)];
-        self.lenders[usize::from(lender.0)] = LenderState { held, wanted_back, ..LenderState::default() };
-        let theirs: Vec<CopyIndex> = self
-            .copies
-            .iter_live()
-            .filter(|(_, c)| c.lender == lender && c.at_lender != Stored::No)
-            .map(|(i, _)| i)
-            .collect();
-        for &i in &theirs {
-            let copy = self.copies.get_mut(i);
-            if copy.at_lender == Stored::Sending {
-                self.stores_in_flight -= 1;
-                if self.stays(i) {
-                    continue;
-                }
-            } else {
-                self.lenders[usize::from(lender.0)].held -= 1;
-            }
-            self.unmark_recalled(i);
-            self.copies.get_mut(i).at_lender = Stored::No;
-            self.lent -= 1;
-        }
-        let state = self.lenders[usize::from(lender.0)];
-        assert_eq!((state.held, state.wanted_back), (0, 0), "a lender that is lost holds nothing");
-        for &i in &theirs {
-            let asked = self.fetches.get(&i).filter(|f| f.at_lender).map(|f| f.version);
-            if let Some(answer) = asked.and_then(|v| self.take_answer(i, v, Source::Lender(lender))) {
-                self.refetch(now, i, answer);
-            }
-        }
-        for &i in &theirs {
-            if self.copies.find_mut(i).is_none() {
-                continue;
-            }
-            self.unmark_reusable(i);
-            if self.copies.get(i).buffer().is_some() && !self.is_safe(i) {
-                self.store(i);
-            }
-            self.settle(i);
-        }
-        let lost = self.mark_lost(now);
-        self.advance(now);
-        BasePages(lost)
+        self.lose_places(now, lender, false)
     }
 
     /// A lender has answered a putpage.
@@ -159,7 +122,15 @@ impl Borrower {
     ) {
         self.waits_clock(now);
         let Some(c) = self.copies.find_mut(copy) else { return };
-        if c.version != version || c.lender != lender || c.at_lender != Stored::Sending {
+        if c.version != version {
+            return;
+        }
+        if c.lender != lender || c.at_lender != Stored::Sending {
+            if self.mirror_answered(copy, lender, answer == PutAnswer::Stored) {
+                self.replicate_on(copy);
+                self.settle(copy);
+                self.advance(now);
+            }
             return;
         }
         self.stores_in_flight -= 1;
@@ -168,6 +139,7 @@ impl Borrower {
                 c.at_lender = Stored::Yes;
                 self.lenders[usize::from(lender.0)].held += 1;
                 self.moved(copy);
+                self.replicate_on(copy);
             }
             PutAnswer::Refused if c.old.is_some() => {
                 let state = &mut self.lenders[usize::from(lender.0)];
@@ -178,12 +150,15 @@ impl Borrower {
                 c.at_lender = Stored::No;
                 c.offers = c.offers.saturating_sub(1);
                 let again = c.refs > 0 && c.offers > 0;
+                let alone = c.places().next().is_none();
                 self.lent -= 1;
                 let state = &mut self.lenders[usize::from(lender.0)];
                 (state.room, state.refused) = (0, true);
-                if again {
+                self.promote(copy);
+                if again && alone {
                     self.offer(copy, Some(lender));
                 }
+                self.replicate_on(copy);
                 self.notice_stuck(copy);
             }
         }
@@ -200,10 +175,15 @@ impl Borrower {
     }
 
     /// The same, for copies that may not go where they would be refused.
-    pub(super) fn next_lender_with_room(&mut self, except: LenderIndex) -> Option<LenderIndex> {
-        let visible = |l: &LenderState| if l.has_room() { *l } else { LenderState::default() };
-        let lenders: Vec<LenderState> = self.lenders.iter().map(visible).collect();
-        let chosen = self.choice.choose(&lenders, Some(usize::from(except.0)), true)?;
+    pub(super) fn next_lender_with_room(
+        &mut self,
+        may_be: impl Fn(LenderIndex) -> bool,
+    ) -> Option<LenderIndex> {
+        let visible = |(n, l): (usize, &LenderState)| {
+            if l.has_room() && may_be(LenderIndex(n as u8)) { *l } else { LenderState::default() }
+        };
+        let lenders: Vec<LenderState> = self.lenders.iter().enumerate().map(visible).collect();
+        let chosen = self.choice.choose(&lenders, None, true)?;
         lenders[chosen].has_room().then_some(LenderIndex(chosen as u8))
     }
 
@@ -223,15 +203,22 @@ impl Borrower {
 
     /// Sends a copy to a lender.
     pub(super) fn put(&mut self, i: CopyIndex, lender: LenderIndex) {
-        let state = &mut self.lenders[usize::from(lender.0)];
-        state.room = state.room.saturating_sub(1);
         let c = self.copies.get_mut(i);
         c.at_lender = Stored::Sending;
         c.lender = lender;
+        self.send(i, lender);
+    }
+
+    /// The record says that a copy is on its way there.
+    pub(super) fn send(&mut self, i: CopyIndex, lender: LenderIndex) {
+        let state = &mut self.lenders[usize::from(lender.0)];
+        state.room = state.room.saturating_sub(1);
+        let class = self.put_class(i, lender);
+        let c = self.copies.get(i);
         let (version, hash) = (c.version, c.hash);
         let buffer = c.buffer().expect("only what is in a buffer can be sent");
         self.lent += 1;
         self.stores_in_flight += 1;
-        self.effects.push_back(Effect::Put { lender, copy: i, version, hash, buffer });
+        self.effects.push_back(Effect::Put { lender, copy: i, version, hash, buffer, class });
     }
 }

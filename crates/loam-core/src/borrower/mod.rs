@@ -30,6 +30,7 @@ mod placement;
 mod plans;
 mod prefetch;
 mod recall;
+mod replicas;
 mod seed;
 mod sizes;
 mod store;
@@ -40,14 +41,14 @@ mod waiters;
 
 pub use crate::replacement::{PageRef, Replacement, SecondChanceFifo};
 pub use audit::CopyView;
-pub use copies::{BufferIndex, CopyIndex, LenderIndex};
+pub use copies::{BufferIndex, CopyIndex, LenderIndex, MIRRORS_MAX};
 pub use evict::PageFate;
 pub use faults::{Arrival, InstallOutcome};
 pub use fetch_plan::{
     Eager, FETCH_PLANS, FetchPlanner, Full, Lazy, Learned, PageFault, Pipelined, Step, fetch_planner,
 };
 pub use lenders::PutAnswer;
-pub use placement::{LenderChoice, LenderState, PLACEMENTS, lender_choice};
+pub use placement::{LenderChoice, LenderState, PLACEMENTS, Site, lender_choice};
 pub use prefetch::{Ahead, NoPrefetch, Prefetcher, StreamSpace, StridePrefetcher, Touch};
 pub use store::Source;
 pub use table::{BaseRange, BaseState, SpaceKey};
@@ -76,6 +77,11 @@ pub struct BorrowerConfig {
     /// Durability `disk`: a copy is safe when the slot file has it. Else it is safe when a lender has it; what lenders want back and no
     /// other takes is written all the same ([`Effect::WriteDisk`]): the driver may then make a slot file, or say that it could not.
     pub disk: bool,
+    /// Without `disk`: lenders that must have a copy before it is safe, from 1 to 4. What so many do not take is written to the slot file, if
+    /// they are more than one.
+    pub replicas: u8,
+    /// With more than one: the first lender with a disk writes the copy there (nwcache-1999), and then that is enough.
+    pub staged: bool,
     /// A getpage that is not answered by then is asked of the disk too, where the disk has it.
     pub hedge_after: Duration,
     /// A page that has left stays in its buffer, once it is safe, until the buffer is wanted: a fault finds it there.
@@ -104,6 +110,17 @@ pub enum InstallSource {
     Buffer(BufferIndex),
     /// The page that the driver just reported with this tag ([`Borrower::handle_arrival`]).
     Arrived(u32),
+}
+
+/// What a lender shall do with a page that it is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PutClass {
+    /// Keep it.
+    Ordinary,
+    /// Write it to its disk, and say so; keep it until then.
+    Staged,
+    /// Keep it until told that it is spare.
+    Mirror,
 }
 
 /// What the driver has to do.
@@ -193,6 +210,17 @@ pub enum Effect {
         hash: ContentHash,
         /// From where.
         buffer: BufferIndex,
+        /// What the lender shall do with it.
+        class: PutClass,
+    },
+    /// Tell a lender that it may give a copy up from now on: another one has it on its disk. No answer.
+    Spare {
+        /// Whom.
+        lender: LenderIndex,
+        /// What.
+        copy: CopyIndex,
+        /// Which contents.
+        version: Version,
     },
     /// Write a buffer to the copy's slot; answer with [`Borrower::handle_written`].
     WriteDisk {
@@ -366,11 +394,17 @@ pub struct Borrower {
     stores_in_flight: u64,
     /// Copies that their lenders want back, oldest wish first; some entries are out of date.
     recalls: VecDeque<(CopyIndex, Version)>,
+    /// Copies that too few lenders have since one was lost, oldest loss first; some entries are out of date.
+    mends: VecDeque<(CopyIndex, Version)>,
+    /// Some of them could not be mended: tried again when a lender joins.
+    has_resigned: bool,
+    /// Where the last mirror went: the next of its batch goes there too.
+    mirror_last: Option<LenderIndex>,
     /// Fetches that bring such copies home.
     homing: u64,
     /// Where what comes home goes on to, and how many more pages go there before the choice is made again.
     moves_to: Option<(LenderIndex, u32)>,
-    /// A lender has wanted pages back: since then what no lender takes is written, though there was no disk to begin with.
+    /// What no lender takes is written, though there was no disk to begin with: there are to be several replicas, or a lender has wanted pages back.
     writes_late: bool,
 
     batches: BTreeMap<BatchId, Batch>,
@@ -417,6 +451,8 @@ impl Borrower {
         let size = PageSize::new(config.page).expect("a page size");
         let least = BUFFERS_LEAST.max(BUFFERS_LEAST_PAGES * page as u32);
         assert!(config.buffers >= least, "too few buffers");
+        assert!((1..=1 + MIRRORS_MAX).contains(&usize::from(config.replicas)), "replicas out of range");
+        let writes_late = config.replicas > 1;
         let free_buffers = (0..config.buffers).rev().map(BufferIndex).collect();
         Self {
             config,
@@ -457,9 +493,12 @@ impl Borrower {
             stuck_retry_at: None,
             stores_in_flight: 0,
             recalls: VecDeque::new(),
+            mends: VecDeque::new(),
+            has_resigned: false,
+            mirror_last: None,
             homing: 0,
             moves_to: None,
-            writes_late: false,
+            writes_late,
             batches: BTreeMap::new(),
             batch_next: 0,
             evict_pause_until: None,
@@ -736,5 +775,6 @@ impl Borrower {
         self.evict(now);
         self.serve_queue(now);
         self.take_home();
+        self.mend();
     }
 }

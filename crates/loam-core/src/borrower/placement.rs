@@ -29,6 +29,21 @@ pub struct LenderState {
     pub refused: bool,
     /// Base pages that it has asked for and that it still has: until they have gone it has no room.
     pub wanted_back: u64,
+    /// Where it is.
+    pub site: Site,
+    /// It is being waited for: what its disk has is still there.
+    pub away: bool,
+}
+
+/// Where a lender is, to keep copies apart. Numbers are the driver's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Site {
+    /// Its machine.
+    pub machine: u32,
+    /// Its rack, or whatever fails together; 0: not known.
+    pub zone: u32,
+    /// It writes what it is given to a disk of its own (nwcache-1999, section 3.2: an I/O-enabled node).
+    pub drains: bool,
 }
 
 impl LenderState {

@@ -233,10 +233,11 @@ impl Borrower {
 
     /// A thread waits by now for what is being fetched: it is moved forward, once, if its lender may have it behind other things.
     pub(super) fn hasten(&mut self, copy: CopyIndex) {
-        let lender = self.copies.get(copy).lender;
         // None: an answer has come, and whoever it is for is being served.
         let Some(fetch) = self.fetches.get_mut(&copy) else { return };
-        if fetch.at_lender && fetch.urgency == Urgency::Behind {
+        if let Some(lender) = fetch.at_lender
+            && fetch.urgency == Urgency::Behind
+        {
             fetch.urgency = Urgency::Waited;
             let version = fetch.version;
             self.effects.push_back(Effect::Hurry { lender, copy, version });

@@ -40,10 +40,15 @@ impl Borrower {
         for (i, version) in pages {
             self.writes_late = true;
             let Some(c) = self.copies.find_mut(i) else { continue };
-            let held = c.version == version && c.lender == lender && c.at_lender == Stored::Yes;
+            if c.version != version {
+                continue;
+            }
+            self.lead(i, lender);
+            let c = self.copies.get(i);
+            let held = c.lender == lender && c.at_lender == Stored::Yes;
             // What nobody refers to any more is dropped anyway.
             if held && c.refs > 0 && !c.recalled {
-                c.recalled = true;
+                self.copies.get_mut(i).recalled = true;
                 self.lenders[usize::from(lender.0)].wanted_back += 1;
                 self.recalls.push_back((i, version));
             }
@@ -71,7 +76,7 @@ impl Borrower {
         }
     }
 
-    fn needs_fetch(&self, i: CopyIndex) -> bool {
+    pub(super) fn needs_fetch(&self, i: CopyIndex) -> bool {
         let c = self.copies.get(i);
         c.buffer().is_none() && !c.busy() && c.disk != Stored::Yes
     }
@@ -92,28 +97,38 @@ impl Borrower {
             }
         } else if c.disk == Stored::Yes {
             self.drop_at_lender(i, version);
+        } else if c.stores_at_lenders() > 0 {
+            // Once the mirrors have answered; see `mirror_answered`.
         } else if c.disk == Stored::Sending {
             // Once that is done; see `written_home`.
         } else if c.buffer().is_some() {
             self.move_out(i);
         } else {
-            let (targets, at_lender, recall, urgency) = (Vec::new(), true, true, Urgency::Behind);
-            let (size, at_disk, marker) = (PageSize::SMALLEST, None, false);
-            let fetch = Fetch { version, targets, size, at_lender, at_disk, marker, recall, urgency };
-            self.homing += 1;
-            self.copies.get_mut(i).fetching = true;
-            assert!(self.fetches.insert(i, fetch).is_none(), "a copy is fetched once at a time");
-            self.effects.push_back(Effect::Get { lender, copy: i, version, message: 0, urgency });
+            self.fetch_home(i, version, lender);
         }
     }
 
-    /// A fetch of what its lender wanted back has been answered. If it has not come, or no buffer was free for it, its turn comes again.
+    /// Asks for a copy that goes on elsewhere when it has come.
+    pub(super) fn fetch_home(&mut self, i: CopyIndex, version: Version, lender: LenderIndex) {
+        let (targets, at_lender, recall, urgency) = (Vec::new(), Some(lender), true, Urgency::Behind);
+        let (size, at_disk, marker) = (PageSize::SMALLEST, None, false);
+        let fetch = Fetch { version, targets, size, at_lender, at_disk, marker, recall, urgency };
+        self.homing += 1;
+        self.copies.get_mut(i).fetching = true;
+        assert!(self.fetches.insert(i, fetch).is_none(), "a copy is fetched once at a time");
+        self.effects.push_back(Effect::Get { lender, copy: i, version, message: 0, urgency });
+    }
+
+    /// A fetch of what its lender wanted back, or of what too few lenders have, has been answered. If it has not come, or no buffer was free
+    /// for it, its turn comes again.
     pub(super) fn goes_on_home(&mut self, i: CopyIndex, version: Version) {
         // What nobody refers to any more is dropped when it is settled.
-        if !self.copies.find_mut(i).is_some_and(|c| c.version == version && c.recalled && c.refs > 0) {
+        if !self.copies.find_mut(i).is_some_and(|c| c.version == version && c.refs > 0) {
             return;
         }
-        if self.needs_fetch(i) {
+        if !self.copies.get(i).recalled {
+            self.goes_on_mending(i);
+        } else if self.needs_fetch(i) {
             self.recalls.push_back((i, version));
         } else {
             self.take_home_one(i);
@@ -134,7 +149,7 @@ impl Borrower {
         let c = self.copies.get(i);
         assert!(c.recalled && c.at_lender == Stored::Yes && !c.busy(), "copy {} is not to be moved", i.0);
         let old = c.lender;
-        let Some(lender) = self.next_move(old) else {
+        let Some(lender) = self.next_move(i, old) else {
             self.write_late(i);
             return;
         };
@@ -147,13 +162,18 @@ impl Borrower {
     }
 
     /// Where the next page goes that `old` wants back.
-    fn next_move(&mut self, old: LenderIndex) -> Option<LenderIndex> {
+    fn next_move(&mut self, i: CopyIndex, old: LenderIndex) -> Option<LenderIndex> {
+        let c = self.copies.get(i);
         let goes_on = |&(lender, left): &(LenderIndex, u32)| {
-            left > 0 && lender != old && self.lenders[usize::from(lender.0)].has_room()
+            left > 0 && lender != old && !c.is_at(lender) && self.lenders[usize::from(lender.0)].has_room()
         };
         self.moves_to = match self.moves_to.filter(goes_on) {
             Some((lender, left)) => Some((lender, left - 1)),
-            None => self.next_lender_with_room(old).map(|lender| (lender, MOVES_TOGETHER - 1)),
+            None => {
+                let has: Vec<LenderIndex> = c.places().map(|place| place.lender).collect();
+                let lender = self.next_lender_with_room(|lender| lender != old && !has.contains(&lender));
+                lender.map(|lender| (lender, MOVES_TOGETHER - 1))
+            }
         };
         self.moves_to.map(|(lender, _)| lender)
     }
@@ -196,8 +216,10 @@ impl Borrower {
         self.unmark_recalled(i);
         let c = self.copies.get_mut(i);
         let lender = c.old.take().expect("looked at above");
+        c.drained = false;
         let version = c.version;
         self.forget_at(lender, i, version);
+        self.needs_mending(i);
     }
 
     /// The new lender has not taken it, or is lost: the old one has it as before, and still wants it back. False: it was not on its way from one to another.
@@ -220,7 +242,8 @@ impl Borrower {
             self.copies.iter_live().filter(|(_, c)| c.old == Some(lender)).map(|(i, _)| i).collect();
         for i in theirs {
             self.unmark_recalled(i);
-            self.copies.get_mut(i).old = None;
+            let c = self.copies.get_mut(i);
+            (c.old, c.drained) = (None, false);
             self.lenders[usize::from(lender.0)].held -= 1;
             self.lent -= 1;
         }

@@ -34,6 +34,9 @@ impl Borrower {
             self.copies.set_on_disk(copy);
         }
         self.written_home(copy, written);
+        if !written {
+            self.resign(copy);
+        }
         if !written && !self.is_safe(copy) {
             self.remember_stuck(copy);
         }
@@ -64,6 +67,9 @@ impl Borrower {
             self.copies.get_mut(i).offers = self.choice.offers(!self.config.disk);
             self.offer(i, None);
         }
+        if lenders {
+            self.replicate(i);
+        }
         self.notice_stuck(i);
     }
 
@@ -84,13 +90,13 @@ impl Borrower {
     pub(super) fn is_safe(&self, i: CopyIndex) -> bool {
         let c = self.copies.get(i);
         // Without a slot file to begin with, one has what lenders wanted back and no other took.
-        c.disk == Stored::Yes || (!self.config.disk && (c.at_lender == Stored::Yes || c.old.is_some()))
+        c.disk == Stored::Yes || (!self.config.disk && (c.resigned || self.is_replicated(c)))
     }
 
     /// A copy can be had somewhere, now or when what is under way is done.
     pub(super) fn has_place(&self, i: CopyIndex) -> bool {
         let c = self.copies.get(i);
-        c.buffer().is_some() || c.disk == Stored::Yes || c.at_lender == Stored::Yes
+        c.buffer().is_some() || c.disk == Stored::Yes || c.at_lender.has()
     }
 
     /// Frees what a copy no longer needs: all of it without references, its buffer once it is safe.
@@ -103,6 +109,7 @@ impl Borrower {
             if c.buffer().is_none() || !self.is_safe(i) {
                 return;
             }
+            self.copies.get_mut(i).was_safe = true;
             if !self.config.rescue {
                 self.unmark_reusable(i);
                 let c = self.copies.get_mut(i);
@@ -125,7 +132,8 @@ impl Borrower {
         let c = self.copies.get_mut(i);
         let (buffer, version) = (c.buffer(), c.version);
         c.set_buffer(None);
-        if c.at_lender == Stored::Yes {
+        self.drop_mirrors(i, version);
+        if self.copies.get(i).at_lender.has() {
             self.drop_at_lender(i, version);
         }
         self.free_buffers.extend(buffer);
@@ -137,12 +145,19 @@ impl Borrower {
         let c = self.copies.get_mut(i);
         let lender = c.lender;
         c.at_lender = Stored::No;
+        c.drained = false;
+        self.makes_room(lender, makes_room);
+        self.forget_at(lender, i, version);
+        self.promote(i);
+    }
+
+    /// A lender has a page less, and room for another.
+    pub(super) fn makes_room(&mut self, lender: LenderIndex, makes_room: bool) {
         let state = &mut self.lenders[usize::from(lender.0)];
-        if makes_room {
+        if makes_room && state.up {
             state.room += 1;
             state.refused = false;
         }
-        self.forget_at(lender, i, version);
     }
 
     /// A lender may forget a copy, which the record does not say of it any more.
@@ -157,7 +172,7 @@ impl Borrower {
     pub(super) fn came_home(&mut self, i: CopyIndex) {
         let c = self.copies.get(i);
         let swaps = self.config.disk && c.disk == Stored::Yes && c.at_lender == Stored::Yes;
-        let asked = || self.fetches.get(&i).is_some_and(|fetch| fetch.at_lender);
+        let asked = || self.fetches.get(&i).is_some_and(|fetch| fetch.at_lender.is_some());
         if swaps && self.lenders[usize::from(c.lender.0)].is_tight() && !asked() {
             self.drop_at_lender(i, c.version);
         }
@@ -248,7 +263,7 @@ impl Borrower {
             version: self.copies.get(i).version,
             targets: Vec::new(),
             size,
-            at_lender: false,
+            at_lender: None,
             at_disk: None,
             marker,
             recall: false,
@@ -271,9 +286,9 @@ impl Borrower {
     /// Sends one request for a copy to the best source that is left.
     fn ask(&mut self, i: CopyIndex, fetch: &mut Fetch) -> Asked {
         let c = self.copies.get(i);
-        let (version, lender, on_disk) = (c.version, c.lender, c.disk == Stored::Yes);
-        if c.at_lender == Stored::Yes && self.lenders[usize::from(lender.0)].up {
-            fetch.at_lender = true;
+        let (version, on_disk) = (c.version, c.disk == Stored::Yes);
+        if let Some(lender) = self.whom_to_ask(c) {
+            fetch.at_lender = Some(lender);
             let (message, urgency) = (self.message, fetch.urgency);
             self.effects.push_back(Effect::Get { lender, copy: i, version, message, urgency });
             if on_disk {
@@ -337,9 +352,7 @@ impl Borrower {
         match source {
             Source::Lender(lender) => {
                 // Only the one that was asked may answer.
-                if self.copies.get(i).lender != lender || !core::mem::take(&mut fetch.at_lender) {
-                    return None;
-                }
+                fetch.at_lender.take_if(|asked| *asked == lender)?;
             }
             Source::Disk => read_into = Some(fetch.at_disk.take()?),
         }
@@ -347,7 +360,7 @@ impl Borrower {
         self.homing -= u64::from(recall);
         let targets = core::mem::take(&mut fetch.targets);
         let answer = Answer { targets, size: fetch.size, marker: fetch.marker, recall, read_into };
-        if !fetch.at_lender && fetch.at_disk.is_none() {
+        if fetch.at_lender.is_none() && fetch.at_disk.is_none() {
             self.fetches.remove(&i);
             self.copies.get_mut(i).fetching = false;
         }
@@ -361,13 +374,15 @@ impl Borrower {
         let c = self.copies.get_mut(i);
         match source {
             Source::Disk => self.copies.clear_on_disk(i),
-            Source::Lender(lender) if c.at_lender == Stored::Yes && c.lender == lender => {
-                c.at_lender = Stored::No;
+            Source::Lender(lender) if c.at_lender.has() && c.lender == lender => {
+                (c.at_lender, c.drained) = (Stored::No, false);
                 self.unmark_recalled(i);
                 self.lenders[usize::from(lender.0)].held -= 1;
                 self.lent -= 1;
+                self.promote(i);
+                self.needs_mending(i);
             }
-            Source::Lender(_) => {}
+            Source::Lender(lender) => self.mirror_failed(i, lender),
         }
     }
 
@@ -397,7 +412,7 @@ impl Borrower {
             version,
             targets: Vec::new(),
             size: answer.size,
-            at_lender: false,
+            at_lender: None,
             at_disk: None,
             marker: answer.marker,
             recall: false,

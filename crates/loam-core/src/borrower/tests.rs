@@ -5,6 +5,7 @@ mod cases;
 mod lenders;
 mod plans;
 mod recalls;
+mod replicas;
 mod sizes;
 mod waiters;
 
@@ -83,6 +84,20 @@ enum Op {
     RoomAgain {
         lender: usize,
     },
+    /// A lender writes a page that it was told to, and says so soon.
+    Drain {
+        pick: usize,
+    },
+    /// A lender gives a page up that it was told is spare.
+    GiveUp {
+        pick: usize,
+        tells: bool,
+    },
+    /// A lender dies, or restarts with what its disk has; before the next one does everything comes to rest.
+    LoseOne {
+        lender: usize,
+        comes_back: bool,
+    },
 }
 
 #[derive(Clone, Debug)]
@@ -93,6 +108,7 @@ enum Pending {
     Put { lender: LenderIndex, copy: CopyIndex, version: Version, value: u64, buffer: BufferIndex },
     Write { copy: CopyIndex, value: u64, buffer: BufferIndex },
     Gone { lender: LenderIndex, copy: CopyIndex, version: Version },
+    Stored { lender: LenderIndex, copy: CopyIndex, version: Version },
 }
 
 const PAGES: u64 = 1500;
@@ -108,6 +124,7 @@ struct World {
     buffers: Vec<u64>,
     lenders: Vec<Option<BTreeMap<(CopyIndex, Version), u64>>>,
     disk: BTreeMap<CopyIndex, u64>,
+    replicas: replicas::Replicas,
     pending: Vec<Pending>,
     /// Of pages that the hand has taken and the borrower has not been told of.
     fates: BTreeMap<(SpaceKey, u64), PageFate>,
@@ -137,10 +154,16 @@ struct World {
 
 impl World {
     fn new(page: u64, disk: bool, limit: u64, lenders: usize) -> Self {
+        Self::replicated(page, disk, limit, lenders, 1, false)
+    }
+
+    fn replicated(page: u64, disk: bool, limit: u64, lenders: usize, replicas: u8, staged: bool) -> Self {
         let config = BorrowerConfig {
             page: BasePages(page),
             buffers: BUFFERS_MIN,
             disk,
+            replicas,
+            staged,
             hedge_after: Duration::from_millis(5),
             rescue: true,
         };
@@ -161,6 +184,7 @@ impl World {
             buffers: std::vec![0; BUFFERS_MIN as usize],
             lenders: (0..lenders).map(|_| Some(BTreeMap::new())).collect(),
             disk: BTreeMap::new(),
+            replicas: replicas::Replicas::default(),
             pending: Vec::new(),
             fates: BTreeMap::new(),
             spaces: Vec::new(),
@@ -246,7 +270,9 @@ impl World {
                     self.pending.push(Pending::Read { copy, version, buffer });
                 }
                 Effect::Hold { buffer, .. } => self.buffers[buffer.0 as usize] = self.arrived,
-                Effect::Put { lender, copy, version, buffer, hash } => {
+                Effect::Spare { lender, copy, version } => self.replicas.spare(lender, copy, version),
+                Effect::Put { lender, copy, version, buffer, hash, class } => {
+                    self.replicas.put(lender, copy, version, class);
                     let value = self.buffers[buffer.0 as usize];
                     assert_eq!(u128::from(value), hash.0, "a buffer was reused before it was sent");
                     self.puts[usize::from(lender.0)] += 1;
@@ -260,6 +286,7 @@ impl World {
                 Effect::Drop { lender, copy, version } => {
                     if let Some(store) = &mut self.lenders[usize::from(lender.0)] {
                         let there = store.remove(&(copy, version)).is_some();
+                        self.replicas.forget(lender, copy, version);
                         assert!(there || self.taken.contains(&(copy, version)), "dropped what was not there");
                     }
                 }
@@ -279,6 +306,12 @@ impl World {
             return false;
         }
         let op = self.pending.swap_remove(pick % self.pending.len());
+        if let Pending::Get { lender, .. } = op
+            && self.replicas.away.contains(&lender)
+        {
+            self.bring_back(lender);
+            return true;
+        }
         let now = self.time();
         match op {
             Pending::Evict(batch) => {
@@ -350,6 +383,7 @@ impl World {
                 // It may be older than what was put there since: then one that is there is believed gone.
                 self.b.handle_gone(lender, copy, version);
             }
+            Pending::Stored { lender, copy, version } => self.stored(lender, copy, version),
             Pending::Write { copy, value, buffer } => {
                 assert_eq!(
                     value, self.buffers[buffer.0 as usize],
@@ -552,6 +586,9 @@ impl World {
                     self.pending.push(Pending::Gone { lender, copy, version });
                 }
             }
+            Op::Drain { pick } => self.drain_one(pick),
+            Op::GiveUp { pick, tells } => self.give_up(pick, tells),
+            Op::LoseOne { lender, comes_back } => self.lose_one(lender, comes_back),
             Op::Tick => {
                 self.now += 6_000_000;
                 self.b.handle_timeout(Instant(self.now));
@@ -664,10 +701,10 @@ impl World {
     }
 }
 
-fn ops(lose: bool) -> impl Strategy<Value = Vec<Op>> {
+fn op(lose: bool) -> impl Strategy<Value = Op> {
     let at = (0usize..4, 0u64..PAGES);
     let span = (0usize..4, 0u64..PAGES - 200, 1u64..200);
-    let op = prop_oneof![
+    prop_oneof![
         12 => (at.clone(), 0u64..50).prop_map(|((space, base), value)| Op::Write { space, base, value }),
         8 => at.prop_map(|(space, base)| Op::Read { space, base }),
         1 => span.clone().prop_map(|(space, base, len)| Op::Remove { space, base, len }),
@@ -690,8 +727,11 @@ fn ops(lose: bool) -> impl Strategy<Value = Vec<Op>> {
         2 => (0usize..3, 0usize..1000, 1usize..400)
             .prop_map(|(lender, pick, pages)| Op::Recall { lender, pick, pages }),
         1 => (0usize..3).prop_map(|lender| Op::RoomAgain { lender }),
-    ];
-    proptest::collection::vec(op, 1..250)
+    ]
+}
+
+fn ops(lose: bool) -> impl Strategy<Value = Vec<Op>> {
+    proptest::collection::vec(op(lose), 1..250)
 }
 
 proptest! {

@@ -58,6 +58,8 @@ impl Seat {
             page: BasePages(s.page),
             buffers: s.buffers,
             disk: s.disk,
+            replicas: 1,
+            staged: false,
             hedge_after: Duration::from_micros(s.hedge_us),
             rescue: s.rescue,
         };

@@ -98,6 +98,8 @@ impl<'a> Machine<'a> {
                 page: BasePages(units),
                 buffers: BUFFERS_MIN,
                 disk: false,
+                replicas: 1,
+                staged: false,
                 hedge_after: Duration(0),
                 rescue: false,
             },

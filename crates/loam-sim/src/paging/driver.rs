@@ -125,6 +125,8 @@ impl<'a> Driver<'a> {
             page: BasePages(start.base_pages()),
             buffers: buffers as u32,
             disk: false,
+            replicas: 1,
+            staged: false,
             hedge_after: Duration(0),
             rescue: config.rescue,
         };

@@ -1,0 +1,430 @@
+//! Copies at several lenders: what makes a dirty page safe without a disk of one's own (nwcache-1999, made of lenders' memory; DESIGN.md, section 5).
+//!
+//! ```text
+//! Put at the first lender, Put at mirrors ─► all have it: the buffer is reusable
+//!                                             └─► stored: one of them has it on its disk and is the first from now on; the others may give it up (Spare)
+//! a lender is lost ─► mend: in a buffer already, or: Get into one ─► Put at another lender
+//!                                                                   └── nobody has room: WriteDisk
+//! ```
+//!
+//! A copy has a *first* lender, which is asked for it, and *mirrors*. The rest of the policy knows the first only: a mirror takes its place when
+//! it fails. Mirrors are kept apart from each other as far as there are lenders for it: other racks, else other machines, else other processes.
+
+use super::copies::{Copy, CopyIndex, LenderIndex, Mirror, Stored};
+use super::placement::{LenderState, Site};
+use super::{Borrower, Effect, PutClass};
+use crate::ids::Version;
+use crate::units::{BasePages, Instant};
+use alloc::vec::Vec;
+
+/// Pages that are fetched at a time to be sent to other lenders: a fault's page waits behind them.
+const MENDING_MAX: u64 = 64;
+
+impl Borrower {
+    /// Where a lender is. To be called before anything is sent there.
+    pub fn handle_lender_site(&mut self, lender: LenderIndex, site: Site) {
+        self.lenders[usize::from(lender.0)].site = site;
+    }
+
+    /// A lender has a copy on its disk by now.
+    pub fn handle_stored(&mut self, now: Instant, lender: LenderIndex, copy: CopyIndex, version: Version) {
+        self.waits_clock(now);
+        let Some(c) = self.copies.find_mut(copy) else { return };
+        if !self.config.staged || c.version != version {
+            return;
+        }
+        self.lead(copy, lender);
+        let c = self.copies.get_mut(copy);
+        if c.lender != lender || c.at_lender != Stored::Yes || c.recalled {
+            return;
+        }
+        c.drained = true;
+        for n in 0..c.mirrors.len() {
+            self.spare_mirror(copy, n);
+        }
+        self.settle(copy);
+        self.advance(now);
+    }
+
+    /// A lender with a disk is gone, and expected back: what it had in memory is lost, what is on its disk is not. What is asked of it meanwhile
+    /// is asked again when it is back ([`Self::handle_lender_back`]), or lost when it is given up ([`Self::handle_lender_lost`]).
+    /// Returns how many base pages are lost by it.
+    pub fn handle_lender_away(&mut self, now: Instant, lender: LenderIndex) -> BasePages {
+        self.lose_places(now, lender, true)
+    }
+
+    /// It is back, with what its disk has.
+    pub fn handle_lender_back(&mut self, now: Instant, lender: LenderIndex, room: BasePages) {
+        self.waits_clock(now);
+        let state = &mut self.lenders[usize::from(lender.0)];
+        assert!(state.away, "a lender is back that was not away");
+        (state.up, state.away, state.room, state.refused) = (true, false, room.0, false);
+        let asked = self.fetches.iter().filter(|(_, fetch)| fetch.at_lender == Some(lender));
+        self.effects.extend(asked.map(|(&copy, fetch)| Effect::Get {
+            lender,
+            copy,
+            version: fetch.version,
+            message: 0,
+            urgency: fetch.urgency,
+        }));
+        self.try_resigned_again();
+        self.advance(now);
+    }
+
+    /// So many have a copy as are to.
+    pub(super) fn is_replicated(&self, c: &Copy) -> bool {
+        let firm = c.count(|stored| stored == Stored::Yes) + u64::from(c.old.is_some());
+        let drained = c.drained && (c.at_lender == Stored::Yes || c.old.is_some());
+        drained || firm >= u64::from(self.config.replicas)
+    }
+
+    /// Fewer lenders than are to have a copy or get it, and nothing else makes it safe.
+    pub(super) fn is_thin(&self, i: CopyIndex) -> bool {
+        let c = self.copies.get(i);
+        let coming = c.count(|stored| stored != Stored::Spare) + u64::from(c.old.is_some());
+        let few = coming < u64::from(self.config.replicas) && c.disk == Stored::No;
+        self.config.replicas > 1 && c.refs > 0 && few && !self.is_safe(i) && c.places().next().is_some()
+    }
+
+    /// The lender that a copy is asked of; none if no lender has it. One that is away is asked if nobody else can be.
+    pub(super) fn whom_to_ask(&self, c: &Copy) -> Option<LenderIndex> {
+        let is_up = |lender: LenderIndex| self.lenders[usize::from(lender.0)].up;
+        let mut having = c.places().filter(|place| place.stored.has()).map(|place| place.lender);
+        let first = having.clone().next();
+        having.find(|&lender| is_up(lender)).or(first)
+    }
+
+    /// Sends a copy that is in a buffer to as many lenders as are missing.
+    pub(super) fn replicate(&mut self, i: CopyIndex) {
+        if self.config.replicas == 1 || self.config.disk {
+            return;
+        }
+        loop {
+            let c = self.copies.get(i);
+            let coming = c.count(|stored| stored != Stored::Spare) + u64::from(c.old.is_some());
+            let enough = coming >= u64::from(self.config.replicas) || c.drained || c.disk == Stored::Yes;
+            if c.refs == 0 || enough || c.at_lender == Stored::No {
+                return;
+            }
+            let Some(lender) = self.mirror_for(i) else { return };
+            self.put_mirror(i, lender);
+        }
+    }
+
+    /// The lender for one more copy: as far from the others as there is, and if none of them has a disk one that has.
+    fn mirror_for(&mut self, i: CopyIndex) -> Option<LenderIndex> {
+        let c = self.copies.get(i);
+        let sites = || c.places().map(|place| self.lenders[usize::from(place.lender.0)].site);
+        let undrained = self.config.staged && !sites().any(|site| site.drains);
+        let rank = |n: usize, lender: &LenderState| {
+            let usable = lender.has_room() && !c.is_at(LenderIndex(n as u8));
+            let nearest = sites().map(|site| nearness(site, lender.site)).max().unwrap_or(0);
+            usable.then_some((nearest, undrained && !lender.site.drains))
+        };
+        let ranks = || self.lenders.iter().enumerate().map(|(n, lender)| rank(n, lender));
+        let best = ranks().flatten().min()?;
+        let is_best = |n: usize| rank(n, &self.lenders[n]) == Some(best);
+        if let Some(last) = self.mirror_last.filter(|last| is_best(usize::from(last.0))) {
+            return Some(last);
+        }
+        let best: Vec<bool> = ranks().map(|rank| rank == Some(best)).collect();
+        self.mirror_last = self.next_lender_with_room(|lender| best[usize::from(lender.0)]);
+        self.mirror_last
+    }
+
+    fn put_mirror(&mut self, i: CopyIndex, lender: LenderIndex) {
+        let mirrors = &self.copies.get(i).mirrors;
+        let place = |is: Stored| mirrors.iter().position(|mirror| mirror.stored == is);
+        let n = place(Stored::No).or_else(|| place(Stored::Spare)).expect("there is room for each replica");
+        if mirrors[n].stored == Stored::Spare {
+            self.drop_mirror(i, n);
+        }
+        self.copies.get_mut(i).mirrors[n] = Mirror { lender, stored: Stored::Sending };
+        self.send(i, lender);
+    }
+
+    /// What a lender does with a copy: the first that has a disk writes it there.
+    pub(super) fn put_class(&self, i: CopyIndex, lender: LenderIndex) -> PutClass {
+        if !self.config.staged || self.config.replicas == 1 || self.config.disk {
+            return PutClass::Ordinary;
+        }
+        let drains = |lender: LenderIndex| self.lenders[usize::from(lender.0)].site.drains;
+        let others = self.copies.get(i).places().filter(|place| place.lender != lender);
+        let another = others.clone().any(|place| drains(place.lender));
+        if drains(lender) && !another { PutClass::Staged } else { PutClass::Mirror }
+    }
+
+    /// A mirror has answered. False: it was not one.
+    pub(super) fn mirror_answered(&mut self, i: CopyIndex, lender: LenderIndex, stored: bool) -> bool {
+        let c = self.copies.get_mut(i);
+        let is_it = |m: &Mirror| m.lender == lender && m.stored == Stored::Sending;
+        let Some(n) = c.mirrors.iter().position(is_it) else { return false };
+        self.stores_in_flight -= 1;
+        c.mirrors[n].stored = if stored { Stored::Yes } else { Stored::No };
+        let state = &mut self.lenders[usize::from(lender.0)];
+        if stored {
+            state.held += 1;
+            if c.at_lender == Stored::Spare {
+                self.swap(i, n);
+            } else if c.drained {
+                self.spare_mirror(i, n);
+            }
+        } else {
+            self.lent -= 1;
+            (state.room, state.refused) = (0, true);
+        }
+        let c = self.copies.get(i);
+        if c.recalled && c.old.is_none() {
+            self.recalls.push_front((i, c.version));
+        }
+        true
+    }
+
+    /// Another lender is tried for a copy that is in a buffer, and the slot file if there is none.
+    pub(super) fn replicate_on(&mut self, i: CopyIndex) {
+        if self.copies.get(i).buffer().is_some() {
+            self.replicate(i);
+            self.notice_stuck(i);
+        }
+    }
+
+    /// A mirror becomes the first, if the first has gone: one that has the copy, firmly if there is one, else one that gets it.
+    pub(super) fn promote(&mut self, i: CopyIndex) {
+        let c = self.copies.get(i);
+        if c.at_lender != Stored::No {
+            return;
+        }
+        let place = |is: Stored| c.mirrors.iter().position(|mirror| mirror.stored == is);
+        let next = place(Stored::Yes).or_else(|| place(Stored::Spare)).or_else(|| place(Stored::Sending));
+        if let Some(n) = next {
+            self.swap(i, n);
+        }
+    }
+
+    /// This lender becomes the first, if it may.
+    pub(super) fn lead(&mut self, i: CopyIndex, lender: LenderIndex) {
+        let c = self.copies.get(i);
+        let Some(n) = c.mirrors.iter().position(|m| m.lender == lender && m.stored.has()) else { return };
+        let moves = c.recalled || c.old.is_some() || c.at_lender == Stored::Sending;
+        if c.mirrors[n].stored == Stored::Yes && !moves && !c.drained {
+            self.swap(i, n);
+        }
+    }
+
+    fn swap(&mut self, i: CopyIndex, n: usize) {
+        let c = self.copies.get_mut(i);
+        assert!(!c.recalled && c.old.is_none() && !c.drained, "copy {} cannot change its first lender", i.0);
+        let first = Mirror { lender: c.lender, stored: c.at_lender };
+        let mirror = core::mem::replace(&mut c.mirrors[n], first);
+        (c.lender, c.at_lender) = (mirror.lender, mirror.stored);
+    }
+
+    /// A mirror may give a copy up from now on.
+    fn spare_mirror(&mut self, i: CopyIndex, n: usize) {
+        let c = self.copies.get_mut(i);
+        let version = c.version;
+        let mirror = &mut c.mirrors[n];
+        if mirror.stored == Stored::Yes {
+            mirror.stored = Stored::Spare;
+            self.effects.push_back(Effect::Spare { lender: mirror.lender, copy: i, version });
+        }
+    }
+
+    /// All mirrors forget a copy that nobody refers to.
+    pub(super) fn drop_mirrors(&mut self, i: CopyIndex, version: Version) {
+        for n in 0..self.copies.get(i).mirrors.len() {
+            if self.copies.get(i).mirrors[n].stored.has() {
+                assert_eq!(self.copies.get(i).version, version, "a copy's version never changes");
+                self.drop_mirror(i, n);
+            }
+        }
+    }
+
+    fn drop_mirror(&mut self, i: CopyIndex, n: usize) {
+        let c = self.copies.get_mut(i);
+        let Mirror { lender, stored } = core::mem::replace(&mut c.mirrors[n], Mirror::NONE);
+        let version = c.version;
+        assert!(stored.has(), "a mirror cannot forget what it does not have");
+        self.makes_room(lender, true);
+        self.forget_at(lender, i, version);
+    }
+
+    /// A mirror turned out not to have a copy.
+    pub(super) fn mirror_failed(&mut self, i: CopyIndex, lender: LenderIndex) {
+        let c = self.copies.get_mut(i);
+        let is_it = |m: &Mirror| m.lender == lender && m.stored.has();
+        let Some(n) = c.mirrors.iter().position(is_it) else { return };
+        c.mirrors[n] = Mirror::NONE;
+        self.lenders[usize::from(lender.0)].held -= 1;
+        self.lent -= 1;
+        self.needs_mending(i);
+    }
+
+    /// A lender has given a copy up that it was told is spare.
+    pub(super) fn spare_gone(&mut self, i: CopyIndex, lender: LenderIndex) {
+        let c = self.copies.get(i);
+        if c.places().any(|place| place.lender == lender && place.stored == Stored::Spare) {
+            self.source_failed(i, super::Source::Lender(lender));
+            self.settle(i);
+        }
+    }
+
+    /// A copy has lost a lender: others are to have it, if it was for its safety.
+    pub(super) fn needs_mending(&mut self, i: CopyIndex) {
+        if self.is_thin(i) {
+            let version = self.copies.get(i).version;
+            self.mends.push_back((i, version));
+        }
+    }
+
+    /// Brings a few more copies to as many lenders as are to have them.
+    pub(super) fn mend(&mut self) {
+        while let Some(&(i, version)) = self.mends.front() {
+            let wanted = self.copies.find_mut(i).is_some_and(|c| c.version == version) && self.is_thin(i);
+            let limit = MENDING_MAX.min(self.buffers_for_eviction());
+            if wanted && self.needs_fetch(i) && self.homing >= limit {
+                return;
+            }
+            self.mends.pop_front();
+            if wanted {
+                self.mend_one(i);
+            }
+        }
+    }
+
+    fn mend_one(&mut self, i: CopyIndex) {
+        let c = self.copies.get(i);
+        if c.buffer().is_some() {
+            self.store(i);
+            if self.copies.get(i).busy() {
+                self.unmark_reusable(i);
+            }
+        } else if c.fetching {
+            let fetch = self.fetches.get_mut(&i).expect("it is being fetched");
+            self.homing += u64::from(!core::mem::replace(&mut fetch.recall, true));
+        } else if let Some(lender) = self.whom_to_ask(c) {
+            self.fetch_home(i, c.version, lender);
+        }
+        // Else it is on its way somewhere, and in a buffer.
+    }
+
+    /// What was fetched to be mended has come, or has not.
+    pub(super) fn goes_on_mending(&mut self, i: CopyIndex) {
+        if !self.is_thin(i) {
+            return;
+        }
+        if self.needs_fetch(i) {
+            self.needs_mending(i);
+        } else {
+            self.mend_one(i);
+        }
+    }
+
+    /// No lender and no disk takes what was safe before: its lenders keep it, and the buffer is free for what is not safe anywhere yet.
+    pub(super) fn resign(&mut self, i: CopyIndex) {
+        if self.is_thin(i) && self.copies.get(i).at_lender.has() && self.copies.get(i).was_safe {
+            self.copies.get_mut(i).resigned = true;
+            self.has_resigned = true;
+        }
+    }
+
+    /// There may be a lender now for what none took.
+    pub(super) fn try_resigned_again(&mut self) {
+        if !core::mem::take(&mut self.has_resigned) {
+            return;
+        }
+        let resigned = self.copies.iter_live().filter(|(_, c)| c.resigned);
+        for (i, version) in resigned.map(|(i, c)| (i, c.version)).collect::<Vec<_>>() {
+            self.copies.get_mut(i).resigned = false;
+            if !self.is_safe(i) {
+                self.unmark_reusable(i);
+            }
+            self.mends.push_back((i, version));
+        }
+    }
+
+    /// A lender is gone with what it held; without `memory_only` for good, else what is on its disk is kept.
+    pub(super) fn lose_places(&mut self, now: Instant, lender: LenderIndex, memory_only: bool) -> BasePages {
+        self.waits_clock(now);
+        self.forget_old(lender);
+        let LenderState { held, wanted_back, site, .. } = self.lenders[usize::from(lender.0)];
+        let site = if memory_only { site } else { Site::default() };
+        let state = LenderState { held, wanted_back, site, away: memory_only, ..LenderState::default() };
+        self.lenders[usize::from(lender.0)] = state;
+        let is_there = |c: &Copy| c.places().any(|place| place.lender == lender);
+        let theirs: Vec<CopyIndex> =
+            self.copies.iter_live().filter(|(_, c)| is_there(c)).map(|(i, _)| i).collect();
+        let mut kept = 0;
+        for &i in &theirs {
+            kept += u64::from(!self.lose_place(i, lender, memory_only));
+        }
+        let state = self.lenders[usize::from(lender.0)];
+        assert_eq!((state.held, state.wanted_back), (kept, 0), "a lender that is lost holds nothing");
+        for &i in &theirs {
+            let asked = self.fetches.get(&i).filter(|f| f.at_lender == Some(lender)).map(|f| f.version);
+            if let Some(answer) = asked.and_then(|v| self.take_answer(i, v, super::Source::Lender(lender))) {
+                let recall = answer.recall;
+                self.refetch(now, i, answer);
+                if recall && let Some(v) = asked {
+                    self.goes_on_home(i, v);
+                }
+            }
+        }
+        for &i in &theirs {
+            if self.copies.find_mut(i).is_none() {
+                continue;
+            }
+            if !self.is_safe(i) {
+                self.unmark_reusable(i);
+                if self.copies.get(i).buffer().is_some() && !self.copies.get(i).busy() {
+                    self.store(i);
+                }
+                self.needs_mending(i);
+            }
+            self.settle(i);
+        }
+        let lost = self.mark_lost(now);
+        self.advance(now);
+        BasePages(lost)
+    }
+
+    /// One copy's part of that. False: it is on the lender's disk, and stays.
+    fn lose_place(&mut self, i: CopyIndex, lender: LenderIndex, memory_only: bool) -> bool {
+        let c = self.copies.get_mut(i);
+        if let Some(n) = c.mirrors.iter().position(|m| m.lender == lender && m.stored != Stored::No) {
+            let mirror = core::mem::replace(&mut c.mirrors[n], Mirror::NONE);
+            self.count_lost(mirror);
+            return true;
+        }
+        if memory_only && c.drained && c.at_lender == Stored::Yes {
+            self.unmark_recalled(i);
+            return false;
+        }
+        if c.at_lender == Stored::Sending && c.old.is_some() {
+            self.stores_in_flight -= 1;
+            assert!(self.stays(i), "it was on its way from one to another");
+            return true;
+        }
+        let first = Mirror { lender, stored: c.at_lender };
+        self.unmark_recalled(i);
+        let c = self.copies.get_mut(i);
+        (c.at_lender, c.drained) = (Stored::No, false);
+        self.count_lost(first);
+        self.promote(i);
+        true
+    }
+
+    fn count_lost(&mut self, place: Mirror) {
+        if place.stored == Stored::Sending {
+            self.stores_in_flight -= 1;
+        } else {
+            self.lenders[usize::from(place.lender.0)].held -= 1;
+        }
+        self.lent -= 1;
+    }
+}
+
+/// How much two lenders fail together: not, as a rack, as a machine.
+fn nearness(a: Site, b: Site) -> u8 {
+    if a.machine == b.machine { 2 } else { u8::from(a.zone != 0 && a.zone == b.zone) }
+}

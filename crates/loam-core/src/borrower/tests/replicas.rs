@@ -1,0 +1,267 @@
+//! Copies at several lenders: whichever lender dies, alone, nothing is lost.
+
+use super::*;
+
+/// What lenders know of the copies that are not theirs alone.
+#[derive(Debug, Default)]
+pub(super) struct Replicas {
+    /// As what each page was sent.
+    class: BTreeMap<(LenderIndex, CopyIndex, Version), PutClass>,
+    spare: BTreeSet<(LenderIndex, CopyIndex, Version)>,
+    /// On a lender's disk, and told.
+    drained: BTreeSet<(LenderIndex, CopyIndex, Version)>,
+    away: BTreeSet<LenderIndex>,
+    /// A lender has given something up without a word.
+    untold: bool,
+    /// A lender has died, and not everything has come to rest since.
+    shaken: bool,
+}
+
+impl Replicas {
+    pub(super) fn put(&mut self, lender: LenderIndex, copy: CopyIndex, version: Version, class: PutClass) {
+        self.forget(lender, copy, version);
+        self.class.insert((lender, copy, version), class);
+    }
+
+    pub(super) fn spare(&mut self, lender: LenderIndex, copy: CopyIndex, version: Version) {
+        let elsewhere = self.drained.iter().any(|&(l, c, v)| l != lender && (c, v) == (copy, version));
+        assert!(elsewhere, "{copy:?} became spare at {lender:?}, and is on no disk");
+        self.spare.insert((lender, copy, version));
+    }
+
+    pub(super) fn forget(&mut self, lender: LenderIndex, copy: CopyIndex, version: Version) {
+        let page = (lender, copy, version);
+        self.spare.remove(&page);
+        self.drained.remove(&page);
+    }
+}
+
+impl World {
+    fn has(&self, (lender, copy, version): (LenderIndex, CopyIndex, Version)) -> bool {
+        self.lenders[usize::from(lender.0)].as_ref().is_some_and(|store| store.contains_key(&(copy, version)))
+    }
+
+    pub(super) fn drain_one(&mut self, pick: usize) {
+        let r = &self.replicas;
+        let staged = r.class.iter().filter(|&(page, &class)| class == PutClass::Staged && self.has(*page));
+        let staged: Vec<_> = staged.map(|(&page, _)| page).filter(|page| !r.drained.contains(page)).collect();
+        for &(lender, copy, version) in staged.iter().skip(pick % staged.len().max(1)).take(16) {
+            self.pending.push(Pending::Stored { lender, copy, version });
+        }
+    }
+
+    pub(super) fn stored(&mut self, lender: LenderIndex, copy: CopyIndex, version: Version) {
+        if self.has((lender, copy, version)) {
+            self.replicas.drained.insert((lender, copy, version));
+            let now = self.time();
+            self.b.handle_stored(now, lender, copy, version);
+        }
+    }
+
+    pub(super) fn give_up(&mut self, pick: usize, tells: bool) {
+        let spare: Vec<_> = self.replicas.spare.iter().copied().collect();
+        let Some(&(lender, copy, version)) = spare.get(pick % spare.len().max(1)) else { return };
+        self.replicas.forget(lender, copy, version);
+        if let Some(store) = &mut self.lenders[usize::from(lender.0)] {
+            store.remove(&(copy, version));
+        }
+        self.taken.insert((copy, version));
+        if tells {
+            self.pending.push(Pending::Gone { lender, copy, version });
+        }
+        self.replicas.untold |= !tells;
+    }
+
+    pub(super) fn bring_back(&mut self, lender: LenderIndex) {
+        if self.replicas.away.remove(&lender) {
+            // Nobody has heard what was asked of it meanwhile: it is asked again.
+            self.pending.retain(|p| !matches!(p, Pending::Get { lender: of, .. } if *of == lender));
+            let now = self.time();
+            self.b.handle_lender_back(now, lender, BasePages(100_000));
+            self.drain();
+        }
+    }
+
+    /// Everything under way is done, and what too few lenders have is with enough.
+    fn come_to_rest(&mut self) {
+        for lender in self.replicas.away.clone() {
+            self.bring_back(lender);
+        }
+        self.finish();
+        self.replicas.shaken = false;
+    }
+
+    pub(super) fn lose_one(&mut self, lender: usize, comes_back: bool) {
+        if core::mem::replace(&mut self.replicas.shaken, true) {
+            self.come_to_rest();
+            return;
+        }
+        let up: Vec<usize> = (0..self.lenders.len()).filter(|&n| self.lenders[n].is_some()).collect();
+        let Some(&n) = up.get(lender % up.len().max(1)) else { return };
+        let index = LenderIndex(n as u8);
+        self.full.remove(&n);
+        self.pending.retain(|p| {
+            !matches!(p, Pending::Get { lender, .. } | Pending::Put { lender, .. } | Pending::Gone { lender, .. }
+                | Pending::Stored { lender, .. } if *lender == index)
+        });
+        let now = self.time();
+        let drained = &self.replicas.drained;
+        let lost = if comes_back {
+            let store = self.lenders[n].as_mut().expect("it is up");
+            store.retain(|&(copy, version), _| drained.contains(&(index, copy, version)));
+            self.replicas.away.insert(index);
+            self.b.handle_lender_away(now, index)
+        } else {
+            self.lenders[n] = None;
+            self.b.handle_lender_lost(now, index)
+        };
+        self.replicas.class.retain(|&(lender, _, _), _| lender != index);
+        self.replicas.spare.retain(|&(lender, _, _)| lender != index);
+        if !comes_back {
+            self.replicas.drained.retain(|&(lender, _, _)| lender != index);
+        }
+        assert_eq!(lost.0, 0, "one lender alone had pages");
+        self.drain();
+    }
+}
+
+fn replicated_ops() -> impl Strategy<Value = Vec<Op>> {
+    let op = prop_oneof![
+        30 => op(false),
+        6 => (0usize..1000).prop_map(|pick| Op::Drain { pick }),
+        2 => (0usize..1000, any::<bool>()).prop_map(|(pick, tells)| Op::GiveUp { pick, tells }),
+        2 => (0usize..6, any::<bool>()).prop_map(|(lender, comes_back)| Op::LoseOne { lender, comes_back }),
+        1 => any::<bool>().prop_map(|room| Op::Room { room }),
+    ];
+    proptest::collection::vec(op, 1..250)
+}
+
+/// A lender's site by its number: three machines in two racks, half of them with disks.
+fn site(n: usize) -> Site {
+    Site { machine: n as u32 % 3, zone: 1 + n as u32 % 2, drains: n.is_multiple_of(2) }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    #[test]
+    fn no_lender_alone_has_a_page(
+        ops in replicated_ops(), page in 0u32..8, lenders in 0usize..5, replicas in 2u8..=4, staged: bool,
+        place in proptest::sample::select(&PLACEMENTS[..4]), rescue: bool, sited: bool,
+    ) {
+        let mut w = World::replicated(1 << page, false, 600, lenders, replicas, staged);
+        w.b.place_pages(lender_choice(place, 5).unwrap());
+        w.b.config.rescue = rescue;
+        for n in 0..lenders {
+            w.b.handle_lender_site(LenderIndex(n as u8), if sited { site(n) } else { Site::default() });
+        }
+        for op in &ops { w.step(op); }
+        w.read_all();
+        w.come_to_rest();
+        if !w.replicas.untold {
+            w.agree();
+        }
+        w.read_all();
+    }
+}
+
+/// Everything away is with two lenders, apart as far as there are lenders for it.
+#[test]
+fn two_lenders_have_each_page_and_they_are_apart() {
+    let mut w = World::replicated(1, false, 600, 4, 2, true);
+    let sites = [(1, 1, false), (1, 2, true), (2, 1, false), (3, 2, false)];
+    for (n, (machine, zone, drains)) in sites.into_iter().enumerate() {
+        w.b.handle_lender_site(LenderIndex(n as u8), Site { machine, zone, drains });
+    }
+    fill(&mut w);
+    let mut pairs = BTreeMap::new();
+    for base in 0..PAGES {
+        let Some(copy) =
+            w.b.copy_of(SpaceKey(0), base).filter(|_| w.b.state(SpaceKey(0), base) == BaseState::Away)
+        else {
+            continue;
+        };
+        let others: Vec<LenderIndex> = copy.at_others.into_iter().flatten().collect();
+        let first = copy.at_lender.expect("a lender has it");
+        let [other] = others[..] else { panic!("{others:?} beside the first") };
+        *pairs.entry((first.0.min(other.0), first.0.max(other.0))).or_insert(0) += 1;
+    }
+    // 0 and 1 are one machine; 0 and 2, 1 and 3 are one rack.
+    let apart: Vec<_> = pairs.keys().copied().collect();
+    assert!(apart.iter().all(|pair| [(0, 3), (1, 2), (2, 3)].contains(pair)), "{pairs:?}");
+    assert!(pairs.values().sum::<u64>() > 500, "{pairs:?}");
+}
+
+/// What a lender with a disk has written needs no second lender, and none of it is sent again when it comes and goes unchanged.
+#[test]
+fn what_is_on_a_lenders_disk_is_with_one_lender() {
+    let mut w = World::replicated(1, false, 600, 2, 2, true);
+    w.b.handle_lender_site(LenderIndex(1), Site { machine: 1, zone: 0, drains: true });
+    fill(&mut w);
+    let puts = w.puts.clone();
+    assert_eq!(puts[0], puts[1], "each page goes to both");
+    for _ in 0..PAGES {
+        w.step(&Op::Drain { pick: 0 });
+        while w.complete(0) {}
+    }
+    let spare = w.replicas.spare.len() as u64;
+    assert_eq!(
+        (spare, w.replicas.drained.len() as u64),
+        (puts[0], puts[1]),
+        "all are written, and spare at the other"
+    );
+    while !w.replicas.spare.is_empty() {
+        w.step(&Op::GiveUp { pick: 0, tells: true });
+    }
+    while w.complete(0) {}
+    w.read_all();
+    w.finish();
+    w.agree();
+    let held = w.b.held_by(LenderIndex(0)).0;
+    assert!(
+        held * 2 < puts[0],
+        "what was given up is not sent again as long as it is not changed: {held} of {puts:?}"
+    );
+    // A restart of the lender with the disk costs no page of it.
+    w.lose_one(1, true);
+    w.read_all();
+}
+
+/// With one lender left everything is on the disk; a second one that joins takes part from then on.
+#[test]
+fn with_too_few_lenders_the_slot_file_has_each_page() {
+    let mut w = World::replicated(1, false, 600, 2, 2, false);
+    fill(&mut w);
+    assert!(w.disk.is_empty());
+    w.lose_one(0, false);
+    w.come_to_rest();
+    assert!(w.disk.len() as u64 >= w.b.held_by(LenderIndex(1)).0, "{} pages on the disk", w.disk.len());
+    w.lose_one(1, false);
+    w.read_all();
+}
+
+/// Where the disk fails too, what has one lender left keeps it, and no buffer; the next lender that joins gets it.
+#[test]
+fn what_cannot_be_mended_is_mended_when_a_lender_joins() {
+    let mut w = World::replicated(1, false, 600, 2, 2, false);
+    fill(&mut w);
+    w.writes_fail = true;
+    w.lose_one(0, false);
+    w.come_to_rest();
+    assert!(w.disk.is_empty());
+    let new = w.join_lender(100_000);
+    let now = w.time();
+    w.b.handle_retry(now);
+    w.drain();
+    w.come_to_rest();
+    assert_eq!(w.b.held_by(new), w.b.held_by(LenderIndex(1)));
+    w.lose_one(1, false);
+    w.read_all();
+}
+
+fn fill(w: &mut World) {
+    for base in 0..PAGES {
+        w.step(&Op::Write { space: 0, base, value: base + 1 });
+    }
+    while w.complete(0) {}
+}
