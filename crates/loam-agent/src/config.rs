@@ -14,6 +14,21 @@ pub enum Durability {
     Disk,
     /// When one lender has it. That lender's death ends the program.
     None,
+    /// When two lenders have it, on different machines if there are such; those with a disk write it there. One of them may die at any time.
+    Staged,
+    /// When so many lenders have it, from 2 to 4; it is never on a disk. All but one of them may die at once.
+    Replicas(u8),
+}
+
+impl std::fmt::Display for Durability {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Disk => f.write_str("disk"),
+            Self::None => f.write_str("none"),
+            Self::Staged => f.write_str("staged"),
+            Self::Replicas(lenders) => write!(f, "replicas={lenders}"),
+        }
+    }
 }
 
 impl Durability {
@@ -22,8 +37,25 @@ impl Durability {
     pub(crate) fn features(self) -> u64 {
         match self {
             Self::Disk => loam_wire::feature::RECALL | loam_wire::feature::SPARE | loam_wire::feature::PLAN,
-            Self::None => loam_wire::feature::RECALL | loam_wire::feature::PLAN,
+            Self::None | Self::Replicas(_) => loam_wire::feature::RECALL | loam_wire::feature::PLAN,
+            Self::Staged => {
+                loam_wire::feature::RECALL | loam_wire::feature::PLAN | loam_wire::feature::STAGING
+            }
         }
+    }
+
+    /// Lenders that must have a page.
+    pub(crate) fn replicas(self) -> u8 {
+        match self {
+            Self::Disk | Self::None => 1,
+            Self::Staged => 2,
+            Self::Replicas(lenders) => lenders,
+        }
+    }
+
+    /// Without a lender a run has nowhere to put pages.
+    pub(crate) fn needs_lender(self) -> bool {
+        self == Self::None
     }
 }
 

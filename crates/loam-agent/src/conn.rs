@@ -6,10 +6,10 @@
 
 use crate::pool::Pool;
 use loam_core::borrower::BufferIndex;
-use loam_core::ids::{SpaceId, Urgency, Version};
+use loam_core::ids::{ContentHash, PutClass, SpaceId, Urgency, Version};
 use loam_core::units::BASE_PAGE_BYTES;
 use loam_wire::client::{self, Target};
-use loam_wire::limits::{DROP_PAGES_MAX, FRAME_BYTES_MAX, REQUEST_PAGES_MAX};
+use loam_wire::limits::{DROP_PAGES_MAX, FRAME_BYTES_MAX, REQUEST_PAGES_MAX, SPARE_PAGES_MAX};
 use loam_wire::{PageMeta, PageRef, Stream, encode, feature};
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Read, Write};
@@ -68,8 +68,14 @@ pub(crate) struct Conn {
     start: usize,
     end: usize,
     out: VecDeque<Outgoing>,
+    /// Where it leads, and as whom: to connect again.
+    pub(crate) target: Target,
+    pub(crate) space: SpaceId,
     /// The lender knows fetch plans.
     plans: bool,
+    /// It knows what to do with pages that several lenders have.
+    stages: bool,
+    spares: Vec<PageRef>,
     /// What threads wait for, and what is behind that.
     gets: Vec<PageRef>,
     gets_behind: VecDeque<PageRef>,
@@ -102,18 +108,22 @@ impl Conn {
         stream.socket().set_nonblocking(true)?;
         // Without it what a thread waits for comes later, and nothing worse.
         let _ = rustix::net::sockopt::set_socket_recv_buffer_size(stream.socket(), RECEIVE_KERNEL_BYTES);
-        Ok(Self::new(stream, welcome.free_bytes(), welcome.features()))
+        Ok(Self::new(stream, target.clone(), space, welcome.free_bytes(), welcome.features()))
     }
 
-    fn new(stream: Stream, free_bytes: u64, features: u64) -> Self {
+    fn new(stream: Stream, target: Target, space: SpaceId, free_bytes: u64, features: u64) -> Self {
         Self {
             stream,
+            target,
+            space,
             free_bytes,
             received: vec![0; RECEIVE_BYTES],
             start: 0,
             end: 0,
             out: VecDeque::new(),
             plans: features & feature::PLAN != 0,
+            stages: features & feature::STAGING != 0,
+            spares: Vec::new(),
             gets: Vec::new(),
             gets_behind: VecDeque::new(),
             hurries: Vec::new(),
@@ -148,8 +158,23 @@ impl Conn {
         }
     }
 
-    pub(crate) fn put(&mut self, page: PageMeta, buffer: BufferIndex) {
-        self.puts.push((page, buffer));
+    pub(crate) fn put(
+        &mut self,
+        index: u64,
+        version: Version,
+        hash: ContentHash,
+        class: PutClass,
+        buffer: BufferIndex,
+    ) {
+        let class = if self.stages { class } else { PutClass::Ordinary };
+        self.puts.push((PageMeta::classed(index, version, hash, class), buffer));
+    }
+
+    /// The lender may give this up from now on. One that does not know of that keeps it.
+    pub(crate) fn spare_page(&mut self, page: PageRef) {
+        if self.stages {
+            self.spares.push(page);
+        }
     }
 
     pub(crate) fn drop_page(&mut self, page: PageRef) {
@@ -171,7 +196,7 @@ impl Conn {
     /// A call of [`Self::flush`] would send something.
     pub(crate) fn can_send(&self) -> bool {
         let asks = !(self.gets.is_empty() && self.gets_behind.is_empty() && self.hurries.is_empty());
-        let fresh = asks || !(self.puts.is_empty() && self.drops.is_empty());
+        let fresh = asks || !(self.puts.is_empty() && self.drops.is_empty() && self.spares.is_empty());
         !self.wants_write && (fresh || self.out.front().is_some_and(|frame| self.may_send(frame)))
     }
 
@@ -209,6 +234,7 @@ impl Conn {
         self.hurries.clear();
         self.puts.clear();
         self.drops.clear();
+        self.spares.clear();
         let mut frame = self.frame();
         encode::bye(&mut frame.head);
         self.out.push_back(frame);
@@ -325,6 +351,14 @@ impl Conn {
             self.drops.drain(..n);
             self.out.push_back(frame);
         }
+        // Whatever is spare has been put and answered.
+        while !self.spares.is_empty() {
+            let n = self.spares.len().min(SPARE_PAGES_MAX);
+            let mut frame = self.frame();
+            encode::spare(&mut frame.head, &self.spares[..n]);
+            self.spares.drain(..n);
+            self.out.push_back(frame);
+        }
         while !self.puts.is_empty() {
             let n = self.puts.len().min(PUT_PAGES);
             let mut frame = self.frame();
@@ -409,7 +443,6 @@ impl Conn {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use loam_core::ids::{ContentHash, Version};
     use loam_wire::{Decoded, Frame, decode};
     use std::net::{TcpListener, TcpStream};
 
@@ -434,6 +467,11 @@ mod tests {
         found
     }
 
+    fn conn_to(stream: TcpStream, features: u64) -> Conn {
+        let target = Target::from(stream.peer_addr().unwrap());
+        Conn::new(Stream::Plain(stream), target, SpaceId(1), 0, features)
+    }
+
     /// Both ends of a connection to a lender that knows plans.
     fn pair() -> (Conn, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -441,7 +479,7 @@ mod tests {
         stream.set_nonblocking(true).unwrap();
         let (lender, _) = listener.accept().unwrap();
         lender.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
-        (Conn::new(Stream::Plain(stream), 0, feature::PLAN), lender)
+        (conn_to(stream, feature::PLAN), lender)
     }
 
     /// The pages of the next getpage.
@@ -494,7 +532,7 @@ mod tests {
         let (mut conn, mut lender) = pair();
         let pool = Pool::new(1).unwrap();
         for index in 0..400 {
-            conn.put(PageMeta::new(index, Version(1), ContentHash(7)), BufferIndex(0));
+            conn.put(index, Version(1), ContentHash(7), PutClass::Mirror, BufferIndex(0));
         }
         conn.get(PageRef::planned(1000, Version(1), Urgency::Behind, 1));
         conn.pack();
@@ -517,10 +555,10 @@ mod tests {
         let (mut lender, _) = listener.accept().unwrap();
         lender.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
         let mut bytes = Vec::new();
-        let mut conn = Conn::new(Stream::Plain(stream), 0, 0);
+        let mut conn = conn_to(stream, 0);
         let pool = Pool::new(1).unwrap();
         for index in 0..400 {
-            conn.put(PageMeta::new(index, Version(1), ContentHash(7)), BufferIndex(0));
+            conn.put(index, Version(1), ContentHash(7), PutClass::Mirror, BufferIndex(0));
         }
         conn.flush(&pool).unwrap();
         assert_eq!(frames(&mut lender, &mut bytes), [PUT_PAGES as i64], "one a call");
@@ -551,9 +589,9 @@ mod tests {
         stream.set_nonblocking(true).unwrap();
         let (mut lender, _) = listener.accept().unwrap();
         lender.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
-        let mut conn = Conn::new(Stream::Plain(stream), 0, 0);
+        let mut conn = conn_to(stream, 0);
         conn.drop_page(PageRef::new(7, Version(1)));
-        conn.put(PageMeta::new(7, Version(1), ContentHash(7)), BufferIndex(0));
+        conn.put(7, Version(1), ContentHash(7), PutClass::Mirror, BufferIndex(0));
         conn.flush(&Pool::new(1).unwrap()).unwrap();
         assert_eq!(frames(&mut lender, &mut Vec::new()), [1_000, 1], "the other way round it would be lost");
     }

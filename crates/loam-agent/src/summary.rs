@@ -2,6 +2,7 @@
 //! Keys and units are documented in `docs/summary.md`.
 
 use crate::recording::SizeChange;
+use hdrhistogram::Histogram;
 use loam_core::borrower::Stats;
 use serde::{Deserialize, Serialize};
 
@@ -22,9 +23,9 @@ pub struct Faults {
     pub prefetched_hit: u64,
 }
 
-/// Latency of faults, from reading the event to waking the thread, in microseconds.
+/// Times, in microseconds; all 0 if none was taken.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct FaultLatency {
+pub struct Percentiles {
     /// Median.
     pub p50: f64,
     /// 90th percentile.
@@ -33,6 +34,24 @@ pub struct FaultLatency {
     pub p99: f64,
     /// Largest.
     pub max: f64,
+}
+
+impl Percentiles {
+    pub(crate) fn of(times_ns: &Histogram<u64>) -> Self {
+        let us = |q: f64| if times_ns.is_empty() { 0.0 } else { times_ns.value_at_quantile(q) as f64 / 1e3 };
+        Self { p50: us(0.5), p90: us(0.9), p99: us(0.99), max: times_ns.max() as f64 / 1e3 }
+    }
+}
+
+/// What became of base pages at lenders: where several of them have each, and write it to their disks.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Staging {
+    /// Sent to a lender, counted once for each.
+    pub sent: u64,
+    /// A lender has them on its disk.
+    pub stored: u64,
+    /// A lender that had them was lost, and another has them since, or the slot file.
+    pub mended: u64,
 }
 
 /// Base pages taken from the program, by what became of them.
@@ -170,8 +189,14 @@ pub struct Summary {
     pub shared_local_bytes: u64,
     /// See [`Faults`].
     pub faults: Faults,
-    /// See [`FaultLatency`].
-    pub fault_latency_us: FaultLatency,
+    /// Of faults, from reading the event to waking the thread.
+    pub fault_latency_us: Percentiles,
+    /// Of swap-outs: from taking pages away until they are safe and their memory may be used again, one for each batch that holds new contents.
+    #[serde(default)]
+    pub swap_out_us: Percentiles,
+    /// See [`Staging`].
+    #[serde(default)]
+    pub staging: Staging,
     /// See [`Evictions`].
     pub evictions: Evictions,
     /// See [`Traffic`].
@@ -189,7 +214,7 @@ pub struct Summary {
     /// `--placement`.
     #[serde(default)]
     pub placement: String,
-    /// `disk` or `none`.
+    /// `--durability`.
     pub durability: String,
     /// Page size in bytes, at first.
     pub page_bytes: u64,

@@ -6,6 +6,7 @@ use crate::size::{Embedded, Size};
 use crate::target::LenderArg;
 use crate::trace::args::TraceArgs;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use loam_agent::Durability;
 use loam_core::borrower::FETCH_PLANS;
 use loam_core::units::Bytes;
 use loam_node::EtcdSite;
@@ -228,15 +229,6 @@ pub(crate) enum Switch {
     Off,
 }
 
-/// When a page's local frame may be reused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum DurabilityArg {
-    /// When the disk has the page: any lender may die at any time
-    Disk,
-    /// When one lender has it: that lender's death ends the program
-    None,
-}
-
 /// Which lender gets the pages that leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum PlacementArg {
@@ -296,9 +288,11 @@ pub(crate) struct RunArgs {
     /// Start N lenders on this machine for the time of the run, each with SIZE (to try Loam out)
     #[arg(long, value_name = "NxSIZE")]
     pub(crate) embedded: Option<Embedded>,
-    /// When a page's local memory may be reused
-    #[arg(long, value_name = "KIND", value_enum, default_value = "disk")]
-    pub(crate) durability: DurabilityArg,
+    /// When a page's local memory may be reused: when two lenders have it, who write it to their disks if they have any (staged); N lenders, 2 to 4
+    /// (replicas=N); the disk here (disk: any lender may die at any time); one lender, whose death ends the program (none)
+    /// [default: staged with two lenders or more, else disk]
+    #[arg(long, value_name = "staged|replicas=N|disk|none", value_parser = durability)]
+    pub(crate) durability: Option<Durability>,
     /// Folder of the slot file, which is removed at the end [default: /var/tmp/loam-UID]
     #[arg(long, value_name = "DIR")]
     pub(crate) disk: Option<PathBuf>,
@@ -405,6 +399,19 @@ pub(crate) enum PageArg {
     Auto,
     Aapc,
     Fixed(Bytes),
+}
+
+fn durability(text: &str) -> Result<Durability, String> {
+    match text.split_once('=') {
+        None if text == "disk" => Ok(Durability::Disk),
+        None if text == "none" => Ok(Durability::None),
+        None if text == "staged" => Ok(Durability::Staged),
+        Some(("replicas", lenders)) => match lenders.parse() {
+            Ok(lenders @ 2..=4) => Ok(Durability::Replicas(lenders)),
+            _ => Err("a page has 2 to 4 replicas".into()),
+        },
+        _ => Err("it is staged, replicas=2 to replicas=4, disk or none".into()),
+    }
 }
 
 pub(crate) fn page_arg(text: &str) -> Result<PageArg, String> {
@@ -619,7 +626,7 @@ mod tests {
         let Command::Run(run) = cli.expect("valid").command else { panic!("not a run") };
         assert_eq!(run.program, "sort");
         assert_eq!(run.args, ["--parallel=2", "--quiet", "-x"]);
-        assert!(!run.quiet && run.prefetch == Switch::On && run.durability == DurabilityArg::Disk);
+        assert!(!run.quiet && run.prefetch == Switch::On && run.durability.is_none());
         assert_eq!(run.page, PageArg::Auto);
     }
 

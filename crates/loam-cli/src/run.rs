@@ -1,6 +1,6 @@
 //! `loam run`: from the command line to the agent, and from its outcome to the closing lines and the exit status.
 
-use crate::args::{DurabilityArg, PageArg, PlacementArg, RunArgs, Switch};
+use crate::args::{PageArg, PlacementArg, RunArgs, Switch};
 use crate::closing;
 use crate::embedded;
 use crate::failure::{self, Failure};
@@ -60,21 +60,20 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode, Failure> {
         )));
     }
     let mut disk_dir = args.disk.clone().unwrap_or_else(machine::default_disk_dir);
-    let durability = match args.durability {
-        DurabilityArg::Disk => Durability::Disk,
-        DurabilityArg::None => Durability::None,
-    };
     // Without lenders there is nobody to ask for.
     let sent = args.placement != Some(PlacementArg::None);
     let asks_node = args.lender.is_empty() && args.embedded.is_none() && (sent || args.node.is_some());
     let cluster = if asks_node { node::find(args.node.as_deref())? } else { None };
-    if durability == Durability::None {
-        check_not_durable(&args, cluster.is_some())?;
+    let durability = args.durability.unwrap_or_else(|| default_durability(&args, cluster.is_some()));
+    if durability != Durability::Disk {
+        check_not_durable(&args, durability, cluster.is_some())?;
     }
     match (machine::private_dir(&disk_dir), durability) {
         (Ok(()), _) => {}
-        // Only what a lender wants back would go there: no reason not to begin.
-        (Err(_), Durability::None) if args.disk.is_none() => disk_dir = PathBuf::new(),
+        // Only what too few lenders take, or one wants back, would go there: no reason not to begin.
+        (Err(_), Durability::None | Durability::Staged | Durability::Replicas(_)) if args.disk.is_none() => {
+            disk_dir = PathBuf::new();
+        }
         (Err(failure), _) => return Err(failure),
     }
     // Written at the end of what may be a long run: find out now whether it can be.
@@ -149,23 +148,40 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode, Failure> {
     }
 }
 
-/// Without a disk every page needs a lender.
-fn check_not_durable(args: &RunArgs, in_cluster: bool) -> Result<(), Failure> {
-    if args.lender.is_empty() && args.embedded.is_none() && !in_cluster {
+/// What a user who says nothing would want: no disk here in the way where lenders can keep pages safe without it (nwcache-1999).
+fn default_durability(args: &RunArgs, in_cluster: bool) -> Durability {
+    let embedded = args.embedded.as_ref().map_or(0, |embedded| embedded.count as usize);
+    let lenders = args.lender.len() + embedded;
+    if needs_disk(args).is_none() && (in_cluster || lenders >= 2) {
+        Durability::Staged
+    } else {
+        Durability::Disk
+    }
+}
+
+/// A flag that leaves pages to the disk alone, if one is given.
+fn needs_disk(args: &RunArgs) -> Option<&'static str> {
+    let flags = [
+        ("--placement none", args.placement == Some(PlacementArg::None)),
+        ("--lend-max", args.lend_max.is_some()),
+        ("--guard-scans", args.guard_scans == Switch::On),
+    ];
+    flags.into_iter().find(|(_, given)| *given).map(|(flag, _)| flag)
+}
+
+/// Without a disk of one's own every page needs a lender.
+fn check_not_durable(args: &RunArgs, durability: Durability, in_cluster: bool) -> Result<(), Failure> {
+    let is_none = durability == Durability::None;
+    if is_none && args.lender.is_empty() && args.embedded.is_none() && !in_cluster {
         return Err(Failure::new(format!(
             "--durability none keeps pages on lenders only, and there is no lender and {}: \
              give --lender ADDR:PORT, or leave --durability out",
             node::absent()
         )));
     }
-    let needs_disk = [
-        ("--placement none", args.placement == Some(PlacementArg::None)),
-        ("--lend-max", args.lend_max.is_some()),
-        ("--guard-scans", args.guard_scans == Switch::On),
-    ];
-    match needs_disk.into_iter().find(|(_, given)| *given) {
-        Some((flag, _)) => Err(Failure::new(format!(
-            "{flag} leaves pages to the disk alone, and --durability none has no disk: leave one of them out"
+    match needs_disk(args) {
+        Some(flag) => Err(Failure::new(format!(
+            "{flag} leaves pages to the disk alone, and --durability {durability} has no disk: leave one of them out"
         ))),
         None => Ok(()),
     }

@@ -82,7 +82,7 @@ impl Membership {
                     membership.view = view;
                     if !std::mem::replace(&mut seen, true) {
                         let patience =
-                            if durability == Durability::None { CONNECT_TIMEOUT } else { LENDERS_WITHIN };
+                            if durability.needs_lender() { CONNECT_TIMEOUT } else { LENDERS_WITHIN };
                         deadline = time::Instant::now() + patience;
                     }
                     membership.join_more(Instant(0), &lenders, space, name);
@@ -99,12 +99,12 @@ impl Membership {
                     membership.join_more(Instant(0), &lenders, space, name);
                 }
             }
-            let alone = durability == Durability::None && lenders.is_empty();
+            let alone = durability.needs_lender() && lenders.is_empty();
             if seen && membership.greeting.is_empty() && !alone {
                 break;
             }
         }
-        if lenders.is_empty() && durability == Durability::None {
+        if lenders.is_empty() && durability.needs_lender() {
             // What was told of one of them is what has to be mended.
             if let Some(why) = warnings.into_iter().next() {
                 return Err(AgentError::Setup(why));
@@ -129,7 +129,8 @@ impl Membership {
 
     /// Begins to join those of the view that are not joined and may be tried.
     fn join_more(&mut self, now: Instant, lenders: &[Lender], space: SpaceId, name: &str) {
-        let connected = |addr: SocketAddr| lenders.iter().any(|l| l.conn.is_some() && l.addr == addr);
+        let connected =
+            |addr: SocketAddr| lenders.iter().any(|l| (l.conn.is_some() || l.away) && l.addr == addr);
         let mut wanted: Vec<Node> = self
             .view
             .nodes

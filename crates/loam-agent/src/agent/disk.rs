@@ -58,17 +58,17 @@ fn run(items: &[Item]) -> usize {
 }
 
 impl Agent<'_> {
-    /// Whether there is a slot file. Under `--durability none` it is opened for the first page that a lender wants back and no
-    /// other lender takes; if that fails once, the lender has to keep such pages.
+    /// Whether there is a slot file. Without `--durability disk` it is opened for the first page that too few lenders take, or that one
+    /// wants back; if that fails once, lenders have to keep such pages, or the program.
     pub(super) fn has_slot_file(&mut self) -> bool {
         if self.disk.is_some() || self.slot_file_refused {
             return self.disk.is_some();
         }
         match self.open_slot_file() {
             Ok(file) => {
+                let why = self.why_slot_file();
                 self.report.warn(&format!(
-                    "a lender wants its memory back and no other has room: its pages go to a file under {}, which is slower; \
-                     start another lender to avoid that",
+                    "{why}: what is left goes to a file under {}, which is slower; start another lender to avoid that",
                     self.config.disk_dir.display()
                 ));
                 for note in file.notes() {
@@ -78,13 +78,20 @@ impl Agent<'_> {
             }
             Err(why) => {
                 self.slot_file_refused = true;
+                let first = self.why_slot_file();
                 self.report.warn(&format!(
-                    "a lender wants its memory back, and there is nowhere to take it: no other lender has room, and {why}; \
-                     start another lender"
+                    "{first}, and there is nowhere else to take what is left: {why}; start another lender"
                 ));
             }
         }
         self.disk.is_some()
+    }
+
+    fn why_slot_file(&self) -> String {
+        match self.config.durability.replicas() {
+            1 => "a lender wants its memory back and no other has room".into(),
+            n => format!("there are no {n} lenders with room"),
+        }
     }
 
     fn open_slot_file(&self) -> Result<SlotFile, String> {
@@ -145,7 +152,7 @@ impl Agent<'_> {
                 if !std::mem::replace(&mut disk.told_full, true) {
                     let instead = match self.config.durability {
                         Durability::Disk => "pages that would leave stay in memory, over --local",
-                        Durability::None => {
+                        Durability::None | Durability::Staged | Durability::Replicas(_) => {
                             "pages that lenders want back stay there, and others in memory, over --local"
                         }
                     };

@@ -4,7 +4,7 @@ use super::Agent;
 use crate::uffd::Stop;
 use loam_core::borrower::{Effect, InstallOutcome, InstallSource, SpaceKey};
 use loam_core::units::{BASE_PAGE_BYTES, EXTENT_BASE_PAGES};
-use loam_wire::{PageMeta, PageRef};
+use loam_wire::PageRef;
 
 /// An install that may still grow: neighbours whose contents lie side by side go in one call.
 #[derive(Debug)]
@@ -68,16 +68,21 @@ impl Agent<'_> {
                     conn.hurry(u64::from(copy.0), version);
                 }
             }
-            Effect::Put { lender, copy, version, hash, buffer } => {
+            Effect::Put { lender, copy, version, hash, buffer, class } => {
                 self.report.bytes.sent += BASE_PAGE_BYTES as u64;
                 self.lenders[usize::from(lender.0)].sent_bytes += BASE_PAGE_BYTES as u64;
                 if let Some(conn) = self.conn(lender) {
-                    conn.put(PageMeta::new(u64::from(copy.0), version, hash), buffer);
+                    conn.put(u64::from(copy.0), version, hash, class, buffer);
                 }
             }
             Effect::Drop { lender, copy, version } => {
                 if let Some(conn) = self.conn(lender) {
                     conn.drop_page(PageRef::new(u64::from(copy.0), version));
+                }
+            }
+            Effect::Spare { lender, copy, version } => {
+                if let Some(conn) = self.conn(lender) {
+                    conn.spare_page(PageRef::new(u64::from(copy.0), version));
                 }
             }
             Effect::Hold { tag, buffer } => {

@@ -6,7 +6,7 @@ use crate::config::Durability;
 use crate::conn::{Came, Conn};
 use crate::summary::LenderSummary;
 use crate::{AgentError, agent::report::Report};
-use loam_core::borrower::{Arrival, CopyIndex, LenderIndex, PutAnswer, Source};
+use loam_core::borrower::{Arrival, CopyIndex, LenderIndex, PutAnswer, Site, Source};
 use loam_core::ids::SpaceId;
 use loam_core::units::{BASE_PAGE_BYTES, BasePages, Duration, Instant};
 use loam_wire::client::Target;
@@ -18,6 +18,8 @@ use std::net::SocketAddr;
 const SILENCE_UNDER_DISK: std::time::Duration = std::time::Duration::from_secs(2);
 /// The same where it alone has pages: patience costs time, its loss the run.
 const SILENCE_UNDER_NONE: std::time::Duration = std::time::Duration::from_secs(20);
+/// A lender that has said something within this time is not silent.
+const LOOK_WITHIN: std::time::Duration = std::time::Duration::from_secs(1);
 /// How often silence is looked for.
 const LOOK: Duration = Duration::from_millis(250);
 
@@ -35,6 +37,10 @@ pub(super) struct Lender {
     pub received_bytes: u64,
     /// When it last said how much room it has.
     pub room_heard: Instant,
+    /// What it has said of its disk and of where it is.
+    pub site: Site,
+    /// Since when it has been waited for.
+    pub away: bool,
 }
 
 impl Lender {
@@ -46,6 +52,8 @@ impl Lender {
             sent_bytes: 0,
             received_bytes: 0,
             room_heard: Instant(0),
+            site: Site::default(),
+            away: false,
         }
     }
 
@@ -57,10 +65,25 @@ impl Lender {
             bytes: held.bytes().0,
             sent_bytes: self.sent_bytes,
             received_bytes: self.received_bytes,
-            lost: self.conn.is_none(),
+            lost: self.conn.is_none() && !self.away,
             why: self.why_lost.clone(),
         }
     }
+}
+
+/// A number for a machine: lenders with one address are on one.
+fn machine_of(addr: SocketAddr) -> u32 {
+    number_of(addr.ip().to_canonical().to_string().as_bytes())
+}
+
+/// A number for a zone; 0: it has none.
+fn zone_of(name: &str) -> u32 {
+    if name.is_empty() { 0 } else { number_of(name.as_bytes()).max(1) }
+}
+
+/// (Two names in 2^32 pairs are one number: then two copies are kept farther apart than they need be.)
+fn number_of(name: &[u8]) -> u32 {
+    xxhash_rust::xxh3::xxh3_64(name) as u32
 }
 
 /// Lenders that have no place any more.
@@ -111,10 +134,10 @@ pub(super) fn connect_all(
                         .into(),
                 ));
             }
-            Durability::Disk if !targets.is_empty() => {
+            _ if !targets.is_empty() => {
                 report.warn("no lender can be reached: pages go to the disk alone, which is slower");
             }
-            Durability::Disk => {}
+            _ => {}
         }
     }
     Ok(lenders)
@@ -130,6 +153,8 @@ impl Agent<'_> {
             self.end(format!("epoll: {errno}"));
         }
         tracing::info!("lender {} joins", lender.addr);
+        let site = Site { machine: machine_of(lender.addr), ..Site::default() };
+        self.borrower.handle_lender_site(index, site);
         self.past.joined += 1;
         if at == self.lenders.len() {
             self.lenders.push(lender);
@@ -155,7 +180,7 @@ impl Agent<'_> {
                     }
                 }
                 Err(error) => {
-                    self.lose_lender(lender, &format!("its connection broke ({error})"));
+                    self.lender_broke(lender, &format!("its connection broke ({error})"));
                     break;
                 }
             }
@@ -194,7 +219,7 @@ impl Agent<'_> {
             Ok(_) => {
                 self.take_frames(lender);
             }
-            Err(error) => self.lose_lender(lender, &format!("its connection broke ({error})")),
+            Err(error) => self.lender_broke(lender, &format!("its connection broke ({error})")),
         }
         self.drain();
         self.flush();
@@ -329,7 +354,7 @@ impl Agent<'_> {
                         answer,
                     );
                 }
-                if refused && self.borrower.stuck() > 0 {
+                if refused && self.borrower.stuck() > 0 && self.config.durability == Durability::None {
                     self.report.warn(
                         "no lender has room, and --durability none keeps pages nowhere else: they stay in memory, over --local; \
                          start another lender, or use --durability disk",
@@ -364,6 +389,21 @@ impl Agent<'_> {
                 let now = self.now();
                 self.lenders[usize::from(lender.0)].room_heard = now;
                 self.borrower.handle_recall(now, lender, Self::lender_room(free_bytes), wanted.into_iter());
+                self.drain();
+                Ok(())
+            }
+            Frame::Store { store_bytes, zone, .. } => {
+                let entry = &mut self.lenders[usize::from(lender.0)];
+                entry.site =
+                    Site { machine: machine_of(entry.addr), zone: zone_of(zone), drains: store_bytes > 0 };
+                self.borrower.handle_lender_site(lender, entry.site);
+                Ok(())
+            }
+            Frame::Stored { pages, .. } => {
+                for page in pages {
+                    let now = self.now();
+                    self.borrower.handle_stored(now, lender, copy_of(page.index())?, page.version());
+                }
                 self.drain();
                 Ok(())
             }
@@ -425,19 +465,38 @@ impl Agent<'_> {
             }
         }
         for (n, why) in broken {
-            self.lose_lender(LenderIndex(n as u8), &why);
+            self.lender_broke(LenderIndex(n as u8), &why);
         }
+    }
+
+    /// Nothing comes from a lender any more. One that has written pages to its disk may come back with them.
+    fn lender_broke(&mut self, lender: LenderIndex, why: &str) {
+        if !self.await_lender(lender, why) {
+            self.lose_lender(lender, why);
+        }
+    }
+
+    /// Its connection is not used any more; none if it had none.
+    pub(super) fn disconnect(&mut self, lender: LenderIndex, why: &str) -> Option<Conn> {
+        let entry = &mut self.lenders[usize::from(lender.0)];
+        let conn = entry.conn.take()?;
+        entry.why_lost = why.to_owned();
+        let _ = rustix::event::epoll::delete(&self.epoll, &conn.stream);
+        Some(conn)
     }
 
     /// A lender is gone for this run, with what it held.
     pub(super) fn lose_lender(&mut self, lender: LenderIndex, why: &str) {
-        let entry = &mut self.lenders[usize::from(lender.0)];
-        let Some(conn) = entry.conn.take() else { return };
-        let addr = entry.addr;
-        entry.why_lost = why.to_owned();
+        if self.disconnect(lender, why).is_some() {
+            self.give_up_lender(lender, why);
+        }
+    }
+
+    /// The same, for one that has no connection any more.
+    pub(super) fn give_up_lender(&mut self, lender: LenderIndex, why: &str) {
+        let addr = self.lenders[usize::from(lender.0)].addr;
+        self.lenders[usize::from(lender.0)].away = false;
         self.past.lost += 1;
-        let _ = rustix::event::epoll::delete(&self.epoll, &conn.stream);
-        drop(conn);
         self.report.warn(&format!("lender {addr} is lost: {why}"));
         let now = self.now();
         if let Some(membership) = &mut self.membership {
@@ -446,13 +505,19 @@ impl Agent<'_> {
         let lost = self.borrower.handle_lender_lost(now, lender);
         self.tell_weights(now);
         if lost > BasePages(0) {
-            self.end(format!(
-                "lender {addr} is lost ({why}), and it alone held {} of the program: the program is ended, no wrong data was \
-                 given to it; run it again with --durability disk, which survives the loss of lenders",
-                lost.bytes()
-            ));
+            self.end_for_lost(lender, why, lost);
         }
         self.drain();
+    }
+
+    /// Pages are lost with a lender.
+    pub(super) fn end_for_lost(&mut self, lender: LenderIndex, why: &str, lost: BasePages) {
+        let addr = self.lenders[usize::from(lender.0)].addr;
+        self.end(format!(
+            "lender {addr} is lost ({why}), and nobody else has {} of the program: the program is ended, no wrong data was \
+             given to it; run it again with --durability disk, which survives the loss of all lenders",
+            lost.bytes()
+        ));
     }
 
     /// When to look for silent lenders next.
@@ -463,15 +528,20 @@ impl Agent<'_> {
 
     /// Loses lenders that owe an answer for too long.
     pub(super) fn look_for_silence(&mut self) {
-        let patience = match self.config.durability {
-            Durability::Disk => SILENCE_UNDER_DISK,
-            Durability::None => SILENCE_UNDER_NONE,
-        };
+        let silences =
+            |s: &Self| s.lenders.iter().flat_map(|l| &l.conn).map(|c| c.silent_for()).collect::<Vec<_>>();
         for n in 0..self.lenders.len() {
+            // One of several may be lost; if all are silent it may be the network, or this machine.
+            let others_answer = silences(self).iter().any(|silent| silent.is_none_or(|s| s < LOOK_WITHIN));
+            let patience = match self.config.durability {
+                Durability::Disk => SILENCE_UNDER_DISK,
+                Durability::Staged | Durability::Replicas(_) if others_answer => SILENCE_UNDER_DISK,
+                Durability::None | Durability::Staged | Durability::Replicas(_) => SILENCE_UNDER_NONE,
+            };
             let silent = self.lenders[n].conn.as_ref().and_then(Conn::silent_for);
             if silent.is_some_and(|s| s > patience) {
                 let why = format!("it has not answered for {} s", patience.as_secs());
-                self.lose_lender(LenderIndex(n as u8), &why);
+                self.lender_broke(LenderIndex(n as u8), &why);
             }
         }
     }

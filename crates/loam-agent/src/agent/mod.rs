@@ -5,6 +5,7 @@
 //! section 3 (a reader that waits for the hand, which waits for the reader) cannot spring.
 
 mod alarm;
+mod away;
 mod background;
 mod changes;
 mod cluster;
@@ -62,6 +63,7 @@ enum Token {
     Peer(u32),
     Alarm,
     Cluster,
+    Away,
 }
 
 impl Token {
@@ -77,6 +79,7 @@ impl Token {
             Self::Peer(n) => (7, n),
             Self::Alarm => (8, 0),
             Self::Cluster => (9, 0),
+            Self::Away => (10, 0),
         };
         kind << 56 | n as u64
     }
@@ -93,7 +96,8 @@ impl Token {
             6 => Self::Hand(SpaceKey(n)),
             7 => Self::Peer(n),
             8 => Self::Alarm,
-            _ => Self::Cluster,
+            9 => Self::Cluster,
+            _ => Self::Away,
         }
     }
 }
@@ -142,6 +146,8 @@ struct Agent<'a> {
     lenders: Vec<lenders::Lender>,
     /// Those whose place was taken, and those that were never reached.
     past: lenders::Past,
+    /// Lenders that may come back with what their disks have.
+    away: away::Away,
     /// Where lenders come from, unless they are fixed.
     membership: Option<cluster::Membership>,
     space: SpaceId,
@@ -223,7 +229,8 @@ pub(crate) fn run(config: &RunConfig) -> Result<RunOutcome, AgentError> {
                 SlotFile::create(&config.disk_dir, initial).map_err(|e| AgentError::Setup(e.to_string()))?;
             Some(Disk::new(file))
         }
-        Durability::None => None,
+        // Opened when there are pages that too few lenders take.
+        Durability::None | Durability::Staged | Durability::Replicas(_) => None,
     };
     let ahead_max = Bytes(AHEAD_BYTES_MAX.min(config.local.0 / 16));
     let prefetcher: Box<dyn Prefetcher> = if config.prefetch {
@@ -235,8 +242,8 @@ pub(crate) fn run(config: &RunConfig) -> Result<RunOutcome, AgentError> {
         page,
         buffers: buffers as u32,
         disk: disk.is_some(),
-        replicas: 1,
-        staged: false,
+        replicas: config.durability.replicas(),
+        staged: config.durability == Durability::Staged,
         hedge_after: HEDGE_AFTER,
         rescue: true,
     };
@@ -303,6 +310,7 @@ pub(crate) fn run(config: &RunConfig) -> Result<RunOutcome, AgentError> {
         zeros: Pool::new(EXTENT_BASE_PAGES).map_err(pool_error)?,
         lenders: Vec::new(),
         past,
+        away: away::Away::new().map_err(setup("eventfd"))?,
         membership,
         space,
         name,
@@ -333,6 +341,7 @@ pub(crate) fn run(config: &RunConfig) -> Result<RunOutcome, AgentError> {
     };
     agent.poll_on(agent.alarm.fd(), Token::Alarm, false).map_err(setup("epoll"))?;
     agent.poll_on(agent.listener.as_fd(), Token::Listener, false).map_err(setup("epoll"))?;
+    agent.poll_on(agent.away.fd(), Token::Away, false).map_err(setup("epoll"))?;
     if let Some(control) = agent.report.control_fd() {
         agent.poll_on(control, Token::Control, false).map_err(setup("epoll"))?;
     }
@@ -424,6 +433,7 @@ impl Agent<'_> {
             Token::Peer(n) => self.take_peer(n),
             Token::Alarm => self.alarm.rang(),
             Token::Cluster => self.take_news(),
+            Token::Away => self.take_returned(),
         }
     }
 

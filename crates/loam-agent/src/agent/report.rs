@@ -1,9 +1,9 @@
 //! What a run tells: warnings as they come, a live line, the summary, and the control socket behind `loam status`.
 
 use super::Agent;
-use crate::config::{Durability, RunConfig};
+use crate::config::RunConfig;
 use crate::recording::{Recording, SizeChange, Sizes};
-use crate::summary::{Evictions, FaultLatency, Faults, PageSizeChange, Summary, TimeSplit, Traffic};
+use crate::summary::{Evictions, Faults, PageSizeChange, Percentiles, Staging, Summary, TimeSplit, Traffic};
 use hdrhistogram::Histogram;
 use loam_core::borrower::{FaultKind, LenderIndex};
 use loam_core::units::{BASE_PAGE_BYTES, Bytes, Duration, Instant};
@@ -29,6 +29,7 @@ pub(super) struct Report {
     command: String,
     warnings: Vec<String>,
     latency_ns: Histogram<u64>,
+    swap_out_ns: Histogram<u64>,
     pub bytes: Traffic,
     pub processes: u64,
     control: Option<(UnixListener, PathBuf)>,
@@ -40,6 +41,10 @@ pub(super) struct Report {
     pub sizes: Sizes,
 }
 
+fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, LATENCY_MAX_NS, 3).expect("bounds are in order")
+}
+
 impl Report {
     pub(super) fn new(config: &RunConfig) -> Self {
         let words = std::iter::once(&config.program).chain(&config.args);
@@ -49,7 +54,8 @@ impl Report {
             live: config.live_line && !config.quiet,
             command,
             warnings: Vec::new(),
-            latency_ns: Histogram::new_with_bounds(1, LATENCY_MAX_NS, 3).expect("bounds are in order"),
+            latency_ns: histogram(),
+            swap_out_ns: histogram(),
             bytes: Traffic::default(),
             processes: 0,
             control: None,
@@ -125,6 +131,9 @@ impl Agent<'_> {
             self.report.latency_ns.saturating_record(latency.0.max(1));
             self.record_wait(kind, latency);
         }
+        while let Some(time) = self.borrower.poll_swap_out() {
+            self.report.swap_out_ns.saturating_record(time.0.max(1));
+        }
         while let Some(change) = self.borrower.poll_size_change() {
             self.report.sizes.record(SizeChange::from(change));
         }
@@ -161,6 +170,12 @@ impl Agent<'_> {
         }
     }
 
+    /// What became of pages at several lenders.
+    fn staging(&self) -> Staging {
+        let stats = self.borrower.stats();
+        Staging { sent: stats.sent, stored: stats.drained, mended: stats.mended }
+    }
+
     /// The figures so far.
     pub(super) fn summary(&mut self, exit_code: Option<i32>) -> Summary {
         let now = self.now();
@@ -168,8 +183,6 @@ impl Agent<'_> {
         let stats = self.borrower.stats();
         let answered = |kind: FaultKind| stats.answered[kind as usize];
         let wall_s = now.0 as f64 / 1e9;
-        let latency_us = |q: f64| self.report.latency_ns.value_at_quantile(q) as f64 / 1e3;
-        let known = !self.report.latency_ns.is_empty();
         let pages = |n: u64| n * BASE_PAGE_BYTES as u64;
         let changes = self.report.sizes.changes();
         let untold = if exit_code.is_some() { 0 } else { changes.len().saturating_sub(LIVE_CHANGES_MAX) };
@@ -195,12 +208,7 @@ impl Agent<'_> {
                 disk: answered(FaultKind::Disk),
                 prefetched_hit: answered(FaultKind::PrefetchedHit),
             },
-            fault_latency_us: FaultLatency {
-                p50: if known { latency_us(0.5) } else { 0.0 },
-                p90: if known { latency_us(0.9) } else { 0.0 },
-                p99: if known { latency_us(0.99) } else { 0.0 },
-                max: self.report.latency_ns.max() as f64 / 1e3,
-            },
+            fault_latency_us: Percentiles::of(&self.report.latency_ns),
             evictions: Evictions {
                 moved: stats.moved,
                 clean: stats.clean,
@@ -213,10 +221,9 @@ impl Agent<'_> {
             lenders_joined: self.past.joined,
             lenders_lost: self.past.lost,
             placement: self.config.placement.clone(),
-            durability: match self.config.durability {
-                Durability::Disk => "disk".into(),
-                Durability::None => "none".into(),
-            },
+            durability: self.config.durability.to_string(),
+            staging: self.staging(),
+            swap_out_us: Percentiles::of(&self.report.swap_out_ns),
             page_bytes: self.config.page.first().0,
             fetch_plan: self.config.fetch_plan.clone(),
             subpage_bytes: self.borrower.subpage().bytes().0,

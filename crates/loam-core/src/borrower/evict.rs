@@ -45,6 +45,8 @@ pub(super) struct Batch {
     tried: bool,
     /// Where its pages go; `None`: the disk alone.
     target: Option<LenderIndex>,
+    /// When it began.
+    since: Instant,
 }
 
 impl Batch {
@@ -235,6 +237,7 @@ impl Borrower {
             freed: false,
             tried: false,
             target,
+            since: now,
         };
         self.batches.insert(id, batch);
         self.effects.push_back(Effect::Evict(id));
@@ -365,6 +368,9 @@ impl Borrower {
         let b = self.batches.remove(&batch).expect("the batch is under way");
         assert_eq!(b.reported, b.pages.len(), "every page has a fate");
         self.free_buffers.extend(&b.buffers);
+        if self.spaces.contains_key(&b.space) {
+            self.time_swap_out(&b);
+        }
         if !b.tried {
             // Whatever made it void is not over yet: the next one at once would be void too, for ever.
             self.evict_pause_until.get_or_insert(now + VOID_PAUSE);
@@ -389,6 +395,16 @@ impl Borrower {
             }
         }
         self.advance(now);
+    }
+
+    /// Times the last page of a batch that is on its way somewhere.
+    fn time_swap_out(&mut self, batch: &Batch) {
+        let copy = |&base: &u64| {
+            self.entry(batch.space, base).copy.filter(|&i| self.copies.get(i).busy() && !self.is_safe(i))
+        };
+        if let Some(i) = batch.pages.iter().rev().find_map(copy) {
+            self.swapping.insert(i, (self.copies.get(i).version, batch.since));
+        }
     }
 
     /// Pages that could not be taken stay out of the order for a while. After a fork whose other side has gone

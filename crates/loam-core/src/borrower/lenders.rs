@@ -218,6 +218,7 @@ impl Borrower {
         let (version, hash) = (c.version, c.hash);
         let buffer = c.buffer().expect("only what is in a buffer can be sent");
         self.lent += 1;
+        self.stats.sent += 1;
         self.stores_in_flight += 1;
         self.effects.push_back(Effect::Put { lender, copy: i, version, hash, buffer, class });
     }

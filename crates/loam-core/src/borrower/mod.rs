@@ -53,7 +53,7 @@ pub use prefetch::{Ahead, NoPrefetch, Prefetcher, StreamSpace, StridePrefetcher,
 pub use store::Source;
 pub use table::{BaseRange, BaseState, SpaceKey};
 
-use crate::ids::{ContentHash, Urgency, Version};
+use crate::ids::{ContentHash, PutClass, Urgency, Version};
 use crate::page_size::{Fixed, PageSize, PageSizer, SizeChange};
 use crate::units::{BasePages, Duration, EXTENT_BASE_PAGES, Instant};
 use alloc::boxed::Box;
@@ -110,17 +110,6 @@ pub enum InstallSource {
     Buffer(BufferIndex),
     /// The page that the driver just reported with this tag ([`Borrower::handle_arrival`]).
     Arrived(u32),
-}
-
-/// What a lender shall do with a page that it is sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PutClass {
-    /// Keep it.
-    Ordinary,
-    /// Write it to its disk, and say so; keep it until then.
-    Staged,
-    /// Keep it until told that it is spare.
-    Mirror,
 }
 
 /// What the driver has to do.
@@ -277,6 +266,12 @@ pub struct Stats {
     pub zero: u64,
     /// Pages that could not be taken.
     pub busy: u64,
+    /// Pages that were sent to a lender, once for each.
+    pub sent: u64,
+    /// Pages that a lender has on its disk.
+    pub drained: u64,
+    /// Pages that lost a lender and were brought to another, or to the slot file.
+    pub mended: u64,
     /// Time in which a thread waited for the page that it touched.
     pub first_wait: Duration,
     /// Time in which threads waited only because there was no room: for a frame, or a buffer to read into.
@@ -433,6 +428,9 @@ pub struct Borrower {
     /// Ranges that were discarded lately.
     discards: VecDeque<(Instant, SpaceKey, BaseRange)>,
     latencies: VecDeque<(FaultKind, Duration)>,
+    /// Of each batch the last copy that is not safe yet, and since when it is on its way.
+    swapping: BTreeMap<CopyIndex, (Version, Instant)>,
+    swap_outs: VecDeque<Duration>,
     stats: Stats,
 }
 
@@ -517,6 +515,8 @@ impl Borrower {
             surprises_since: Instant(0),
             discards: VecDeque::new(),
             latencies: VecDeque::new(),
+            swapping: BTreeMap::new(),
+            swap_outs: VecDeque::new(),
             stats: Stats::default(),
         }
     }
@@ -697,6 +697,11 @@ impl Borrower {
     /// Latencies of answered faults since the last call, oldest first.
     pub fn poll_latency(&mut self) -> Option<(FaultKind, Duration)> {
         self.latencies.pop_front()
+    }
+
+    /// How long it took until pages that left were safe, one for each batch, oldest first: the time of a swap-out (nwcache-1999, tables 3 and 4).
+    pub fn poll_swap_out(&mut self) -> Option<Duration> {
+        self.swap_outs.pop_front()
     }
 
     /// Bytes of the borrower's own records (not page contents).

@@ -12,8 +12,8 @@
 
 use super::copies::{Copy, CopyIndex, LenderIndex, Mirror, Stored};
 use super::placement::{LenderState, Site};
-use super::{Borrower, Effect, PutClass};
-use crate::ids::Version;
+use super::{Borrower, Effect};
+use crate::ids::{PutClass, Version};
 use crate::units::{BasePages, Instant};
 use alloc::vec::Vec;
 
@@ -38,7 +38,7 @@ impl Borrower {
         if c.lender != lender || c.at_lender != Stored::Yes || c.recalled {
             return;
         }
-        c.drained = true;
+        self.stats.drained += u64::from(!core::mem::replace(&mut c.drained, true));
         for n in 0..c.mirrors.len() {
             self.spare_mirror(copy, n);
         }
@@ -295,6 +295,7 @@ impl Borrower {
     fn mend_one(&mut self, i: CopyIndex) {
         let c = self.copies.get(i);
         if c.buffer().is_some() {
+            self.stats.mended += 1;
             self.store(i);
             if self.copies.get(i).busy() {
                 self.unmark_reusable(i);

@@ -105,6 +105,8 @@ impl Borrower {
         if c.busy() {
             return;
         }
+        self.swapped_out(i);
+        let c = self.copies.get(i);
         if c.refs > 0 {
             if c.buffer().is_none() || !self.is_safe(i) {
                 return;
@@ -138,6 +140,16 @@ impl Borrower {
         }
         self.free_buffers.extend(buffer);
         self.copies.release(i);
+    }
+
+    /// Nothing is under way for a copy: if it is one whose time is taken, that ends here.
+    fn swapped_out(&mut self, i: CopyIndex) {
+        if let Some((version, since)) = self.swapping.remove(&i)
+            && self.copies.get(i).version == version
+            && self.is_safe(i)
+        {
+            self.swap_outs.push_back(self.waits_changed_at - since);
+        }
     }
 
     pub(super) fn drop_at_lender(&mut self, i: CopyIndex, version: Version) {

@@ -83,7 +83,8 @@ impl Seat {
                     conn.hurry((copy, version));
                 }
             }
-            Effect::Put { lender, copy, version, hash, buffer } => {
+            Effect::Spare { .. } => unreachable!("these lenders have no disks"),
+            Effect::Put { lender, copy, version, hash, buffer, .. } => {
                 if let Some(conn) = self.conn(lender) {
                     conn.puts.push(super::sim::Sent { copy, version, hash, buffer, value: 0 });
                 }

@@ -378,7 +378,7 @@ impl<'a> Machine<'a> {
                     self.borrower.handle_installed(now, SPACE, base, pages, InstallOutcome::Done);
                 }
                 Effect::Evict(batch) => self.evict(batch),
-                Effect::Put { lender, copy, version, hash, buffer } => {
+                Effect::Put { lender, copy, version, hash, buffer, .. } => {
                     assert_eq!(self.buffers[buffer.0 as usize], hash, "what is sent is what left");
                     let stored = self.stores[usize::from(lender.0)].put(copy.0, version, hash);
                     assert!(stored, "a simulated lender has room");
@@ -390,7 +390,7 @@ impl<'a> Machine<'a> {
                 Effect::Hold { buffer, .. } => self.buffers[buffer.0 as usize] = self.arrived,
                 // The model says in which order messages travel.
                 Effect::Wake { .. } | Effect::Populate { .. } | Effect::Hurry { .. } => {}
-                Effect::ReadDisk { .. } | Effect::WriteDisk { .. } => {
+                Effect::ReadDisk { .. } | Effect::WriteDisk { .. } | Effect::Spare { .. } => {
                     unreachable!("there is no slot file here")
                 }
                 Effect::Lost { base, .. } => panic!("unit {base} is lost, and nothing was to fail"),

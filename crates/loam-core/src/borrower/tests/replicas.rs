@@ -10,7 +10,7 @@ pub(super) struct Replicas {
     spare: BTreeSet<(LenderIndex, CopyIndex, Version)>,
     /// On a lender's disk, and told.
     drained: BTreeSet<(LenderIndex, CopyIndex, Version)>,
-    away: BTreeSet<LenderIndex>,
+    pub(super) away: BTreeSet<LenderIndex>,
     /// A lender has given something up without a word.
     untold: bool,
     /// A lender has died, and not everything has come to rest since.
