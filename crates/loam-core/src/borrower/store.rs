@@ -385,7 +385,10 @@ impl Borrower {
         self.unmark_reusable(i);
         let c = self.copies.get_mut(i);
         match source {
-            Source::Disk => self.copies.clear_on_disk(i),
+            Source::Disk => {
+                self.copies.clear_on_disk(i);
+                self.needs_mending(i);
+            }
             Source::Lender(lender) if c.at_lender.has() && c.lender == lender => {
                 (c.at_lender, c.drained) = (Stored::No, false);
                 self.unmark_recalled(i);

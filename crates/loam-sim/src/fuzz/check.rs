@@ -54,11 +54,14 @@ fn page_is_safe(seat: &Seat, process: &Process, base: u64, value: u64, sim: &Sim
                 };
             }
             let on_disk = copy.on_disk && seat.disk.has(copy.index, value);
-            let at_lender = copy.at_lender.is_some_and(|LenderIndex(l)| {
+            let has = |LenderIndex(l): LenderIndex| {
                 let conn = &seat.conns[usize::from(l)];
                 conn.up && conn.stored.get(&(copy.index, copy.version)) == Some(&value)
-            });
-            let safe = on_disk || (!sim.settings.disk && at_lender);
+            };
+            let at = copy.at_others.into_iter().flatten().chain(copy.at_lender).filter(|&l| has(l)).count();
+            // One that is lost is made good by and by.
+            let wanted = if sim.lenders_harmed() { 1 } else { usize::from(sim.settings.replicas) };
+            let safe = on_disk || (!sim.settings.disk && at >= wanted);
             if safe || harmed { Ok(()) } else { Err(format!("has no safe copy: {copy:?}")) }
         }
         BaseState::Lost if harmed => Ok(()),

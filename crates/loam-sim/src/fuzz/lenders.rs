@@ -3,7 +3,7 @@
 use super::hand::hash_of;
 use super::seat::Seat;
 use super::sim::{Event, FailureKind, SeatEvent, Sent, Sim, ToBorrower, ToLender};
-use loam_core::borrower::{Arrival, CopyIndex, LenderIndex, PutAnswer, Source};
+use loam_core::borrower::{Arrival, CopyIndex, LenderIndex, PutAnswer, Site, Source};
 use loam_core::ids::Version;
 use loam_core::units::{BasePages, Duration, Instant};
 use std::collections::{BTreeMap, BTreeSet};
@@ -66,6 +66,8 @@ impl Seat {
         let lender = sim.wires[wire].lender;
         sim.log(|| format!("borrower {}: joins lender {lender} as wire {wire}, room {}", self.index, room.0));
         let index = usize::from(self.borrower.handle_lender_joined(room).0);
+        let site = Site { machine: lender as u32, ..Site::default() };
+        self.borrower.handle_lender_site(LenderIndex(index as u8), site);
         let before = self.conns.get(index);
         assert!(before.is_none_or(|conn| !conn.up) && index <= self.conns.len(), "two lenders have one name");
         // What comes late is told from what is new.
@@ -276,7 +278,7 @@ impl Seat {
                 Arrival::Corrupt => Some("it sent a page with wrong contents"),
                 Arrival::Stale => Some("it sent a page that it was not asked for"),
             };
-            let honest = !sim.harmed_at_lender.contains(&(value & !(1 << 63)));
+            let honest = !sim.is_harmed_somewhere(value & !(1 << 63));
             if wrong.is_some() && honest && !sim.settings.datagram {
                 let what = format!(
                     "borrower {}: a good lender is given up: {arrival:?} of copy {}",
@@ -341,7 +343,7 @@ impl Seat {
         let Some(conn) = self.conns.get_mut(n).filter(|c| c.up) else { return };
         conn.up = false;
         let wire = conn.wire;
-        sim.harmed_at_lender.extend(conn.stored.values().copied());
+        conn.stored.values().for_each(|&value| sim.harm(conn.lender, value));
         sim.log(|| format!("borrower {}: loses lender {n}: {why}", self.index));
         // The lender sees its end of the connection closed.
         sim.send_to_lender(wire, ToLender::Closed);
@@ -349,9 +351,10 @@ impl Seat {
         let lost = self.borrower.handle_lender_lost(sim.now, LenderIndex(n as u8));
         self.check_covered(&covered, sim);
         if lost > BasePages(0) {
-            if sim.settings.disk && sim.harmed_on_disk.is_empty() {
+            let survives = sim.settings.disk || (sim.settings.replicas > 1 && !sim.replicas_may_be_lost());
+            if survives && sim.harmed_on_disk.is_empty() {
                 let what = format!(
-                    "borrower {}: {} pages lost with a lender, under a good disk",
+                    "borrower {}: {} pages lost with a lender, and others have them",
                     self.index, lost.0
                 );
                 sim.fail(FailureKind::WrongBytes, || what);

@@ -95,7 +95,7 @@ impl Node {
     /// All that it held is lost, and its connections with it.
     pub(crate) fn crash(&mut self, sim: &mut Sim) {
         sim.log(|| format!("lender {} crashes", self.index));
-        sim.harmed_at_lender.extend(self.slab.values().copied());
+        self.slab.values().for_each(|&value| sim.harm(self.index, value));
         let life = self.life + 1;
         for &wire in self.conns.keys() {
             if !sim.settings.datagram {
@@ -234,10 +234,10 @@ impl Node {
                 }
                 for (_, version, value) in &mut pages {
                     if lie == Some(Lie::Contents) {
-                        sim.harmed_at_lender.insert(*value);
+                        sim.harm(self.index, *value);
                         *value ^= 1 << 63;
                     } else if lie == Some(Lie::Version) {
-                        sim.harmed_at_lender.insert(*value);
+                        sim.harm(self.index, *value);
                         version.0 = version.0.wrapping_add(1);
                     }
                 }
@@ -258,7 +258,7 @@ impl Node {
                     let stored = slots.get(n).copied();
                     if let Some(slot) = stored {
                         if lie == Some(Lie::Forget) {
-                            sim.harmed_at_lender.insert(page.value);
+                            sim.harm(self.index, page.value);
                             self.core.abort(slot);
                         } else {
                             self.slab.insert(slot, page.value);

@@ -22,8 +22,10 @@ pub struct Settings {
     pub share: u64,
     /// What a long stream passes over goes to the disk alone, the first time.
     pub guard: bool,
-    /// Durability `disk`; else `none`.
+    /// Durability `disk`; else `none` or `replicas`.
     pub disk: bool,
+    /// Without it: lenders that have each page.
+    pub replicas: u8,
     /// Messages are datagrams: lost, doubled and reordered one by one. Else connections.
     pub datagram: bool,
     /// Base pages of a page.
@@ -260,6 +262,7 @@ fn settings(dice: &mut Dice) -> Settings {
         hedge_us: dice.pick(&[50, 2_000, 200_000]),
         faults: !dice.once_in(4),
         any_size: dice.once_in(2),
+        replicas: if disk { 1 } else { dice.pick(&[1, 2, 2, 3]) },
     }
 }
 

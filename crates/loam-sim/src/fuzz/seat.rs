@@ -58,7 +58,7 @@ impl Seat {
             page: BasePages(s.page),
             buffers: s.buffers,
             disk: s.disk,
-            replicas: 1,
+            replicas: s.replicas,
             staged: false,
             hedge_after: Duration::from_micros(s.hedge_us),
             rescue: s.rescue,
@@ -187,8 +187,7 @@ impl Seat {
     /// No page of it was ever really lost: ending a program for one is wrong. Answers whether it was lost.
     pub(crate) fn is_really_lost(&self, key: SpaceKey, base: u64, sim: &Sim) -> bool {
         let Some(process) = self.processes.get(&key.0) else { return true };
-        let harmed =
-            !sim.harmed_on_disk.is_empty() || (!sim.settings.disk && !sim.harmed_at_lender.is_empty());
+        let harmed = !sim.harmed_on_disk.is_empty() || (!sim.settings.disk && sim.lenders_harmed());
         if process.is_changing() {
             return harmed; // the address may mean another page already
         }

@@ -8,7 +8,7 @@ use loam_core::ids::{SpaceId, Version};
 use loam_core::lender::SlotRun;
 use loam_core::units::{Duration, Instant};
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Something that happens. A borrower that was started anew has another `life`: what was meant for the old one is void.
 #[derive(Clone, Debug)]
@@ -208,7 +208,7 @@ pub(crate) struct Sim {
     pub quiet: bool,
     pub value_last: u64,
     /// Contents of which a lender's copy was lost, or not to be had, by a fault that was injected.
-    pub harmed_at_lender: BTreeSet<u64>,
+    harmed_at_lender: BTreeMap<u64, BTreeSet<usize>>,
     /// The same of disks.
     pub harmed_on_disk: BTreeSet<u64>,
     pub failure: Option<Failure>,
@@ -250,7 +250,7 @@ impl Sim {
             cut: vec![vec![Instant(0); settings.lenders as usize]; settings.seats as usize],
             quiet: false,
             value_last: 0,
-            harmed_at_lender: BTreeSet::new(),
+            harmed_at_lender: BTreeMap::new(),
             harmed_on_disk: BTreeSet::new(),
             failure: None,
             logs: log,
@@ -283,8 +283,30 @@ impl Sim {
             self.harmed_on_disk.contains(&value)
         } else {
             // What no lender takes is on the disk.
-            self.harmed_at_lender.contains(&value) || self.harmed_on_disk.contains(&value)
+            let machines = self.harmed_at_lender.get(&value).map_or(0, BTreeSet::len);
+            machines >= usize::from(self.settings.replicas) || self.harmed_on_disk.contains(&value)
         }
+    }
+
+    /// A lender has lost a value, or told lies about it.
+    pub(crate) fn harm(&mut self, lender: usize, value: u64) {
+        self.harmed_at_lender.entry(value).or_default().insert(lender);
+    }
+
+    /// Some lender has.
+    pub(crate) fn is_harmed_somewhere(&self, value: u64) -> bool {
+        self.harmed_at_lender.contains_key(&value)
+    }
+
+    /// Some lender has lost something.
+    pub(crate) fn lenders_harmed(&self) -> bool {
+        !self.harmed_at_lender.is_empty()
+    }
+
+    /// Values may be lost at as many lenders as have each.
+    pub(crate) fn replicas_may_be_lost(&self) -> bool {
+        let machines: BTreeSet<usize> = self.harmed_at_lender.values().flatten().copied().collect();
+        machines.len() >= usize::from(self.settings.replicas)
     }
 
     pub(crate) fn is_cut(&self, seat: usize, lender: usize) -> bool {
