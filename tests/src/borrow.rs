@@ -66,8 +66,12 @@ impl Borrow {
         self.flags(&["--lender", &addr.to_string()])
     }
     /// `--durability none`.
-    pub fn not_durable(mut self) -> Self {
-        self.durability = "none";
+    pub fn not_durable(self) -> Self {
+        self.durability("none")
+    }
+    /// `--durability`.
+    pub fn durability(mut self, kind: &'static str) -> Self {
+        self.durability = kind;
         self
     }
     /// `--disk`.

@@ -1,0 +1,211 @@
+//! Pages at several lenders and on none of our own disks: one lender may die at any moment, more of them one after the other. The program checks
+//! its memory by itself.
+
+use loam_tests::borrow::{Borrow, Borrowed, Running};
+use loam_tests::lender::Lender;
+use loam_tests::place::{self, Scratch};
+use loam_tests::{procfs, shell, workloads};
+use serde_json::Value;
+use std::io::Read;
+use std::os::unix::net::UnixStream;
+use std::process::Command;
+use std::time::Duration;
+
+const LIMIT: Duration = Duration::from_secs(180);
+const LOCAL_MIB: u64 = 32;
+const MOMENTS: [&str; 3] = ["filling", "filled", "pass 2"];
+
+fn walk(passes: u64) -> Command {
+    workloads::memwalk(96, passes, "blocks")
+}
+
+/// What a plain run prints.
+fn expected(scratch: &Scratch, passes: u64) -> String {
+    let plain = shell::run(&mut walk(passes), scratch.path(), "plain", LIMIT);
+    assert_eq!(plain.code(), 0, "{}", plain.stderr);
+    String::from_utf8(plain.stdout).expect("ASCII")
+}
+
+fn borrow(scratch: &Scratch, durability: &'static str, lenders: &[Lender]) -> Borrow {
+    let borrow = Borrow::new(scratch.path()).local_mib(LOCAL_MIB).durability(durability);
+    lenders.iter().fold(borrow, |borrow, lender| borrow.lender(lender.addr))
+}
+
+fn lenders(count: usize) -> Vec<Lender> {
+    (0..count).map(|_| Lender::start("512M")).collect()
+}
+
+/// Waits for the moment; the first one is in the middle of filling, when pages have begun to leave.
+fn wait_for(running: &mut Running, moment: &str) {
+    if moment == "filling" {
+        let near = (LOCAL_MIB << 20) / 10 * 8;
+        let resident = |running: &Running| {
+            running.program().iter().filter_map(|&pid| procfs::resident_bytes(pid)).sum::<u64>()
+        };
+        let reached = procfs::wait_until(Duration::from_secs(30), || resident(running) > near);
+        reached.unwrap_or_else(|_| panic!("never near its limit; stderr: {}", running.run.stderr_so_far()));
+        std::thread::sleep(Duration::from_millis(30));
+    } else {
+        running.run.wait_for_line(moment, LIMIT);
+    }
+}
+
+fn assert_right(borrowed: &Borrowed, expected: &str, what: &str) {
+    borrowed.assert_ended_well(what);
+    assert_eq!(String::from_utf8_lossy(&borrowed.ended.stdout), expected, "{what}");
+    borrowed.assert_memory_left(what);
+}
+
+fn slot_file_is_used(borrowed: &Borrowed) -> bool {
+    borrowed.number("/bytes/disk_written") > 0.0
+}
+
+/// Each page that leaves goes to two lenders, and to no disk of this machine.
+#[test]
+fn two_lenders_have_each_page() {
+    let _alone = place::alone();
+    let scratch = Scratch::new("staged");
+    let lenders = lenders(3);
+    let borrowed = borrow(&scratch, "staged", &lenders).run(&walk(3), None, LIMIT);
+    assert_right(&borrowed, &expected(&scratch, 3), "staged");
+    assert!(!slot_file_is_used(&borrowed), "{}", borrowed.summary);
+    let new = borrowed.number("/evictions/moved")
+        - borrowed.number("/evictions/clean")
+        - borrowed.number("/evictions/zero");
+    let sent = borrowed.number("/staging/sent");
+    assert!(sent <= 2.0 * new, "{sent} pages were sent for {new} that left with new contents");
+    assert!(sent > 1.5 * new, "{sent} pages were sent for {new} that left with new contents");
+}
+
+/// One of three dies or hangs at each moment: nothing is lost, and what it had is with two others again.
+fn harm_one(durability: &'static str, harm: fn(&Lender), what: &str) {
+    let _alone = place::alone();
+    let scratch = Scratch::new("staged-one");
+    let expected = expected(&scratch, 5);
+    for moment in MOMENTS {
+        let what = format!("{durability}: {what} at '{moment}'");
+        let lenders = lenders(3);
+        let mut running = borrow(&scratch, durability, &lenders).start(&walk(5), None);
+        wait_for(&mut running, moment);
+        harm(&lenders[0]);
+        let borrowed = running.finish(LIMIT);
+        assert_right(&borrowed, &expected, &what);
+        assert_eq!(borrowed.lost(), 1, "{what}: {}", borrowed.summary["lenders"]);
+        assert!(borrowed.number("/staging/mended") > 0.0, "{what}: nothing was mended: {}", borrowed.summary);
+        println!("{what}: {:.1} s", borrowed.ended.wall.as_secs_f64());
+    }
+}
+
+#[test]
+fn one_of_three_killed() {
+    harm_one("staged", Lender::kill, "one of three killed");
+}
+
+#[test]
+fn one_of_three_hangs() {
+    harm_one("staged", Lender::stop, "one of three stopped");
+}
+
+/// Two of three replicas die at once.
+#[test]
+fn two_of_four_killed_at_once_under_three_replicas() {
+    let _alone = place::alone();
+    let scratch = Scratch::new("replicas");
+    let expected = expected(&scratch, 5);
+    for moment in MOMENTS {
+        let lenders = lenders(4);
+        let mut running = borrow(&scratch, "replicas=3", &lenders).start(&walk(5), None);
+        wait_for(&mut running, moment);
+        lenders[1..3].iter().for_each(Lender::kill);
+        let borrowed = running.finish(LIMIT);
+        assert_right(&borrowed, &expected, moment);
+        assert_eq!(borrowed.lost(), 2, "{moment}: {}", borrowed.summary["lenders"]);
+    }
+}
+
+/// What a living run says of itself.
+fn status(running: &Running) -> Value {
+    let socket = std::env::temp_dir()
+        .join(format!("loam-{}", rustix::process::getuid().as_raw()))
+        .join(format!("run-{}.sock", running.run.pid()));
+    let mut text = String::new();
+    UnixStream::connect(socket).and_then(|mut run| run.read_to_string(&mut text)).expect("it runs");
+    serde_json::from_str(&text).expect("JSON")
+}
+
+/// Waits until nothing more is mended.
+fn wait_until_mended(running: &Running) {
+    let mended = || status(running)["staging"]["mended"].as_u64().expect("a number");
+    let mut last = 0;
+    let rests = || {
+        std::thread::sleep(Duration::from_millis(700));
+        let before = std::mem::replace(&mut last, mended());
+        last > 0 && last == before
+    };
+    procfs::wait_until(LIMIT, rests).expect("it comes to an end");
+}
+
+/// One lender after the other dies, with time in between: with the last one gone the slot file has everything.
+#[test]
+fn one_after_the_other_killed() {
+    let _alone = place::alone();
+    let scratch = Scratch::new("staged-all");
+    let lenders = lenders(3);
+    // It does not end by itself before that.
+    let passes = 200;
+    let expected = expected(&scratch, passes);
+    let mut running = borrow(&scratch, "staged", &lenders).start(&walk(passes), None);
+    wait_for(&mut running, "filled");
+    for lender in &lenders {
+        lender.kill();
+        wait_until_mended(&running);
+    }
+    let borrowed = running.finish(LIMIT);
+    assert_right(&borrowed, &expected, "one after the other killed");
+    assert_eq!(borrowed.lost(), 3, "{}", borrowed.summary["lenders"]);
+    assert!(slot_file_is_used(&borrowed), "{}", borrowed.summary);
+}
+
+/// Both of two die at once: one clear end, never wrong data.
+#[test]
+fn both_killed() {
+    let _alone = place::alone();
+    let scratch = Scratch::new("staged-both");
+    let expected = expected(&scratch, 5);
+    let lenders = lenders(2);
+    let mut running = borrow(&scratch, "staged", &lenders).start(&walk(5), None);
+    wait_for(&mut running, "filled");
+    lenders.iter().for_each(Lender::kill);
+    let ended = running.finish(LIMIT).ended;
+    assert_ne!(ended.code(), 0, "it should have been ended; stderr: {}", ended.stderr);
+    assert!(!ended.stderr.contains("WRONG"), "the program saw wrong data: {}", ended.stderr);
+    assert!(expected.starts_with(&*String::from_utf8_lossy(&ended.stdout)), "printed something else");
+    assert!(ended.stderr.contains("nobody else has"), "{}", ended.stderr);
+}
+
+/// With one lender the slot file is the other place, and with none the only one.
+#[test]
+fn too_few_lenders() {
+    let _alone = place::alone();
+    let scratch = Scratch::new("staged-few");
+    let expected = expected(&scratch, 3);
+    for count in 0..2 {
+        let lenders = lenders(count);
+        let borrowed = borrow(&scratch, "staged", &lenders).run(&walk(3), None, LIMIT);
+        assert_right(&borrowed, &expected, &format!("{count} lenders"));
+        assert!(slot_file_is_used(&borrowed), "{count} lenders: {}", borrowed.summary);
+    }
+}
+
+/// Lenders without room for everything: the slot file takes what they refuse.
+#[test]
+fn lenders_that_are_too_small() {
+    let _alone = place::alone();
+    let scratch = Scratch::new("staged-small");
+    let expected = expected(&scratch, 3);
+    let lenders: Vec<Lender> = (0..2).map(|_| Lender::start("32M")).collect();
+    let borrowed = borrow(&scratch, "staged", &lenders).run(&walk(3), None, LIMIT);
+    assert_right(&borrowed, &expected, "two lenders of 32M");
+    assert_eq!(borrowed.lost(), 0, "a full lender is not lost: {}", borrowed.summary);
+    assert!(slot_file_is_used(&borrowed), "{}", borrowed.summary);
+}
