@@ -7,9 +7,13 @@ use super::{BatchId, Borrower, Effect};
 use crate::ids::ContentHash;
 use crate::page_size::PageSize;
 use crate::replacement::PageRef;
+use crate::staging::{Reserve, ReserveConfig};
 use crate::units::{Duration, EXTENT_BASE_PAGES, Instant};
 use alloc::vec::Vec;
 
+/// Frames that are kept free at least, and at most; in between as many as are wanted, within a part of the budget.
+const RESERVE_MIN: u64 = 64;
+const RESERVE_MAX: u64 = 16 * 1024;
 /// Base pages that leave together at most. A shootdown costs the same for one page as for 256 (DESIGN.md, section 3).
 pub(super) const BATCH_PAGES: usize = EXTENT_BASE_PAGES;
 /// Batches under way at a time.
@@ -121,10 +125,18 @@ impl Borrower {
     }
 
     /// Evictions begin above this many frames.
+    ///
+    /// What is kept free is what faults take while an eviction is under way (nwcache-1999, sections 1 and 5: the least number of free frames, which
+    /// the paper finds by trying).
     fn high_water(&self) -> u64 {
-        let reserve =
-            (self.limit / 128).clamp(64, 2048).max(2 * self.sizer.largest().base_pages()).min(self.limit / 4);
-        self.limit - reserve
+        let least = (self.limit / 256).max(RESERVE_MIN).max(2 * self.sizer.largest().base_pages());
+        let most = (self.limit / 32).max(least).min(self.limit / 4);
+        self.limit - self.reserve.frames().max(least).min(most)
+    }
+
+    /// Nothing is known of how many frames faults take.
+    pub(super) fn new_reserve() -> Reserve {
+        Reserve::new(ReserveConfig::Adaptive { frames_min: RESERVE_MIN, frames_max: RESERVE_MAX })
     }
 
     /// And go on down to this many.
@@ -368,6 +380,9 @@ impl Borrower {
         let b = self.batches.remove(&batch).expect("the batch is under way");
         assert_eq!(b.reported, b.pages.len(), "every page has a fate");
         self.free_buffers.extend(&b.buffers);
+        if b.freed {
+            self.reserve.handle_swapped_out(now - b.since);
+        }
         if self.spaces.contains_key(&b.space) {
             self.time_swap_out(&b);
         }

@@ -475,6 +475,9 @@ impl Borrower {
     }
 
     pub(super) fn enqueue_fault(&mut self, key: SpaceKey, base: u64) {
+        if self.frames >= self.limit {
+            self.reserve.handle_no_frame(self.waits_changed_at);
+        }
         if let Some(wait) = self.waits.get_mut(&(key, base))
             && !wait.queued
         {

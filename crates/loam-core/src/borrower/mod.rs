@@ -55,6 +55,7 @@ pub use table::{BaseRange, BaseState, SpaceKey};
 
 use crate::ids::{ContentHash, PutClass, Urgency, Version};
 use crate::page_size::{Fixed, PageSize, PageSizer, SizeChange};
+use crate::staging::Reserve;
 use crate::units::{BasePages, Duration, EXTENT_BASE_PAGES, Instant};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
@@ -371,6 +372,8 @@ pub struct Borrower {
 
     /// Base pages that may be local.
     limit: u64,
+    /// Frames that are kept free.
+    reserve: Reserve,
     /// Base pages that are local, leaving or being fetched.
     frames: u64,
     leaving: u64,
@@ -480,6 +483,7 @@ impl Borrower {
             lent_max: u64::MAX,
             guards_from_scans: false,
             limit: 0,
+            reserve: Self::new_reserve(),
             frames: 0,
             leaving: 0,
             installs_pending: 0,
@@ -721,6 +725,7 @@ impl Borrower {
             (false, true) => {
                 space.frames += 1;
                 self.frames += 1;
+                self.reserve.handle_taken(self.waits_changed_at, 1);
             }
             (true, false) => {
                 space.frames -= 1;
