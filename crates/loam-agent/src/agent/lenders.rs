@@ -400,10 +400,10 @@ impl Agent<'_> {
                 Ok(())
             }
             Frame::Stored { pages, .. } => {
-                for page in pages {
-                    let now = self.now();
-                    self.borrower.handle_stored(now, lender, copy_of(page.index())?, page.version());
-                }
+                let stored: Result<Vec<_>, String> =
+                    pages.iter().map(|page| Ok((copy_of(page.index())?, page.version()))).collect();
+                let now = self.now();
+                self.borrower.handle_stored(now, lender, stored?.into_iter());
                 self.drain();
                 Ok(())
             }

@@ -43,6 +43,24 @@ impl Stored {
     }
 }
 
+/// What a copy has been through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Safety {
+    /// It has not been safe yet.
+    New,
+    /// It has been.
+    Reached,
+    /// It has lost a lender since, and nobody could take it again: those that still have it have to do.
+    Resigned,
+}
+
+impl Safety {
+    /// It has lost another: who resigned tries again.
+    pub(super) fn again(self) -> Self {
+        if self == Self::Resigned { Self::Reached } else { self }
+    }
+}
+
 /// Lenders, beside the first, that may have a copy.
 pub const MIRRORS_MAX: usize = 3;
 
@@ -75,10 +93,9 @@ pub(super) struct Copy {
     pub mirrors: [Mirror; MIRRORS_MAX],
     /// The first lender has it on its disk.
     pub drained: bool,
-    /// It has been safe.
-    pub was_safe: bool,
-    /// It was, has lost a lender since, and nobody could take it again.
-    pub resigned: bool,
+    pub safety: Safety,
+    /// Who was told to write it to its disk; `u8::MAX`: nobody.
+    pub staged_at: LenderIndex,
     /// Its lender wants it back.
     pub recalled: bool,
     /// That lender, while the copy is on its way to another: it has it until the other has.
@@ -106,8 +123,8 @@ impl Copy {
         lender: LenderIndex(0),
         mirrors: [Mirror::NONE; MIRRORS_MAX],
         drained: false,
-        was_safe: false,
-        resigned: false,
+        safety: Safety::New,
+        staged_at: LenderIndex(u8::MAX),
         recalled: false,
         old: None,
         offers: 0,

@@ -4,7 +4,7 @@ use super::copies::{CopyIndex, LenderIndex, Stored};
 use super::placement::LenderState;
 use super::store::Source;
 use super::{Borrower, Effect};
-use crate::ids::Version;
+use crate::ids::{PutClass, Version};
 use crate::units::{BasePages, Duration, Instant};
 use alloc::vec::Vec;
 
@@ -43,8 +43,12 @@ impl Borrower {
     /// A lender says how much room it has left.
     pub fn handle_lender_room(&mut self, lender: LenderIndex, room: BasePages) {
         let state = &mut self.lenders[usize::from(lender.0)];
+        let had_room = state.has_room();
         state.room = room.0;
         state.refused &= room.0 == 0;
+        if !had_room && state.has_room() {
+            self.try_resigned_again();
+        }
     }
 
     /// A lender has a copy no longer: another page has taken its place. When
@@ -142,8 +146,7 @@ impl Borrower {
                 self.replicate_on(copy);
             }
             PutAnswer::Refused if c.old.is_some() => {
-                let state = &mut self.lenders[usize::from(lender.0)];
-                (state.room, state.refused) = (0, true);
+                self.refused_by(copy, lender);
                 assert!(self.stays(copy), "it was on its way from one to another");
             }
             PutAnswer::Refused => {
@@ -152,8 +155,7 @@ impl Borrower {
                 let again = c.refs > 0 && c.offers > 0;
                 let alone = c.places().next().is_none();
                 self.lent -= 1;
-                let state = &mut self.lenders[usize::from(lender.0)];
-                (state.room, state.refused) = (0, true);
+                self.refused_by(copy, lender);
                 self.promote(copy);
                 if again && alone {
                     self.offer(copy, Some(lender));
@@ -214,7 +216,10 @@ impl Borrower {
         let state = &mut self.lenders[usize::from(lender.0)];
         state.room = state.room.saturating_sub(1);
         let class = self.put_class(i, lender);
-        let c = self.copies.get(i);
+        let c = self.copies.get_mut(i);
+        if class == PutClass::Staged {
+            c.staged_at = lender;
+        }
         let (version, hash) = (c.version, c.hash);
         let buffer = c.buffer().expect("only what is in a buffer can be sent");
         self.lent += 1;

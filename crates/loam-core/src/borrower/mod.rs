@@ -453,6 +453,7 @@ impl Borrower {
         let least = BUFFERS_LEAST.max(BUFFERS_LEAST_PAGES * page as u32);
         assert!(config.buffers >= least, "too few buffers");
         assert!((1..=1 + MIRRORS_MAX).contains(&usize::from(config.replicas)), "replicas out of range");
+        assert!(!config.staged || config.replicas == 2, "a staged page is at two lenders");
         let writes_late = config.replicas > 1;
         let free_buffers = (0..config.buffers).rev().map(BufferIndex).collect();
         Self {
@@ -784,7 +785,7 @@ impl Borrower {
         }
         self.evict(now);
         self.serve_queue(now);
-        self.take_home();
         self.mend();
+        self.take_home();
     }
 }

@@ -31,6 +31,8 @@ pub struct LenderState {
     pub wanted_back: u64,
     /// Where it is.
     pub site: Site,
+    /// Its ring is full: it takes pages, but not to write them to its disk, until it has written some.
+    pub ring_full: bool,
     /// It is being waited for: what its disk has is still there.
     pub away: bool,
 }

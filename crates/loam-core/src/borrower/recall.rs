@@ -39,10 +39,11 @@ impl Borrower {
         self.handle_lender_room(lender, room);
         for (i, version) in pages {
             self.writes_late = true;
-            let Some(c) = self.copies.find_mut(i) else { continue };
-            if c.version != version {
+            if !self.knows_of(lender, i, version) {
+                self.effects.push_back(Effect::Drop { lender, copy: i, version });
                 continue;
             }
+            self.drop_spare(i, lender);
             self.lead(i, lender);
             let c = self.copies.get(i);
             let held = c.lender == lender && c.at_lender == Stored::Yes;

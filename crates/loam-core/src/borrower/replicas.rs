@@ -10,7 +10,7 @@
 //! A copy has a *first* lender, which is asked for it, and *mirrors*. The rest of the policy knows the first only: a mirror takes its place when
 //! it fails. Mirrors are kept apart from each other as far as there are lenders for it: other racks, else other machines, else other processes.
 
-use super::copies::{Copy, CopyIndex, LenderIndex, Mirror, Stored};
+use super::copies::{Copy, CopyIndex, LenderIndex, Mirror, Safety, Stored};
 use super::placement::{LenderState, Site};
 use super::{Borrower, Effect};
 use crate::ids::{PutClass, Version};
@@ -26,11 +26,27 @@ impl Borrower {
         self.lenders[usize::from(lender.0)].site = site;
     }
 
-    /// A lender has a copy on its disk by now.
-    pub fn handle_stored(&mut self, now: Instant, lender: LenderIndex, copy: CopyIndex, version: Version) {
+    /// A lender has these on its disk by now. What the record does not know of there, it may forget.
+    pub fn handle_stored(
+        &mut self,
+        now: Instant,
+        lender: LenderIndex,
+        pages: impl Iterator<Item = (CopyIndex, Version)>,
+    ) {
         self.waits_clock(now);
-        let Some(c) = self.copies.find_mut(copy) else { return };
-        if !self.config.staged || c.version != version {
+        self.lenders[usize::from(lender.0)].ring_full = false;
+        for (copy, version) in pages {
+            if self.knows_of(lender, copy, version) {
+                self.stored_one(lender, copy);
+            } else {
+                self.effects.push_back(Effect::Drop { lender, copy, version });
+            }
+        }
+        self.advance(now);
+    }
+
+    fn stored_one(&mut self, lender: LenderIndex, copy: CopyIndex) {
+        if !self.config.staged || !self.lenders[usize::from(lender.0)].site.drains {
             return;
         }
         self.lead(copy, lender);
@@ -43,7 +59,11 @@ impl Borrower {
             self.spare_mirror(copy, n);
         }
         self.settle(copy);
-        self.advance(now);
+    }
+
+    /// The record says that a lender has these contents, or gets them, or has them until another does.
+    pub(super) fn knows_of(&mut self, lender: LenderIndex, copy: CopyIndex, version: Version) -> bool {
+        self.copies.find_mut(copy).is_some_and(|c| c.version == version && c.is_at(lender))
     }
 
     /// A lender with a disk is gone, and expected back: what it had in memory is lost, what is on its disk is not. What is asked of it meanwhile
@@ -69,6 +89,11 @@ impl Borrower {
         }));
         self.try_resigned_again();
         self.advance(now);
+    }
+
+    /// Nobody else takes a copy that somebody still has.
+    pub(super) fn is_resigned(&self, c: &Copy) -> bool {
+        c.safety == Safety::Resigned && c.at_lender.has()
     }
 
     /// So many have a copy as are to.
@@ -148,10 +173,22 @@ impl Borrower {
         if !self.config.staged || self.config.replicas == 1 || self.config.disk {
             return PutClass::Ordinary;
         }
-        let drains = |lender: LenderIndex| self.lenders[usize::from(lender.0)].site.drains;
-        let others = self.copies.get(i).places().filter(|place| place.lender != lender);
-        let another = others.clone().any(|place| drains(place.lender));
-        if drains(lender) && !another { PutClass::Staged } else { PutClass::Mirror }
+        let state = &self.lenders[usize::from(lender.0)];
+        let c = self.copies.get(i);
+        let another = c.places().any(|place| place.lender == c.staged_at && place.lender != lender);
+        if state.site.drains && !state.ring_full && !another { PutClass::Staged } else { PutClass::Mirror }
+    }
+
+    /// A lender has not taken a copy. If it was to write it to its disk, it may be that it has as much to write as it will: as a mirror it is
+    /// taken all the same (section 3.1: NACK, and OK when there is room).
+    pub(super) fn refused_by(&mut self, i: CopyIndex, lender: LenderIndex) {
+        let was_staged = self.copies.get(i).staged_at == lender;
+        let state = &mut self.lenders[usize::from(lender.0)];
+        if was_staged && !core::mem::replace(&mut state.ring_full, true) {
+            self.copies.get_mut(i).staged_at = LenderIndex(u8::MAX);
+        } else {
+            (state.room, state.refused) = (0, true);
+        }
     }
 
     /// A mirror has answered. False: it was not one.
@@ -171,7 +208,7 @@ impl Borrower {
             }
         } else {
             self.lent -= 1;
-            (state.room, state.refused) = (0, true);
+            self.refused_by(i, lender);
         }
         let c = self.copies.get(i);
         if c.recalled && c.old.is_none() {
@@ -205,7 +242,7 @@ impl Borrower {
     pub(super) fn lead(&mut self, i: CopyIndex, lender: LenderIndex) {
         let c = self.copies.get(i);
         let Some(n) = c.mirrors.iter().position(|m| m.lender == lender && m.stored.has()) else { return };
-        let moves = c.recalled || c.old.is_some() || c.at_lender == Stored::Sending;
+        let moves = c.recalled || c.old.is_some();
         if c.mirrors[n].stored == Stored::Yes && !moves && !c.drained {
             self.swap(i, n);
         }
@@ -255,9 +292,20 @@ impl Borrower {
         let is_it = |m: &Mirror| m.lender == lender && m.stored.has();
         let Some(n) = c.mirrors.iter().position(is_it) else { return };
         c.mirrors[n] = Mirror::NONE;
+        c.safety = c.safety.again();
         self.lenders[usize::from(lender.0)].held -= 1;
         self.lent -= 1;
         self.needs_mending(i);
+    }
+
+    /// A lender wants memory back that it was told is spare.
+    pub(super) fn drop_spare(&mut self, i: CopyIndex, lender: LenderIndex) {
+        let is_it = |m: &Mirror| m.lender == lender && m.stored == Stored::Spare;
+        if let Some(n) = self.copies.get(i).mirrors.iter().position(is_it)
+            && self.fetches.get(&i).is_none_or(|fetch| fetch.at_lender != Some(lender))
+        {
+            self.drop_mirror(i, n);
+        }
     }
 
     /// A lender has given a copy up that it was told is spare.
@@ -323,8 +371,9 @@ impl Borrower {
 
     /// No lender and no disk takes what was safe before: its lenders keep it, and the buffer is free for what is not safe anywhere yet.
     pub(super) fn resign(&mut self, i: CopyIndex) {
-        if self.is_thin(i) && self.copies.get(i).at_lender.has() && self.copies.get(i).was_safe {
-            self.copies.get_mut(i).resigned = true;
+        let c = self.copies.get(i);
+        if self.is_thin(i) && c.at_lender.has() && c.safety == Safety::Reached {
+            self.copies.get_mut(i).safety = Safety::Resigned;
             self.has_resigned = true;
         }
     }
@@ -334,9 +383,9 @@ impl Borrower {
         if !core::mem::take(&mut self.has_resigned) {
             return;
         }
-        let resigned = self.copies.iter_live().filter(|(_, c)| c.resigned);
+        let resigned = self.copies.iter_live().filter(|(_, c)| c.safety == Safety::Resigned);
         for (i, version) in resigned.map(|(i, c)| (i, c.version)).collect::<Vec<_>>() {
-            self.copies.get_mut(i).resigned = false;
+            self.copies.get_mut(i).safety = Safety::Reached;
             if !self.is_safe(i) {
                 self.unmark_reusable(i);
             }
@@ -359,16 +408,22 @@ impl Borrower {
         for &i in &theirs {
             kept += u64::from(!self.lose_place(i, lender, memory_only));
         }
+        // Before anything asks for a buffer.
+        for &i in &theirs {
+            if !self.is_safe(i) {
+                self.unmark_reusable(i);
+            }
+        }
         let state = self.lenders[usize::from(lender.0)];
         assert_eq!((state.held, state.wanted_back), (kept, 0), "a lender that is lost holds nothing");
-        for &i in &theirs {
-            let asked = self.fetches.get(&i).filter(|f| f.at_lender == Some(lender)).map(|f| f.version);
-            if let Some(answer) = asked.and_then(|v| self.take_answer(i, v, super::Source::Lender(lender))) {
-                let recall = answer.recall;
-                self.refetch(now, i, answer);
-                if recall && let Some(v) = asked {
-                    self.goes_on_home(i, v);
-                }
+        let asked = self.fetches.iter().filter(|(_, fetch)| fetch.at_lender == Some(lender));
+        for (i, version) in asked.map(|(&i, fetch)| (i, fetch.version)).collect::<Vec<_>>() {
+            // One of those before may have freed it.
+            let Some(answer) = self.take_answer(i, version, super::Source::Lender(lender)) else { continue };
+            let recall = answer.recall;
+            self.refetch(now, i, answer);
+            if recall {
+                self.goes_on_home(i, version);
             }
         }
         for &i in &theirs {
@@ -376,7 +431,6 @@ impl Borrower {
                 continue;
             }
             if !self.is_safe(i) {
-                self.unmark_reusable(i);
                 if self.copies.get(i).buffer().is_some() && !self.copies.get(i).busy() {
                     self.store(i);
                 }
@@ -394,6 +448,11 @@ impl Borrower {
         let c = self.copies.get_mut(i);
         if let Some(n) = c.mirrors.iter().position(|m| m.lender == lender && m.stored != Stored::No) {
             let mirror = core::mem::replace(&mut c.mirrors[n], Mirror::NONE);
+            c.safety = c.safety.again();
+            if mirror.stored == Stored::Sending && c.recalled && c.old.is_none() {
+                // It waited for this answer.
+                self.recalls.push_front((i, c.version));
+            }
             self.count_lost(mirror);
             return true;
         }
@@ -409,7 +468,7 @@ impl Borrower {
         let first = Mirror { lender, stored: c.at_lender };
         self.unmark_recalled(i);
         let c = self.copies.get_mut(i);
-        (c.at_lender, c.drained) = (Stored::No, false);
+        (c.at_lender, c.drained, c.safety) = (Stored::No, false, c.safety.again());
         self.count_lost(first);
         self.promote(i);
         true

@@ -1,7 +1,7 @@
 //! Where copies are kept, and when a buffer may be reused: "a page leaves local memory only when a copy of that
 //! version is safe" (DESIGN.md, section 2, rule 2).
 
-use super::copies::{BufferIndex, CopyIndex, LenderIndex, Stored};
+use super::copies::{BufferIndex, CopyIndex, LenderIndex, Safety, Stored};
 use super::faults::{Answer, Fetch};
 use super::table::{BaseState, Entry, SpaceKey};
 use super::{BUFFERS_FOR_READS_MAX, Borrower, Effect};
@@ -19,6 +19,8 @@ pub enum Source {
     Disk,
 }
 
+/// Times of swap-outs that are kept until they are asked for.
+const SWAP_OUTS_MAX: usize = 1024;
 /// Pause before copies that nobody could take are offered again.
 const STUCK_RETRY: Duration = Duration::from_millis(1_000);
 
@@ -90,7 +92,7 @@ impl Borrower {
     pub(super) fn is_safe(&self, i: CopyIndex) -> bool {
         let c = self.copies.get(i);
         // Without a slot file to begin with, one has what lenders wanted back and no other took.
-        c.disk == Stored::Yes || (!self.config.disk && (c.resigned || self.is_replicated(c)))
+        c.disk == Stored::Yes || (!self.config.disk && (self.is_resigned(c) || self.is_replicated(c)))
     }
 
     /// A copy can be had somewhere, now or when what is under way is done.
@@ -111,7 +113,9 @@ impl Borrower {
             if c.buffer().is_none() || !self.is_safe(i) {
                 return;
             }
-            self.copies.get_mut(i).was_safe = true;
+            if self.is_replicated(c) || c.disk == Stored::Yes {
+                self.copies.get_mut(i).safety = Safety::Reached;
+            }
             if !self.config.rescue {
                 self.unmark_reusable(i);
                 let c = self.copies.get_mut(i);
@@ -148,6 +152,9 @@ impl Borrower {
             && self.copies.get(i).version == version
             && self.is_safe(i)
         {
+            if self.swap_outs.len() >= SWAP_OUTS_MAX {
+                self.swap_outs.pop_front();
+            }
             self.swap_outs.push_back(self.waits_changed_at - since);
         }
     }
@@ -390,7 +397,7 @@ impl Borrower {
                 self.needs_mending(i);
             }
             Source::Lender(lender) if c.at_lender.has() && c.lender == lender => {
-                (c.at_lender, c.drained) = (Stored::No, false);
+                (c.at_lender, c.drained, c.safety) = (Stored::No, false, c.safety.again());
                 self.unmark_recalled(i);
                 self.lenders[usize::from(lender.0)].held -= 1;
                 self.lent -= 1;

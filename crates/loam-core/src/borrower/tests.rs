@@ -154,19 +154,25 @@ struct World {
 
 impl World {
     fn new(page: u64, disk: bool, limit: u64, lenders: usize) -> Self {
-        Self::replicated(page, disk, limit, lenders, 1, false)
+        Self::configured(page, limit, lenders, |config| config.disk = disk)
     }
 
-    fn replicated(page: u64, disk: bool, limit: u64, lenders: usize, replicas: u8, staged: bool) -> Self {
-        let config = BorrowerConfig {
+    fn configured(
+        page: u64,
+        limit: u64,
+        lenders: usize,
+        configure: impl FnOnce(&mut BorrowerConfig),
+    ) -> Self {
+        let mut config = BorrowerConfig {
             page: BasePages(page),
             buffers: BUFFERS_MIN,
-            disk,
-            replicas,
-            staged,
+            disk: false,
+            replicas: 1,
+            staged: false,
             hedge_after: Duration::from_millis(5),
             rescue: true,
         };
+        configure(&mut config);
         let mut b = Borrower::new(
             config,
             Box::new(SecondChanceFifo::default()),
@@ -643,11 +649,13 @@ impl World {
             (copy, Version(version + u32::from((copy.0 as usize + pick).is_multiple_of(31))))
         };
         let asked: Vec<_> = store.keys().skip(pick % store.len().max(1)).take(pages).map(named).collect();
+        // Of what the borrower does not know it says so, and it was never there.
+        self.taken.extend(asked.iter().filter(|page| !store.contains_key(page)));
         self.ask_back(lender, asked);
     }
 
     fn ask_back(&mut self, lender: usize, pages: Vec<(CopyIndex, Version)>) {
-        if pages.is_empty() {
+        if pages.is_empty() || self.replicas.away.contains(&LenderIndex(lender as u8)) {
             return;
         }
         self.full.insert(lender);

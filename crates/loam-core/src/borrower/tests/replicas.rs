@@ -15,6 +15,8 @@ pub(super) struct Replicas {
     untold: bool,
     /// A lender has died, and not everything has come to rest since.
     shaken: bool,
+    /// One more would be too many: nobody has taken what it had.
+    spent: bool,
 }
 
 impl Replicas {
@@ -54,7 +56,7 @@ impl World {
         if self.has((lender, copy, version)) {
             self.replicas.drained.insert((lender, copy, version));
             let now = self.time();
-            self.b.handle_stored(now, lender, copy, version);
+            self.b.handle_stored(now, lender, core::iter::once((copy, version)));
         }
     }
 
@@ -99,6 +101,11 @@ impl World {
         let up: Vec<usize> = (0..self.lenders.len()).filter(|&n| self.lenders[n].is_some()).collect();
         let Some(&n) = up.get(lender % up.len().max(1)) else { return };
         let index = LenderIndex(n as u8);
+        if core::mem::replace(&mut self.replicas.spent, self.writes_fail) {
+            return;
+        }
+        // A disk that is lost for good may have had the only copy.
+        let comes_back = comes_back || self.replicas.drained.iter().any(|&(lender, _, _)| lender == index);
         self.full.remove(&n);
         self.pending.retain(|p| {
             !matches!(p, Pending::Get { lender, .. } | Pending::Put { lender, .. } | Pending::Gone { lender, .. }
@@ -147,9 +154,15 @@ proptest! {
     #[test]
     fn no_lender_alone_has_a_page(
         ops in replicated_ops(), page in 0u32..8, lenders in 0usize..5, replicas in 2u8..=4, staged: bool,
-        place in proptest::sample::select(&PLACEMENTS[..4]), rescue: bool, sited: bool,
+        place in proptest::sample::select(&PLACEMENTS[..4]), rescue: bool, sited: bool, few_buffers: bool, writes_fail: bool,
     ) {
-        let mut w = World::replicated(1 << page, false, 600, lenders, replicas, staged);
+        let mut w = World::configured(1 << page, 600, lenders, |config| {
+            (config.replicas, config.staged) = (if staged { 2 } else { replicas }, staged);
+            if few_buffers {
+                config.buffers = BUFFERS_LEAST.max(BUFFERS_LEAST_PAGES << page);
+            }
+        });
+        w.writes_fail = writes_fail;
         w.b.place_pages(lender_choice(place, 5).unwrap());
         w.b.config.rescue = rescue;
         for n in 0..lenders {
@@ -168,7 +181,7 @@ proptest! {
 /// Everything away is with two lenders, apart as far as there are lenders for it.
 #[test]
 fn two_lenders_have_each_page_and_they_are_apart() {
-    let mut w = World::replicated(1, false, 600, 4, 2, true);
+    let mut w = replicated(600, 4, 2, true);
     let sites = [(1, 1, false), (1, 2, true), (2, 1, false), (3, 2, false)];
     for (n, (machine, zone, drains)) in sites.into_iter().enumerate() {
         w.b.handle_lender_site(LenderIndex(n as u8), Site { machine, zone, drains });
@@ -195,7 +208,7 @@ fn two_lenders_have_each_page_and_they_are_apart() {
 /// What a lender with a disk has written needs no second lender, and none of it is sent again when it comes and goes unchanged.
 #[test]
 fn what_is_on_a_lenders_disk_is_with_one_lender() {
-    let mut w = World::replicated(1, false, 600, 2, 2, true);
+    let mut w = replicated(600, 2, 2, true);
     w.b.handle_lender_site(LenderIndex(1), Site { machine: 1, zone: 0, drains: true });
     fill(&mut w);
     let puts = w.puts.clone();
@@ -230,7 +243,7 @@ fn what_is_on_a_lenders_disk_is_with_one_lender() {
 /// With one lender left everything is on the disk; a second one that joins takes part from then on.
 #[test]
 fn with_too_few_lenders_the_slot_file_has_each_page() {
-    let mut w = World::replicated(1, false, 600, 2, 2, false);
+    let mut w = replicated(600, 2, 2, false);
     fill(&mut w);
     assert!(w.disk.is_empty());
     w.lose_one(0, false);
@@ -243,7 +256,7 @@ fn with_too_few_lenders_the_slot_file_has_each_page() {
 /// Where the disk fails too, what has one lender left keeps it, and no buffer; the next lender that joins gets it.
 #[test]
 fn what_cannot_be_mended_is_mended_when_a_lender_joins() {
-    let mut w = World::replicated(1, false, 600, 2, 2, false);
+    let mut w = replicated(600, 2, 2, false);
     fill(&mut w);
     w.writes_fail = true;
     w.lose_one(0, false);
@@ -257,6 +270,10 @@ fn what_cannot_be_mended_is_mended_when_a_lender_joins() {
     assert_eq!(w.b.held_by(new), w.b.held_by(LenderIndex(1)));
     w.lose_one(1, false);
     w.read_all();
+}
+
+fn replicated(limit: u64, lenders: usize, replicas: u8, staged: bool) -> World {
+    World::configured(1, limit, lenders, |config| (config.replicas, config.staged) = (replicas, staged))
 }
 
 fn fill(w: &mut World) {
