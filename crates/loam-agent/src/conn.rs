@@ -71,6 +71,11 @@ pub(crate) struct Conn {
     /// Where it leads, and as whom: to connect again.
     pub(crate) target: Target,
     pub(crate) space: SpaceId,
+    /// Which life of which lender.
+    pub(crate) instance: u64,
+    /// When something last came.
+    heard_at: Instant,
+    pings: bool,
     /// The lender knows fetch plans.
     plans: bool,
     /// It knows what to do with pages that several lenders have.
@@ -108,7 +113,9 @@ impl Conn {
         stream.socket().set_nonblocking(true)?;
         // Without it what a thread waits for comes later, and nothing worse.
         let _ = rustix::net::sockopt::set_socket_recv_buffer_size(stream.socket(), RECEIVE_KERNEL_BYTES);
-        Ok(Self::new(stream, target.clone(), space, welcome.free_bytes(), welcome.features()))
+        let mut conn = Self::new(stream, target.clone(), space, welcome.free_bytes(), welcome.features());
+        conn.instance = welcome.instance();
+        Ok(conn)
     }
 
     fn new(stream: Stream, target: Target, space: SpaceId, free_bytes: u64, features: u64) -> Self {
@@ -116,6 +123,9 @@ impl Conn {
             stream,
             target,
             space,
+            instance: 0,
+            heard_at: Instant::now(),
+            pings: false,
             free_bytes,
             received: vec![0; RECEIVE_BYTES],
             start: 0,
@@ -196,7 +206,8 @@ impl Conn {
     /// A call of [`Self::flush`] would send something.
     pub(crate) fn can_send(&self) -> bool {
         let asks = !(self.gets.is_empty() && self.gets_behind.is_empty() && self.hurries.is_empty());
-        let fresh = asks || !(self.puts.is_empty() && self.drops.is_empty() && self.spares.is_empty());
+        let fresh =
+            asks || self.pings || !(self.puts.is_empty() && self.drops.is_empty() && self.spares.is_empty());
         !self.wants_write && (fresh || self.out.front().is_some_and(|frame| self.may_send(frame)))
     }
 
@@ -218,6 +229,16 @@ impl Conn {
     /// Silence counts from now.
     pub(crate) fn forgive(&mut self) {
         self.quiet_since = Instant::now();
+    }
+
+    /// Something has come within this time.
+    pub(crate) fn was_heard(&self, within: Duration) -> bool {
+        self.heard_at.elapsed() < within
+    }
+
+    /// Asks for a sign of life.
+    pub(crate) fn ping(&mut self) {
+        self.pings = true;
     }
 
     /// How long an answer has been owed without a byte coming.
@@ -351,6 +372,12 @@ impl Conn {
             self.drops.drain(..n);
             self.out.push_back(frame);
         }
+        if std::mem::take(&mut self.pings) {
+            let mut frame = self.frame();
+            self.request += 1;
+            encode::ping(&mut frame.head, self.request);
+            self.ask(frame);
+        }
         // Whatever is spare has been put and answered.
         while !self.spares.is_empty() {
             let n = self.spares.len().min(SPARE_PAGES_MAX);
@@ -416,6 +443,7 @@ impl Conn {
                 Ok(bytes) => {
                     self.end += bytes;
                     self.quiet_since = Instant::now();
+                    self.heard_at = self.quiet_since;
                     let more = self.end == room || self.stream.holds();
                     return Ok(if more { Came::More } else { Came::All });
                 }

@@ -21,6 +21,8 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Between two tries.
 const AGAIN: Duration = Duration::from_millis(200);
+/// One that has broken off so often is given up: each time all of its pages are looked at.
+const RETURNS_MAX: u32 = 16;
 /// How long one try may take: its machine may be there, and the lender not yet.
 const TRY: Duration = Duration::from_secs(2);
 const STACK_BYTES: usize = 256 * 1024;
@@ -53,7 +55,7 @@ impl Away {
         let (name, bring, bell, stop) =
             (name.to_owned(), self.bring.clone(), Arc::clone(&self.bell), Arc::clone(&self.stop));
         let look = move || {
-            crate::slots::block_all_signals();
+            loam_disk::block_all_signals();
             let until = Instant::now() + PATIENCE;
             let mut found = None;
             while found.is_none() && Instant::now() < until && !stop.load(Relaxed) {
@@ -89,6 +91,9 @@ impl Agent<'_> {
     pub(super) fn await_lender(&mut self, lender: LenderIndex, why: &str) -> bool {
         let drains = self.lenders[usize::from(lender.0)].site.drains;
         if self.config.durability != Durability::Staged || !drains {
+            return false;
+        }
+        if self.lenders[usize::from(lender.0)].returns >= RETURNS_MAX {
             return false;
         }
         let Some(conn) = self.disconnect(lender, why) else { return true };
@@ -129,6 +134,7 @@ impl Agent<'_> {
             };
             let room = Self::lender_room(conn.free_bytes);
             self.lenders[usize::from(lender.0)].why_lost.clear();
+            self.lenders[usize::from(lender.0)].returns += 1;
             if let Err(errno) = self.poll_on(conn.stream.as_fd(), super::Token::Lender(lender.0), false) {
                 self.end(format!("epoll: {errno}"));
             }

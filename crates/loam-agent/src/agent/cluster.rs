@@ -93,6 +93,7 @@ impl Membership {
                 }
                 News::Greeted(node, greeted) => {
                     match membership.greeted(Instant(0), node, greeted) {
+                        Ok(lender) if lenders.iter().any(|other| other.is_same(&lender)) => {}
                         Ok(lender) => lenders.push(lender),
                         Err(warning) => warnings.extend(warning),
                     }
@@ -140,7 +141,7 @@ impl Membership {
             .copied()
             .collect();
         wanted.sort_by_key(|node| std::cmp::Reverse((node.weight, node.free_bytes, node.id)));
-        let taken = lenders.iter().filter(|l| l.conn.is_some()).count() + self.greeting.len();
+        let taken = lenders.iter().filter(|l| l.conn.is_some() || l.away).count() + self.greeting.len();
         let room = LENDERS_MAX.saturating_sub(taken).min(GREETINGS_MAX.saturating_sub(self.greeting.len()));
         for node in wanted.into_iter().take(room) {
             if !self.greeting.insert(node.addr) {
@@ -200,6 +201,8 @@ impl Agent<'_> {
                     ));
                 }
                 News::Greeted(node, greeted) => match membership.greeted(now, node, greeted) {
+                    // Two nodes that are one lender, under two addresses, would be one copy.
+                    Ok(lender) if self.has_lender(&lender) => {}
                     Ok(lender) => self.add_lender(lender),
                     Err(warning) => warning.iter().for_each(|line| self.report.warn(line)),
                 },

@@ -10,7 +10,7 @@ use loam_core::borrower::{Arrival, CopyIndex, LenderIndex, PutAnswer, Site, Sour
 use loam_core::ids::SpaceId;
 use loam_core::units::{BASE_PAGE_BYTES, BasePages, Duration, Instant};
 use loam_wire::client::Target;
-use loam_wire::{Decoded, Frame, PageMeta, PutStatus, decode, page_hash};
+use loam_wire::{Decoded, Frame, PageMeta, PutStatus, decode, error_code, page_hash};
 use rustix::fd::AsFd;
 use std::net::SocketAddr;
 
@@ -18,8 +18,8 @@ use std::net::SocketAddr;
 const SILENCE_UNDER_DISK: std::time::Duration = std::time::Duration::from_secs(2);
 /// The same where it alone has pages: patience costs time, its loss the run.
 const SILENCE_UNDER_NONE: std::time::Duration = std::time::Duration::from_secs(20);
-/// A lender that has said something within this time is not silent.
-const LOOK_WITHIN: std::time::Duration = std::time::Duration::from_secs(1);
+/// A lender that has said something within this time is there.
+const HEARD_WITHIN: std::time::Duration = std::time::Duration::from_secs(1);
 /// How often silence is looked for.
 const LOOK: Duration = Duration::from_millis(250);
 
@@ -39,8 +39,10 @@ pub(super) struct Lender {
     pub room_heard: Instant,
     /// What it has said of its disk and of where it is.
     pub site: Site,
-    /// Since when it has been waited for.
+    /// It is waited for.
     pub away: bool,
+    /// How often it has come back.
+    pub returns: u32,
 }
 
 impl Lender {
@@ -54,7 +56,18 @@ impl Lender {
             room_heard: Instant(0),
             site: Site::default(),
             away: false,
+            returns: 0,
         }
+    }
+
+    /// It is the one that this connection leads to: two copies there would be one.
+    pub(super) fn is(&self, conn: &Conn) -> bool {
+        self.conn.as_ref().is_some_and(|own| own.instance == conn.instance)
+    }
+
+    /// Both lead to one lender.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        other.conn.as_ref().is_some_and(|conn| self.is(conn))
     }
 
     /// As the summary has it.
@@ -116,7 +129,12 @@ pub(super) fn connect_all(
     for target in targets {
         let addr = target.addr;
         match Conn::connect(target, durability.features(), space, name, CONNECT_TIMEOUT) {
-            Ok(conn) => lenders.push(Lender::new(addr, conn)),
+            Ok(conn) => match lenders.iter().find(|lender: &&Lender| lender.is(&conn)) {
+                Some(same) => {
+                    report.warn(&format!("lender {addr} is the same as {}: it counts once", same.addr))
+                }
+                None => lenders.push(Lender::new(addr, conn)),
+            },
             Err(error) => {
                 report.warn(&format!("lender {addr} cannot be used: {error}"));
                 past.lost += 1;
@@ -144,6 +162,11 @@ pub(super) fn connect_all(
 }
 
 impl Agent<'_> {
+    /// It is here already.
+    pub(super) fn has_lender(&self, lender: &Lender) -> bool {
+        self.lenders.iter().any(|other| other.is_same(lender))
+    }
+
     /// A lender joins: at the start, or while the program runs.
     pub(super) fn add_lender(&mut self, lender: Lender) {
         let conn = lender.conn.as_ref().expect("who joins is connected");
@@ -246,6 +269,9 @@ impl Agent<'_> {
                     if let Err(why) = self.take_frame(lender, frame) {
                         problem = Some(why);
                         break;
+                    }
+                    if self.lenders[usize::from(lender.0)].conn.is_none() {
+                        return false;
                     }
                 }
                 Err(error) => {
@@ -411,6 +437,11 @@ impl Agent<'_> {
                 self.answered(lender, 0);
                 Ok(())
             }
+            // It ends in good order, and what is on its disk is there when it has started again.
+            Frame::Error { code: error_code::ENDING, text, .. } => {
+                self.lender_broke(lender, &format!("it says: {text}"));
+                Ok(())
+            }
             Frame::Error { text, .. } => Err(format!("it says: {text}")),
             _ => Err("it sent a frame that only borrowers send".to_owned()),
         }
@@ -528,11 +559,19 @@ impl Agent<'_> {
 
     /// Loses lenders that owe an answer for too long.
     pub(super) fn look_for_silence(&mut self) {
-        let silences =
-            |s: &Self| s.lenders.iter().flat_map(|l| &l.conn).map(|c| c.silent_for()).collect::<Vec<_>>();
+        let is_silent = |lender: &Lender| {
+            lender.conn.as_ref().and_then(Conn::silent_for).is_some_and(|s| s > HEARD_WITHIN / 2)
+        };
+        if self.config.durability.replicas() > 1 && self.lenders.iter().any(is_silent) {
+            // Who has nothing to answer says that it is there.
+            self.lenders.iter_mut().flat_map(|lender| &mut lender.conn).for_each(Conn::ping);
+            self.flush();
+        }
         for n in 0..self.lenders.len() {
-            // One of several may be lost; if all are silent it may be the network, or this machine.
-            let others_answer = silences(self).iter().any(|silent| silent.is_none_or(|s| s < LOOK_WITHIN));
+            // One of several may be lost; if none of the others is heard it may be the network, or this machine.
+            let others = self.lenders.iter().enumerate().filter(|&(other, _)| other != n);
+            let others_answer =
+                others.flat_map(|(_, lender)| &lender.conn).any(|conn| conn.was_heard(HEARD_WITHIN));
             let patience = match self.config.durability {
                 Durability::Disk => SILENCE_UNDER_DISK,
                 Durability::Staged | Durability::Replicas(_) if others_answer => SILENCE_UNDER_DISK,
