@@ -132,7 +132,7 @@ impl Cluster {
         let pages = Arc::clone(&local_pages);
         let thread = std::thread::Builder::new().name("loam-cluster".into()).stack_size(STACK_BYTES);
         thread.spawn(move || {
-            crate::slots::block_all_signals();
+            loam_disk::block_all_signals();
             listen(&path, &to, &stopped, &pages);
         })?;
         Ok(Self { news, bring, features, credentials, stop, local_pages })
@@ -171,7 +171,7 @@ impl Cluster {
         let credentials = self.credentials.clone();
         let thread = std::thread::Builder::new().name("loam-hello".into()).stack_size(STACK_BYTES);
         let started = thread.spawn(move || {
-            crate::slots::block_all_signals();
+            loam_disk::block_all_signals();
             let credentials = credentials.map(|watched| current(&watched));
             let target = Target { addr: node.addr, name: None, credentials };
             let conn = Conn::connect(&target, features, space, &name, CONNECT_TIMEOUT);

@@ -15,6 +15,7 @@ mod buffers;
 mod cluster;
 mod config;
 mod connection;
+pub mod disk_store;
 mod error;
 mod event_loop;
 mod http;

@@ -3,12 +3,11 @@
 use super::{SLOT_BYTES, SlotsError};
 use crate::pool::Pool;
 use loam_core::units::Bytes;
+use loam_disk::{DirError, RoomError};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags};
+use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
-use rustix::process::Resource;
 use std::ffi::CString;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -94,34 +93,18 @@ impl Backing {
     fn grow(&mut self, slots: u64) -> Result<(), SlotsError> {
         assert!(slots > self.slots);
         let (from_bytes, to_bytes) = (self.slots * SLOT_BYTES as u64, slots * SLOT_BYTES as u64);
-        // Beyond this limit the kernel would end us with SIGXFSZ.
-        if let Some(limit_bytes) = rustix::process::getrlimit(Resource::Fsize).current
-            && to_bytes > limit_bytes
-        {
-            let (wanted, limit) = (Bytes(to_bytes), Bytes(limit_bytes));
-            return Err(SlotsError::FileLimit { dir: self.dir.clone(), wanted, limit });
-        }
-        let result = loop {
-            let flags = FallocateFlags::empty();
-            match rustix::fs::fallocate(&self.fd, flags, from_bytes, to_bytes - from_bytes) {
-                Err(Errno::INTR) => {}
-                result => break result,
+        let wanted = Bytes(to_bytes - from_bytes);
+        let reserved = loam_disk::reserve(&self.fd, from_bytes, to_bytes).map_err(|error| {
+            let dir = self.dir.clone();
+            match error {
+                RoomError::FileLimit { limit_bytes } => {
+                    SlotsError::FileLimit { dir, wanted: Bytes(to_bytes), limit: Bytes(limit_bytes) }
+                }
+                RoomError::Full { free_bytes } => SlotsError::Space { dir, wanted, free: Bytes(free_bytes) },
+                RoomError::Refused(errno) => SlotsError::Create { dir, errno },
             }
-        };
-        match result {
-            Ok(()) => {}
-            Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
-                self.reserves = false;
-                rustix::fs::ftruncate(&self.fd, to_bytes)
-                    .map_err(|errno| SlotsError::Create { dir: self.dir.clone(), errno })?;
-            }
-            Err(Errno::NOSPC | Errno::DQUOT) => {
-                // What was had of the step goes back: a full disk hurts others too.
-                let _ = rustix::fs::ftruncate(&self.fd, from_bytes);
-                return Err(self.no_space(to_bytes - from_bytes));
-            }
-            Err(errno) => return Err(SlotsError::Create { dir: self.dir.clone(), errno }),
-        }
+        })?;
+        self.reserves &= reserved;
         self.slots = slots;
         Ok(())
     }
@@ -144,26 +127,14 @@ impl Backing {
     }
 }
 
-/// Opens the directory, made with mode 0700 if it is missing. One that belongs to somebody else is refused: in a
-/// shared place like /var/tmp, whoever made it first could have chosen it to read or swap what we write.
 fn open_dir(dir: &Path) -> Result<OwnedFd, SlotsError> {
-    let fail = |errno| SlotsError::Dir { dir: dir.to_owned(), errno };
-    let own_uid = rustix::process::geteuid().as_raw();
-    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
-    made.map_err(|error| fail(Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
-    // A link at the end of the path counts as the directory does: it must be ours.
-    let link = std::fs::symlink_metadata(dir)
-        .map_err(|error| fail(Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
-    if link.uid() != own_uid {
-        return Err(SlotsError::ForeignDir { dir: dir.to_owned(), owner_uid: link.uid() });
-    }
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let fd = rustix::fs::open(dir, flags, Mode::empty()).map_err(fail)?;
-    let owner_uid = rustix::fs::fstat(&fd).map_err(fail)?.st_uid;
-    if owner_uid != own_uid {
-        return Err(SlotsError::ForeignDir { dir: dir.to_owned(), owner_uid });
-    }
-    Ok(fd)
+    loam_disk::open_dir(dir).map_err(|error| {
+        let dir = dir.to_owned();
+        match error {
+            DirError::Unusable(errno) => SlotsError::Dir { dir, errno },
+            DirError::Foreign { owner_uid } => SlotsError::ForeignDir { dir, owner_uid },
+        }
+    })
 }
 
 fn open_file(dir: BorrowedFd<'_>, kind: Kind) -> Result<OwnedFd, Errno> {

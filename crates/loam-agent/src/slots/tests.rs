@@ -73,7 +73,7 @@ fn what_was_written_is_read_back_in_any_grouping_and_order() {
             unsafe { file.queue_write(token, start as u64, &buffers) }.unwrap();
             (end, token) = (start, token + 1);
         }
-        assert!(token as usize > engine::DEPTH);
+        assert!(token as usize > loam_disk::DEPTH);
         let outcomes = finish(&mut file);
         assert_eq!(outcomes.len() as u64, token);
         assert!(outcomes.values().all(Result::is_ok), "{outcomes:?}");
@@ -145,7 +145,7 @@ fn space_is_reserved_in_steps() {
 fn a_place_that_works_less_well_is_told() {
     let dir = Dir::new();
     let best = SlotFile::create(&dir.0, 1).unwrap();
-    assert_eq!(best.engine.is_ring(), io_uring::IoUring::new(2).is_ok());
+    assert_eq!(best.queue.is_ring(), io_uring::IoUring::new(2).is_ok());
     let worst = SlotFile::create_as(&dir.0, 1, &NAMED_BUFFERED, Choice::Threads).unwrap();
     let notes = worst.notes();
     assert!(notes[0].contains("O_DIRECT") && notes.last().unwrap().contains("threads"), "{notes:?}");
@@ -193,43 +193,6 @@ fn dropping_waits_for_the_kernel() {
         rustix::io::pread(&*fd, last.page_mut(0), slot * SLOT_BYTES as u64).unwrap();
         assert!(last.page(0) == source.page(0), "the last write was not waited for");
     });
-}
-
-#[test]
-fn interrupted_and_partial_transfers_go_on_where_they_stopped() {
-    let pool = Pool::new(4).unwrap();
-    let mut operation = Operation {
-        token: 0,
-        verb: Verb::Read,
-        first_slot: 100,
-        slots: 4,
-        buffers: [0, 1, 3, 2].map(|index| pool.pointer(index)).to_vec(),
-        iovecs: Vec::new(),
-        done_slots: 0,
-        idle_attempts: 0,
-        live: true,
-    };
-    let attempt = operation.attempt(0);
-    assert_eq!(
-        (attempt.offset_bytes, attempt.iovecs_count),
-        (100 * 4096, 3),
-        "two neighbours share an iovec"
-    );
-    assert!(operation.judge(-libc::EINTR).is_none());
-    assert!(operation.judge(4096 + 512).is_none());
-    let attempt = operation.attempt(0);
-    assert_eq!((attempt.offset_bytes, attempt.iovecs_count), (101 * 4096, 3));
-    assert_eq!(operation.iovecs[0].iov_base.addr(), pool.pointer(1).addr());
-    assert!(operation.judge(2 * 4096).is_none());
-    assert!(matches!(operation.judge(4096), Some(Ok(()))));
-
-    (operation.done_slots, operation.idle_attempts) = (0, 0);
-    let mut attempts = 1;
-    while operation.judge(-libc::EAGAIN).is_none() {
-        attempts += 1;
-    }
-    assert_eq!(attempts, u32::from(IDLE_ATTEMPTS_MAX));
-    assert!(matches!(operation.judge(-libc::ENOSPC), Some(Err(Errno::NOSPC))));
 }
 
 #[test]

@@ -1,6 +1,5 @@
-//! What carries the reads and writes out: io_uring, or two plain threads where a host forbids it.
+//! What carries reads, writes and syncs out: io_uring, or two plain threads where a host forbids it.
 
-use super::SlotsError;
 use io_uring::{IoUring, opcode, types};
 use rustix::event::EventfdFlags;
 use rustix::fd::{AsRawFd, OwnedFd};
@@ -10,42 +9,55 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
 /// Attempts that the kernel (or the threads) may have at once.
-pub(super) const DEPTH: usize = 128;
+pub const DEPTH: usize = 128;
 /// Threads of the fallback: enough to keep a disk busy, few enough to be no load.
 const WORKERS: usize = 2;
 /// Kernel threads that io_uring may use for what it cannot do without blocking.
 const RING_WORKERS_MAX: u32 = 4;
 
+/// The machinery itself failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{what} failed ({errno})")]
+pub struct EngineError {
+    /// The call.
+    pub what: &'static str,
+    /// Why.
+    pub errno: Errno,
+}
+
 /// What to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verb {
+pub enum Verb {
+    /// Bytes of the file into memory.
     Read,
+    /// Memory into the file.
     Write,
+    /// fdatasync: what was written survives the loss of power.
+    Sync,
 }
 
 /// One system call's worth of work. The iovecs and what they point to live until its result has come back.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Attempt {
-    pub(super) op: u32,
-    pub(super) verb: Verb,
-    pub(super) offset_bytes: u64,
-    pub(super) iovecs: *const libc::iovec,
-    pub(super) iovecs_count: u32,
+pub(crate) struct Attempt {
+    pub(crate) op: u32,
+    pub(crate) verb: Verb,
+    pub(crate) offset_bytes: u64,
+    pub(crate) iovecs: *const libc::iovec,
+    pub(crate) iovecs_count: u32,
 }
 
 /// Which engine to use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Choice {
+pub enum Choice {
     /// io_uring if it is to be had.
     Best,
     /// Threads.
-    #[cfg_attr(not(test), allow(dead_code))]
     Threads,
 }
 
 /// Takes attempts, gives `(op, bytes or -errno)` back, and makes its eventfd readable when there is something to
 /// give.
-pub(super) struct Engine {
+pub(crate) struct Engine {
     eventfd: Arc<OwnedFd>,
     fd: Arc<OwnedFd>,
     inside: usize,
@@ -70,9 +82,9 @@ struct Job(Attempt);
 unsafe impl Send for Job {}
 
 impl Engine {
-    pub(super) fn new(fd: &Arc<OwnedFd>, choice: Choice) -> Result<Self, SlotsError> {
+    pub(crate) fn new(fd: &Arc<OwnedFd>, choice: Choice) -> Result<Self, EngineError> {
         let eventfd = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map_err(|errno| SlotsError::Engine { what: "eventfd", errno })?;
+            .map_err(|errno| EngineError { what: "eventfd", errno })?;
         let eventfd = Arc::new(eventfd);
         let ring = match choice {
             // EPERM and ENOSYS where containers forbid it, ENOMEM where locked memory is short: the threads do in
@@ -87,15 +99,15 @@ impl Engine {
         Ok(Self { eventfd, fd: fd.clone(), inside: 0, runner })
     }
 
-    pub(super) fn eventfd(&self) -> &OwnedFd {
+    pub(crate) fn eventfd(&self) -> &OwnedFd {
         &self.eventfd
     }
 
-    pub(super) fn is_ring(&self) -> bool {
+    pub(crate) fn is_ring(&self) -> bool {
         matches!(self.runner, Runner::Ring(_))
     }
 
-    pub(super) fn has_room(&self) -> bool {
+    pub(crate) fn has_room(&self) -> bool {
         self.inside < DEPTH
     }
 
@@ -103,7 +115,7 @@ impl Engine {
     ///
     /// # Safety
     /// The iovecs and the memory they name stay, and are left alone, until the attempt's result has come back.
-    pub(super) unsafe fn push(&mut self, attempt: Attempt) {
+    pub(crate) unsafe fn push(&mut self, attempt: Attempt) {
         assert!(self.has_room(), "more attempts than the engine takes");
         self.inside += 1;
         match &mut self.runner {
@@ -117,6 +129,7 @@ impl Engine {
                     Verb::Write => opcode::Writev::new(fd, attempt.iovecs, attempt.iovecs_count)
                         .offset(attempt.offset_bytes)
                         .build(),
+                    Verb::Sync => opcode::Fsync::new(fd).flags(types::FsyncFlags::DATASYNC).build(),
                 };
                 // SAFETY: the entry's pointers are good until its completion, by this function's contract.
                 let pushed = unsafe { ring.submission().push(&entry.user_data(u64::from(attempt.op))) };
@@ -127,7 +140,7 @@ impl Engine {
     }
 
     /// Hands everything that was pushed to the kernel.
-    pub(super) fn submit(&mut self) -> Result<(), SlotsError> {
+    pub(crate) fn submit(&mut self) -> Result<(), EngineError> {
         let Runner::Ring(ring) = &mut self.runner else { return Ok(()) };
         while !ring.submission().is_empty() {
             match ring.submit() {
@@ -139,7 +152,7 @@ impl Engine {
                         notify(&self.eventfd);
                         return Ok(());
                     }
-                    errno => return Err(SlotsError::Engine { what: "io_uring_enter", errno }),
+                    errno => return Err(EngineError { what: "io_uring_enter", errno }),
                 },
             }
         }
@@ -147,7 +160,7 @@ impl Engine {
     }
 
     /// Adds all results that have come back.
-    pub(super) fn drain(&mut self, results: &mut Vec<(u32, i32)>) {
+    pub(crate) fn drain(&mut self, results: &mut Vec<(u32, i32)>) {
         // First the bell, then the door: what comes in between rings again.
         let mut count = [0; 8];
         let _ = rustix::io::read(&*self.eventfd, &mut count);
@@ -166,7 +179,7 @@ impl Engine {
     }
 
     /// Waits until at least one result can be drained; with nothing inside, returns at once.
-    pub(super) fn wait(&mut self) {
+    pub(crate) fn wait(&mut self) {
         if self.inside == 0 {
             return;
         }
@@ -180,7 +193,7 @@ impl Engine {
         if let Err(error) = result {
             let errno = Errno::from_io_error(&error);
             let passing = matches!(errno, Some(Errno::INTR | Errno::AGAIN | Errno::BUSY | Errno::NOMEM));
-            assert!(passing, "waiting for the slot file failed: {error}");
+            assert!(passing, "waiting for the disk failed: {error}");
         }
     }
 }
@@ -196,7 +209,7 @@ impl Drop for Engine {
         if let Runner::Threads(threads) = &mut self.runner {
             threads.jobs.clear();
             for handle in threads.handles.drain(..) {
-                assert!(handle.join().is_ok(), "a thread of the slot file panicked");
+                assert!(handle.join().is_ok(), "a thread of the disk panicked");
             }
         }
     }
@@ -216,14 +229,14 @@ fn notify(eventfd: &OwnedFd) {
 }
 
 impl Threads {
-    fn start(fd: &Arc<OwnedFd>, eventfd: &Arc<OwnedFd>) -> Result<Self, SlotsError> {
+    fn start(fd: &Arc<OwnedFd>, eventfd: &Arc<OwnedFd>) -> Result<Self, EngineError> {
         let (results_in, results) = channel();
         let mut threads = Self { jobs: Vec::new(), results, handles: Vec::new(), next: 0 };
         for index in 0..WORKERS {
             let (jobs_in, jobs) = channel::<Job>();
             let (fd, eventfd, results_in) = (fd.clone(), eventfd.clone(), results_in.clone());
             let builder =
-                std::thread::Builder::new().name(format!("loam-slots-{index}")).stack_size(128 * 1024);
+                std::thread::Builder::new().name(format!("loam-disk-{index}")).stack_size(128 * 1024);
             let handle = builder
                 .spawn(move || {
                     block_all_signals();
@@ -233,7 +246,7 @@ impl Threads {
                         notify(&eventfd);
                     }
                 })
-                .map_err(|error| SlotsError::Engine {
+                .map_err(|error| EngineError {
                     what: "starting a thread",
                     errno: Errno::from_io_error(&error).unwrap_or(Errno::AGAIN),
                 })?;
@@ -245,13 +258,13 @@ impl Threads {
 
     fn push(&mut self, attempt: Attempt) {
         let sent = self.jobs[self.next].send(Job(attempt));
-        assert!(sent.is_ok(), "a thread of the slot file is gone");
+        assert!(sent.is_ok(), "a thread of the disk is gone");
         self.next = (self.next + 1) % self.jobs.len();
     }
 }
 
 /// Signals are the event loop's: it reads them from a descriptor.
-pub(crate) fn block_all_signals() {
+pub fn block_all_signals() {
     // SAFETY: a signal set is plain data, filled before its use, and the call changes this thread's mask only.
     unsafe {
         let mut all = std::mem::zeroed();
@@ -269,6 +282,7 @@ fn carry_out(fd: &OwnedFd, attempt: Attempt) -> i32 {
         match attempt.verb {
             Verb::Read => libc::preadv(raw, attempt.iovecs, count, offset_bytes),
             Verb::Write => libc::pwritev(raw, attempt.iovecs, count, offset_bytes),
+            Verb::Sync => libc::fdatasync(raw) as isize,
         }
     };
     if result < 0 {
