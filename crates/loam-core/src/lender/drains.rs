@@ -2,18 +2,19 @@
 //! which is its memory, until its disk has them.
 //!
 //! ```text
-//! put staged ─► Staged ─► Drain ─► handle_drained ok ─► OnDisk ─► gives way when room is wanted: read from the disk then
+//! put staged ─► Staged ─► Drain ─► handle_drained ─► OnDisk ─► gives way when room is wanted: read from the disk then
 //!    │ channel full │                     └ failed ─► Recallable, as a mirror; draining rests for a while
 //!    ▼              └ read: held · put anew, dropped: never written, or forgotten when it was
 //! refused, later Room
 //! ```
 //!
+//! Two drivers may share the work: one polls for what is to be said, the other, who has the disk store, for what the disk shall do.
 //! The channel of a borrower is its tenancy. What the disk has is told with [`Stored`] when the driver has synced it, never before; when a
 //! borrower comes back (to a lender that was started anew on the same store, perhaps) it is told all of it again.
 
 use super::on_disk::OnDisk;
 use super::order::Page;
-use super::types::{Effect, Standing, Terms};
+use super::types::{DiskEffect, Drained, Effect, Standing, Terms};
 use super::{Lender, Tenancy, split};
 use crate::ids::{ContentHash, PageId, PutClass, SpaceId, Version};
 use crate::lender::{Slot, SlotRun};
@@ -103,7 +104,8 @@ pub(super) struct Cache {
     config: StoreConfig,
     pub(super) ring: Ring,
     pub(super) on_disk: OnDisk,
-    forgets: VecDeque<Forget>,
+    /// What the disk shall let go, before anything is written.
+    forgets: VecDeque<DiskEffect>,
     stored: VecDeque<Stored>,
     /// Borrowers that have come back and are told what the disk has, and the extent to go on with.
     retell: VecDeque<(SpaceId, Tenancy, u64)>,
@@ -151,19 +153,19 @@ impl Cache {
         !self.is_stuck() && under_way < self.config.under_way_max.0
     }
 
-    fn has_effect(&self) -> bool {
-        !self.forgets.is_empty()
-            || !self.stored.is_empty()
-            || !self.retell.is_empty()
-            || (self.may_drain() && self.ring.has_write(0))
+    fn has_disk_effect(&self) -> bool {
+        !self.forgets.is_empty() || (self.may_drain() && self.ring.has_write(0))
     }
 
     pub(super) fn forget(&mut self, space: SpaceId, index: u64, version: Version) {
         match self.forgets.back_mut() {
-            Some(last) if last.space == space && last.pages.len() < STORED_PAGES_MAX => {
+            Some(DiskEffect::Forget(last)) if last.space == space && last.pages.len() < STORED_PAGES_MAX => {
                 last.pages.push((index, version));
             }
-            _ => self.forgets.push_back(Forget { space, pages: Vec::from([(index, version)]) }),
+            _ => {
+                let pages = Vec::from([(index, version)]);
+                self.forgets.push_back(DiskEffect::Forget(Forget { space, pages }));
+            }
         }
     }
 
@@ -189,8 +191,9 @@ impl Cache {
         self.ring.close(Channel(tenancy.0));
         self.stored.retain(|stored| stored.space != space);
         self.retell.retain(|told| told.1 != tenancy);
-        let forgets = &mut self.forgets;
-        self.on_disk.take(tenancy).for_each(|pages| forgets.push_back(Forget { space, pages }));
+        if self.on_disk.take(tenancy) > 0 {
+            self.forgets.push_back(DiskEffect::ForgetSpace(space));
+        }
     }
 
     /// The last connection of a borrower closed: nobody hears what the disk has.
@@ -303,14 +306,14 @@ impl Lender {
         true
     }
 
-    /// A [`Drain`] has ended. `ok`: its pages are on the disk and synced.
-    pub fn handle_drained(&mut self, now: Instant, drain: Drain, ok: bool) {
+    /// A [`Drain`] has ended.
+    pub fn handle_drained(&mut self, now: Instant, drain: Drain, drained: Drained) {
         let Drain { write, space, pages } = drain;
         let tenancy = Tenancy(write.channel.0);
         let cache = self.cache.as_mut().expect("a lender without a store drains nothing");
-        let mut wanted = Vec::with_capacity(pages.len());
+        let (ok, mut wanted) = (drained == Drained::Stored, Vec::with_capacity(pages.len()));
         cache.ring.finish(write, ok, |page| wanted.push(page.slot));
-        if !ok {
+        if drained == Drained::Failed {
             cache.paused_until = Some(now + DRAIN_PAUSE);
         }
         let mut wanted = wanted.into_iter().peekable();
@@ -395,18 +398,51 @@ impl Lender {
     }
 
     pub(super) fn has_cache_effect(&self) -> bool {
-        self.cache
-            .as_ref()
-            .is_some_and(|cache| cache.has_effect() || (cache.ring.has_ok() && self.can_tell_room()))
+        self.cache.as_ref().is_some_and(|cache| {
+            !cache.stored.is_empty()
+                || !cache.retell.is_empty()
+                || (cache.ring.has_ok() && self.can_tell_room())
+        })
     }
 
-    /// The next effect of the write cache. What is forgotten comes before anything is written.
+    /// Whether [`Self::poll_disk_effect`] has something.
+    pub fn has_disk_effect(&self) -> bool {
+        self.cache.as_ref().is_some_and(Cache::has_disk_effect)
+    }
+
+    /// What the driver of the disk store shall do next. What is forgotten comes before anything is written.
+    pub fn poll_disk_effect(&mut self) -> Option<DiskEffect> {
+        if let Some(forget) = self.cache.as_mut()?.forgets.pop_front() {
+            return Some(forget);
+        }
+        self.next_drain().map(DiskEffect::Drain)
+    }
+
+    /// The disk store could not read this version of a page: it is on the disk no longer.
+    pub fn handle_disk_lost(&mut self, space: SpaceId, index: u64, version: Version) {
+        let (Some(cache), Some(borrower)) = (&mut self.cache, self.borrowers.get_mut(&space)) else { return };
+        if cache.on_disk.get(borrower.tenancy, index) != Some(version) {
+            return;
+        }
+        cache.on_disk.remove(borrower.tenancy, index);
+        borrower.on_disk -= 1;
+        cache.unsay(space, index);
+        cache.forget(space, index, version);
+        let tenancy = borrower.tenancy;
+        let (at, offset) = split(index);
+        // What is in memory has become the only copy here.
+        if let Some(slot) = self.extents.get(&(tenancy, at)).and_then(|extent| extent.get(offset))
+            && self.slots.standing(slot) == Standing::OnDisk
+        {
+            self.change_standing(slot, Standing::Recallable, Page { space, tenancy, index });
+        }
+        self.gone_if_done(space);
+    }
+
+    /// The next thing to say of the write cache.
     pub(super) fn poll_cache_effect(&mut self) -> Option<Effect> {
         let can_tell_room = self.can_tell_room();
         let cache = self.cache.as_mut()?;
-        if let Some(forget) = cache.forgets.pop_front() {
-            return Some(Effect::Forget(forget));
-        }
         if let Some(stored) = cache.stored.pop_front() {
             return Some(Effect::Stored(stored));
         }
@@ -427,7 +463,7 @@ impl Lender {
                 return Some(Effect::Room(space));
             }
         }
-        self.next_drain().map(Effect::Drain)
+        None
     }
 
     fn next_drain(&mut self) -> Option<Drain> {

@@ -6,7 +6,7 @@
 //! full:  reserve ──► the oldest spare pages give way (see `replace`) ──► take_gone, or poll_effect: Gone
 //! free:  drop_page, drop_all, replaced, or gone longer than the grace ──► poll_effect: Release ──► released
 //! limit: handle_limit ──► the oldest pages go, or are recalled (see `shrink`)
-//! stage: reserve_as, commit_as ──► poll_effect: Drain ──► handle_drained ──► poll_effect: Stored (see `drains`)
+//! stage: reserve_as, commit_as ──► poll_disk_effect: Drain ──► handle_drained ──► poll_effect: Stored (see `drains`)
 //! ```
 //!
 //! The driver may run several threads over one `Lender` behind a lock that it does not hold while it copies:
@@ -55,7 +55,7 @@ use shrink::Shrink;
 pub use shrink::{RECALL_PAGES_MAX, RECALL_TIME, Recall};
 pub use slots::ReadTicket;
 use slots::SlotTable;
-pub use types::{BorrowerStats, Effect, Found, LenderStats, Terms, Unwelcome};
+pub use types::{BorrowerStats, DiskEffect, Drained, Effect, Found, LenderStats, Terms, Unwelcome};
 use types::{STANDINGS, Standing};
 
 /// Extents freed by one [`Lender::handle_timeout`] (at most 4096 pages): bounds how long the driver's lock is held.

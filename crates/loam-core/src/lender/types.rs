@@ -95,15 +95,33 @@ pub enum Effect {
     Recall(Recall),
     /// Tell a borrower, on any of its connections, that these pages are gone.
     Gone(Gone),
+    /// Tell a borrower, on any of its connections, that these pages are safe on the disk.
+    Stored(Stored),
+    /// Tell a borrower that was refused, on any of its connections, that there is room again.
+    Room(SpaceId),
+}
+
+/// What the driver of the disk store shall do, in this order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DiskEffect {
     /// Write pages to the disk store, sync them, then call [`super::Lender::handle_drained`]. Slots are as safe to read as those of
     /// [`super::Lender::get`]: take a ticket before the lock is let go.
     Drain(Drain),
     /// The disk store need not have these any more. Comes before a newer [`Self::Drain`] of the same page, and after the older one has ended.
     Forget(Forget),
-    /// Tell a borrower, on any of its connections, that these pages are safe on the disk.
-    Stored(Stored),
-    /// Tell a borrower that was refused, on any of its connections, that there is room again.
-    Room(SpaceId),
+    /// The disk store need not have anything of this space any more.
+    ForgetSpace(SpaceId),
+}
+
+/// What became of a [`Drain`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Drained {
+    /// The pages are on the disk, and synced.
+    Stored,
+    /// The disk has no room for more of this borrower's pages.
+    NoRoom,
+    /// It failed: the disk is left alone for a while.
+    Failed,
 }
 
 /// Why a connection cannot be taken.

@@ -31,17 +31,27 @@ fn found(lender: &mut Lender, index: u64, version: u32) -> Found {
     answer
 }
 
-/// All writes that may be under way now, and the other effects before, between and behind them.
+/// All writes that may be under way now, and what is to be said.
 fn poll(lender: &mut Lender) -> (Vec<Drain>, Vec<Effect>) {
     let (mut drains, mut others) = (Vec::new(), Vec::new());
+    while let Some(effect) = lender.poll_disk_effect() {
+        match effect {
+            DiskEffect::Drain(drain) => drains.push(drain),
+            other => panic!("{other:?} is not expected here"),
+        }
+    }
     while let Some(effect) = lender.poll_effect() {
         match effect {
-            Effect::Drain(drain) => drains.push(drain),
             Effect::Release(run) => lender.released(run),
             other => others.push(other),
         }
     }
     (drains, others)
+}
+
+fn forget(pages: &[(u64, u32)]) -> Option<DiskEffect> {
+    let pages = pages.iter().map(|&(index, version)| (index, Version(version))).collect();
+    Some(DiskEffect::Forget(Forget { space: A, pages }))
 }
 
 fn indexes(drain: &Drain) -> Vec<u64> {
@@ -61,7 +71,7 @@ fn what_is_drained_is_told_and_may_give_way_and_is_read_from_the_disk() {
     let (mut drains, others) = poll(&mut lender);
     assert_eq!(drains.iter().map(indexes).collect::<Vec<_>>(), [[0, 1, 2, 3]]);
     assert_eq!(others, [], "nothing is told before it is there");
-    lender.handle_drained(NOW, drains.remove(0), true);
+    lender.handle_drained(NOW, drains.remove(0), Drained::Stored);
     let (_, others) = poll(&mut lender);
     assert_eq!(
         others,
@@ -85,7 +95,7 @@ fn a_read_holds_a_page_back_until_room_is_short() {
     assert!(matches!(found(&mut lender, 10, 1), Found::Here(..)));
     let (drains, _) = poll(&mut lender);
     assert_eq!(drains.iter().map(indexes).collect::<Vec<_>>(), [[0], [20]]);
-    drains.into_iter().for_each(|drain| lender.handle_drained(NOW, drain, true));
+    drains.into_iter().for_each(|drain| lender.handle_drained(NOW, drain, Drained::Stored));
     poll(&mut lender);
     assert_eq!((lender.stats().ring.held, lender.stats().ring.victim_hits), (1, 1));
     // The machine wants memory back: what the disk has goes first, then what is held is written.
@@ -95,7 +105,7 @@ fn a_read_holds_a_page_back_until_room_is_short() {
     let (mut drains, _) = poll(&mut lender);
     assert_eq!(drains.iter().map(indexes).collect::<Vec<_>>(), [[10]]);
     assert_eq!((lender.stats().pages, lender.stats().kept), (1, 0));
-    lender.handle_drained(NOW, drains.remove(0), true);
+    lender.handle_drained(NOW, drains.remove(0), Drained::Stored);
     lender.handle_timeout(NOW);
     lender.handle_timeout(NOW);
     assert_eq!((lender.stats().pages, lender.stats().on_disk), (0, 3));
@@ -109,16 +119,14 @@ fn a_new_version_ends_the_old_ones_write() {
     let (mut drains, _) = poll(&mut lender);
     assert!(stage(&mut lender, 5, 2));
     assert_eq!(poll(&mut lender), (vec![], vec![]), "not while the old one is under way");
-    lender.handle_drained(NOW, drains.remove(0), true);
-    let forget = Effect::Forget(Forget { space: A, pages: vec![(5, Version(1))] });
-    assert_eq!(lender.poll_effect(), Some(forget), "the old one goes before the new one comes");
+    lender.handle_drained(NOW, drains.remove(0), Drained::Stored);
+    assert_eq!(lender.poll_disk_effect(), forget(&[(5, 1)]), "the old one goes before the new one comes");
     let (mut drains, others) = poll(&mut lender);
     assert_eq!((drains[0].pages[0].version, others), (Version(2), vec![]));
-    lender.handle_drained(NOW, drains.remove(0), true);
+    lender.handle_drained(NOW, drains.remove(0), Drained::Stored);
     assert_eq!(poll(&mut lender).1, [stored(&[(5, 2)])]);
     assert!(lender.drop_page(A, 5, Version(2)));
-    let forget = Effect::Forget(Forget { space: A, pages: vec![(5, Version(2))] });
-    assert_eq!((poll(&mut lender).1, lender.stats().on_disk), (vec![forget], 0));
+    assert_eq!((lender.poll_disk_effect(), lender.stats().on_disk), (forget(&[(5, 2)]), 0));
 }
 
 #[test]
@@ -126,13 +134,10 @@ fn a_failed_write_leaves_mirrors_and_a_pause() {
     let mut lender = lender(8, 8, 100);
     assert!(stage(&mut lender, 5, 1));
     let (mut drains, _) = poll(&mut lender);
-    lender.handle_drained(NOW, drains.remove(0), false);
+    lender.handle_drained(NOW, drains.remove(0), Drained::Failed);
     assert!(stage(&mut lender, 6, 1), "the ring takes more, as long as it has room");
-    let (drains, others) = poll(&mut lender);
-    assert_eq!(
-        (drains.len(), others),
-        (0, vec![Effect::Forget(Forget { space: A, pages: vec![(5, Version(1))] })])
-    );
+    assert_eq!(lender.poll_disk_effect(), forget(&[(5, 1)]));
+    assert_eq!(poll(&mut lender), (vec![], vec![]));
     assert!(matches!(found(&mut lender, 5, 1), Found::Here(..)));
     // Both are recalled if their memory is wanted now: no disk will have them soon.
     lender.handle_limit(BasePages(0));
@@ -160,9 +165,9 @@ fn a_full_channel_refuses_and_tells_of_room() {
     let (drains, others) = poll(&mut lender);
     assert_eq!((drains.len(), others), (16, vec![]), "under way they are still in the channel");
     let mut drains = drains.into_iter();
-    lender.handle_drained(NOW, drains.next().expect("sixteen"), true);
+    lender.handle_drained(NOW, drains.next().expect("sixteen"), Drained::Stored);
     assert!(!lender.poll_effect().is_some_and(|effect| effect == Effect::Room(A)), "an eighth must be free");
-    lender.handle_drained(NOW, drains.next().expect("sixteen"), true);
+    lender.handle_drained(NOW, drains.next().expect("sixteen"), Drained::Stored);
     assert_eq!(poll(&mut lender).1, [stored(&[(2, 1)]), Effect::Room(A)]);
     assert_eq!(poll(&mut lender).1, [], "once");
 }
@@ -189,11 +194,44 @@ fn a_full_disk_takes_no_more() {
     assert!((0..5).all(|index| stage(&mut lender, index, 1)));
     let (mut drains, _) = poll(&mut lender);
     assert_eq!(drains.iter().map(indexes).collect::<Vec<_>>(), [[0, 1, 2]]);
-    lender.handle_drained(NOW, drains.remove(0), true);
+    lender.handle_drained(NOW, drains.remove(0), Drained::Stored);
     assert_eq!(poll(&mut lender).0, []);
     assert!(lender.drop_page(A, 1, Version(1)));
+    assert_eq!(lender.poll_disk_effect(), forget(&[(1, 1)]));
     let (drains, _) = poll(&mut lender);
     assert_eq!(drains.iter().map(indexes).collect::<Vec<_>>(), [[3]]);
+}
+
+#[test]
+fn a_borrower_with_its_share_of_the_disk_stops_nobody() {
+    let mut lender = lender(16, 16, 100);
+    assert!(stage(&mut lender, 5, 1));
+    let (mut drains, _) = poll(&mut lender);
+    lender.handle_drained(NOW, drains.remove(0), Drained::NoRoom);
+    assert_eq!(lender.poll_disk_effect(), forget(&[(5, 1)]));
+    assert!(stage(&mut lender, 7, 1));
+    assert_eq!(poll(&mut lender).0.iter().map(indexes).collect::<Vec<_>>(), [[7]], "the next one is tried");
+}
+
+#[test]
+fn what_the_disk_cannot_read_is_there_no_longer() {
+    let mut lender = lender(4, 4, 100);
+    assert!((0..4).all(|index| stage(&mut lender, index, 1)));
+    let (mut drains, _) = poll(&mut lender);
+    lender.handle_drained(NOW, drains.remove(0), Drained::Stored);
+    assert!((4..7).all(|index| stage(&mut lender, index, 1)));
+    let memory = (0..4).find(|&index| found(&mut lender, index, 1).here().is_some()).expect("one is left");
+    let lost = (0..4).find(|&index| index != memory).expect("three are not");
+    poll(&mut lender);
+    for (index, after) in [(lost, false), (memory, true)] {
+        lender.handle_disk_lost(A, index, Version(2));
+        assert_ne!(found(&mut lender, index, 1), Found::Missing, "another version");
+        lender.handle_disk_lost(A, index, Version(1));
+        assert_eq!(lender.poll_disk_effect(), forget(&[(index, 1)]));
+        assert_eq!(found(&mut lender, index, 1).here().is_some(), after);
+    }
+    assert_eq!(lender.stats().on_disk, 2);
+    assert!(!stage(&mut lender, 9, 1), "an only copy does not give way");
 }
 
 #[test]
@@ -206,17 +244,14 @@ fn a_store_is_found_again_by_those_who_come_back() {
     };
     let recovered = [(A, 3, Version(1)), (A, 3, Version(4)), (A, 3, Version(2)), (SpaceId(9), 3, Version(1))];
     let mut lender = Lender::new(BasePages(8), GRACE, 2).with_store(NOW, store, recovered);
-    let of_a =
-        |version| Effect::Forget(Forget { space: A, pages: vec![(3, Version(1)), (3, Version(version))] });
-    assert_eq!(poll(&mut lender).1, [of_a(2)], "the newest version counts");
+    assert_eq!(lender.poll_disk_effect(), forget(&[(3, 1), (3, 2)]), "the newest version counts");
     assert_eq!((lender.stats().borrowers, lender.stats().on_disk), (2, 2));
     lender.connection_opened(A, "back", Terms::Staging).unwrap();
     assert_eq!(poll(&mut lender).1, [stored(&[(3, 4)])]);
     assert_eq!(found(&mut lender, 3, 4), Found::OnDisk);
     // The other does not come back.
     lender.handle_timeout(NOW + GRACE);
-    let gone = Effect::Forget(Forget { space: SpaceId(9), pages: vec![(3, Version(1))] });
-    assert_eq!(poll(&mut lender).1, [gone]);
+    assert_eq!(lender.poll_disk_effect(), Some(DiskEffect::ForgetSpace(SpaceId(9))));
     assert_eq!(lender.stats().on_disk, 1);
 }
 

@@ -1,7 +1,6 @@
 //! Against a map of what must be found, a slab of numbers, and a disk that is a map too. The lender may crash at any time.
 
 use super::*;
-use crate::lender::types::Effect;
 use alloc::collections::BTreeSet;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -26,7 +25,8 @@ enum Op {
     Drop { space: u64, index: u64 },
     DropAll(u64),
     Spare { space: u64, index: u64 },
-    Finish { which: usize, ok: bool },
+    Finish { which: usize, drained: Drained },
+    Lose { space: u64, index: u64 },
     Poll(usize),
     Pass { ms: u64 },
     Limit(u64),
@@ -39,6 +39,8 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     let (space, index, version) = (0..SPACES, 0..14_u64, 0..3_u32);
     let class =
         prop_oneof![4 => Just(PutClass::Staged), 1 => Just(PutClass::Mirror), 1 => Just(PutClass::Ordinary)];
+    let drained =
+        prop_oneof![8 => Just(Drained::Stored), 1 => Just(Drained::NoRoom), 1 => Just(Drained::Failed)];
     let op = prop_oneof![
         8 => (space.clone(), index.clone(), 1..6_u64, version.clone(), class)
             .prop_map(|(space, first, pages, version, class)| Op::Put { space, first, pages, version, class }),
@@ -46,8 +48,9 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
             .prop_map(|(space, index, version)| Op::Get { space, index, version }),
         3 => (space.clone(), index.clone()).prop_map(|(space, index)| Op::Drop { space, index }),
         1 => space.clone().prop_map(Op::DropAll),
-        2 => (space.clone(), index).prop_map(|(space, index)| Op::Spare { space, index }),
-        6 => (0..4_usize, prop::bool::weighted(0.9)).prop_map(|(which, ok)| Op::Finish { which, ok }),
+        2 => (space.clone(), index.clone()).prop_map(|(space, index)| Op::Spare { space, index }),
+        6 => (0..4_usize, drained).prop_map(|(which, drained)| Op::Finish { which, drained }),
+        1 => (space.clone(), index.clone()).prop_map(|(space, index)| Op::Lose { space, index }),
         6 => (1..9_usize).prop_map(Op::Poll),
         2 => prop_oneof![0..12_u64, 4_000..7_000_u64].prop_map(|ms| Op::Pass { ms }),
         2 => prop_oneof![0..CAPACITY, Just(CAPACITY), Just(CAPACITY)].prop_map(Op::Limit),
@@ -150,9 +153,9 @@ impl Model {
         }
     }
 
-    fn effect(&mut self, effect: Effect) {
+    fn disk_effect(&mut self, effect: DiskEffect) {
         match effect {
-            Effect::Drain(drain) => {
+            DiskEffect::Drain(drain) => {
                 assert!(drain.pages.len() <= STORE.write_pages_max);
                 assert!(drain.pages.windows(2).all(|two| two[0].index + 1 == two[1].index));
                 let mut written = Vec::new();
@@ -173,7 +176,7 @@ impl Model {
                 assert!(under_way < STORE.under_way_max.0 as usize + STORE.write_pages_max);
                 assert!(self.store.len() + under_way <= STORE.capacity.0 as usize, "more than fits");
             }
-            Effect::Forget(forget) => {
+            DiskEffect::Forget(forget) => {
                 for (index, version) in forget.pages {
                     let key = (forget.space.0, index);
                     let current = self.pages.get(&key) == Some(&version);
@@ -181,6 +184,18 @@ impl Model {
                     self.store.remove(&(key.0, key.1, version));
                 }
             }
+            DiskEffect::ForgetSpace(space) => {
+                assert!(
+                    !self.told.iter().any(|key| key.0 == space.0),
+                    "what was told to be stored is forgotten"
+                );
+                self.store.retain(|key, _| key.0 != space.0);
+            }
+        }
+    }
+
+    fn effect(&mut self, effect: Effect) {
+        match effect {
             Effect::Stored(stored) => {
                 assert!(self.is_open(stored.space.0), "told to nobody");
                 assert!(!stored.pages.is_empty() && stored.pages.len() <= STORED_PAGES_MAX);
@@ -208,10 +223,14 @@ impl Model {
 
     fn poll(&mut self, most: usize) {
         for _ in 0..most {
-            let has = self.lender.has_effect();
-            let Some(effect) = self.lender.poll_effect() else { return };
-            assert!(has, "an effect that nobody would have come for: {effect:?}");
-            self.effect(effect);
+            let (has, has_for_disk) = (self.lender.has_effect(), self.lender.has_disk_effect());
+            if let Some(effect) = self.lender.poll_effect() {
+                assert!(has, "an effect that nobody would have come for: {effect:?}");
+                self.effect(effect);
+            } else if let Some(effect) = self.lender.poll_disk_effect() {
+                assert!(has_for_disk, "an effect that nobody would have come for: {effect:?}");
+                self.disk_effect(effect);
+            }
         }
     }
 
@@ -236,17 +255,31 @@ impl Model {
         panic!("it is never done");
     }
 
-    fn finish(&mut self, which: usize, ok: bool) {
+    fn finish(&mut self, which: usize, drained: Drained) {
         if which >= self.writes.len() {
             return;
         }
         let (drain, written) = self.writes.remove(which);
         for (page, contents) in drain.pages.iter().zip(written) {
-            if ok {
+            if drained == Drained::Stored {
                 self.store.insert((drain.space.0, page.index, page.version), contents);
             }
         }
-        self.lender.handle_drained(self.now, drain, ok);
+        self.lender.handle_drained(self.now, drain, drained);
+    }
+
+    /// The disk cannot read a page that it has.
+    fn lose(&mut self, space: u64, index: u64) {
+        let Some(version) = self.pages.get(&(space, index)).copied() else { return };
+        if self.told.remove(&(space, index)) {
+            self.store.remove(&(space, index, version));
+            self.lender.handle_disk_lost(SpaceId(space), index, version);
+            self.may_be_gone.insert((space, index));
+            if !self.lender.borrowers.contains_key(&SpaceId(space)) {
+                self.expires[space as usize] = None;
+                self.forget_space(space);
+            }
+        }
     }
 
     /// The lender's process dies and starts again on the same store. `written` of the writes that were under way had come to their end.
@@ -316,7 +349,8 @@ impl Model {
                     }
                 }
             }
-            Op::Finish { which, ok } => self.finish(which, ok),
+            Op::Finish { which, drained } => self.finish(which, drained),
+            Op::Lose { space, index } => self.lose(space, index),
             Op::Poll(most) => self.poll(most),
             Op::Pass { ms } => self.pass(ms),
             Op::Limit(limit) => {
@@ -410,18 +444,18 @@ proptest! {
         model.apply(&Op::Limit(CAPACITY));
         for _ in 0..200 {
             model.apply(&Op::Poll(100));
-            model.apply(&Op::Finish { which: 0, ok: true });
+            model.apply(&Op::Finish { which: 0, drained: Drained::Stored });
             model.check();
         }
         model.apply(&Op::Pass { ms: 6_000 });
         for _ in 0..200 {
             model.apply(&Op::Poll(100));
-            model.apply(&Op::Finish { which: 0, ok: true });
+            model.apply(&Op::Finish { which: 0, drained: Drained::Stored });
         }
         let stats = model.lender.stats();
         prop_assert!(stats.ring.waiting == 0 || stats.on_disk == STORE.capacity.0, "{stats:?}");
         prop_assert_eq!(stats.ring.under_way, 0);
-        prop_assert!(!model.lender.has_effect());
+        prop_assert!(!model.lender.has_effect() && !model.lender.has_disk_effect());
         model.check_all();
         // Everybody leaves: nothing is left, in memory or on the disk.
         (0..SPACES).for_each(|space| model.apply(&Op::Close(space)));
