@@ -547,6 +547,14 @@ impl Lender {
         }
     }
 
+    /// What a borrower has said of its pages.
+    ///
+    /// # Panics
+    /// Without a connection.
+    pub fn terms(&self, space: SpaceId) -> Terms {
+        self.borrowers.get(&space).expect("its connection is open").terms
+    }
+
     /// The borrowers, by space.
     pub fn borrowers(&self) -> impl Iterator<Item = BorrowerStats<'_>> {
         self.borrowers.iter().map(|(&space, borrower)| BorrowerStats {
