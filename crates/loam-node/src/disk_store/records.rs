@@ -275,7 +275,7 @@ impl Records {
         let mut held = 0;
         for (&id, space) in &self.spaces {
             let mut slots = 0;
-            for (&index, _) in &space.pages {
+            for &index in space.pages.keys() {
                 let page = PageId { space: id, index };
                 for slot in self.chain(page) {
                     let record = &self.slots[slot as usize];

@@ -317,3 +317,27 @@ fn there_is_a_limit_of_spaces() {
     write(&mut store, u64::MAX, &[(0, 1)]).unwrap();
     settle(&mut store);
 }
+
+/// Its pages were once reported durable by a sync that covered them and not the table that names their space.
+#[test]
+fn a_space_that_comes_while_a_table_is_written_waits_for_the_next_one() {
+    for seed in 0..500 {
+        let disk = PowerDisk::new(&GEOMETRY, seed);
+        let (mut store, _) = disk.open(GEOMETRY);
+        write(&mut store, 1, &[(0, 1)]).unwrap();
+        for _ in 0..seed % 5 {
+            store.poll();
+        }
+        let token = write(&mut store, 2, &[(0, 1)]).unwrap();
+        while !store.poll().any(|completion| completion == Completion::Durable { token }) {}
+        disk.lose_power();
+        let (_, pages) = disk.open(GEOMETRY);
+        assert!(pages.iter().any(|page| page.space == SpaceId(2)), "seed {seed}: {pages:?}");
+    }
+}
+
+#[test]
+fn the_store_may_be_moved_to_another_thread() {
+    fn is_send<T: Send>() {}
+    is_send::<DiskStore>();
+}
