@@ -7,6 +7,7 @@ mod plans;
 mod refusals;
 mod sharing;
 mod signals;
+mod staging;
 mod support;
 mod tls;
 mod transfer;
