@@ -8,6 +8,7 @@ mod refusals;
 mod sharing;
 mod signals;
 mod staging;
+mod staging_churn;
 mod support;
 mod tls;
 mod transfer;
