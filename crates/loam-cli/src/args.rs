@@ -136,9 +136,40 @@ pub(crate) struct LendArgs {
     /// Answer /metrics (Prometheus, see docs/metrics.md) and /health here
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) http: Option<SocketAddr>,
+    #[command(flatten)]
+    pub(crate) store: StoreArgs,
     /// Print the address on stdout and end with process PID (set by `loam run --embedded`)
     #[arg(long, hide = true, value_name = "PID")]
     pub(crate) embedded_by: Option<u32>,
+}
+
+/// The disk behind what is lent.
+#[derive(Args, Debug)]
+pub(crate) struct StoreArgs {
+    /// Write pages that wait here for a disk to a store in DIR (made if missing), and read them from there: needs --store-size
+    ///
+    /// What is in it survives a crash of this machine. One lender may use a directory at a time.
+    #[arg(long = "store", value_name = "DIR", requires = "store_size")]
+    pub(crate) dir: Option<PathBuf>,
+    /// What the store may take of the disk, reserved at once: 64G, 1T
+    #[arg(long, value_name = "SIZE", requires = "dir")]
+    pub(crate) store_size: Option<Size>,
+    /// What may fail together with this machine, a rack or a host: borrowers put the two copies of a page into different zones
+    #[arg(long, value_name = "NAME")]
+    pub(crate) zone: Option<String>,
+}
+
+impl StoreArgs {
+    /// Puts what was asked for into the configuration of a lender on a machine with `memory` in all.
+    pub(crate) fn apply(&self, memory: Bytes, config: &mut loam_node::LendConfig) {
+        config.zone.clone_from(&self.zone);
+        // Each needs the other.
+        config.store = self.dir.clone().zip(self.store_size).map(|(dir, size)| loam_node::StoreAt {
+            dir,
+            size: size.on(memory),
+            channel: None,
+        });
+    }
 }
 
 const LEND_EXAMPLES: &str = "\
@@ -146,6 +177,8 @@ Examples:
   loam lend 4G
   loam lend 25% --listen 127.0.0.1:7071
   loam lend 48G --keep 8G                              gives back what its machine needs
+  loam lend 16G --store /var/lib/loam --store-size 200G --zone rack-7
+                                                       pages that wait for a disk get one
   loam lend 16G --listen 10.0.0.7:7070 --tls node-7    see `loam ca --help`
   loam lend 16G --listen 10.0.0.7:7070 --insecure      only on a network that you trust";
 
@@ -192,6 +225,8 @@ pub(crate) struct NodeArgs {
     /// Answer /metrics (Prometheus, see docs/metrics.md) and /health here
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) http: Option<SocketAddr>,
+    #[command(flatten)]
+    pub(crate) store: StoreArgs,
     /// Socket for programs of this machine [default: /run/loam/node.sock for root, else $XDG_RUNTIME_DIR/loam/node.sock]
     #[arg(long, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,

@@ -42,6 +42,7 @@ pub(crate) fn node(args: &NodeArgs) -> Result<ExitCode, Failure> {
     config.tls = args.tls.clone();
     config.insecure = args.insecure;
     config.http = args.http;
+    args.store.apply(memory.total, &mut config);
     let path = args.socket.clone().or_else(own_socket);
     config.socket =
         path.map(|path| LocalSocket { path, mode: args.socket_mode, required: args.socket.is_some() });

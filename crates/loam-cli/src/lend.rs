@@ -23,6 +23,7 @@ pub(crate) fn lend(args: &LendArgs) -> Result<ExitCode, Failure> {
     config.keep = args.keep.map(|keep| keep.on(memory.total));
     config.machine_root.clone_from(&args.machine_root);
     config.http = args.http;
+    args.store.apply(memory.total, &mut config);
     if embedded {
         // Several of them share this machine with the program that they serve.
         config.loops = Some(1);

@@ -42,7 +42,20 @@ struct LenderStatus {
     /// `None`: a lender of before it gave memory back.
     #[serde(skip_serializing_if = "Option::is_none")]
     memory: Option<MemoryStatus>,
+    /// `None`: it has no disk store.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    store: Option<StoreStatus>,
+    /// What may fail together with it; empty if nobody has said.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    zone: String,
     borrowers: Vec<BorrowerStatus>,
+}
+
+/// A lender's disk store.
+#[derive(Serialize)]
+struct StoreStatus {
+    capacity_bytes: u64,
+    free_bytes: u64,
 }
 
 /// How much a lender lends now, and why.
@@ -130,11 +143,19 @@ fn ask_lender(target: Target) -> LenderStatus {
             let status = client.status()?;
             let knows = client.welcome().features() & feature::RECALL != 0;
             let memory = if knows { Some(client.memory()?) } else { None };
-            Ok((status, memory))
+            let store = client.store().cloned();
+            Ok((status, memory, store))
         },
     );
     match asked {
-        Ok((status, memory)) => LenderStatus { memory: memory.map(memory_status), ..answered(addr, &status) },
+        Ok((status, memory, news)) => {
+            let zone = news.as_ref().map_or_else(String::new, |news| news.zone.clone());
+            let store = news.filter(|news| news.store_bytes > 0).map(|news| StoreStatus {
+                capacity_bytes: news.store_bytes,
+                free_bytes: news.store_free_bytes,
+            });
+            LenderStatus { memory: memory.map(memory_status), store, zone, ..answered(addr, &status) }
+        }
         Err(error) => LenderStatus { error: Some(error.to_string()), ..silent(addr) },
     }
 }
@@ -166,6 +187,8 @@ fn silent(addr: SocketAddr) -> LenderStatus {
         uptime_s: 0,
         connections: 0,
         memory: None,
+        store: None,
+        zone: String::new(),
         borrowers: Vec::new(),
     }
 }
@@ -257,6 +280,13 @@ fn lender_text(lender: &LenderStatus) -> String {
     );
     if let Some(memory) = &lender.memory {
         out.push_str(&memory_text(memory));
+    }
+    if let Some(store) = &lender.store {
+        let (free, all) = (Bytes(store.free_bytes), Bytes(store.capacity_bytes));
+        out.push_str(&format!("  a disk store for {all} of pages, {free} free\n"));
+    }
+    if !lender.zone.is_empty() {
+        out.push_str(&format!("  in zone {}\n", printable(&lender.zone, 64)));
     }
     for borrower in &lender.borrowers {
         let away = if borrower.connections == 0 { ", away" } else { "" };

@@ -36,6 +36,21 @@ pub struct LendConfig {
     pub machine_root: PathBuf,
     /// Keep the processor from deep sleep while requests come, where that is permitted.
     pub hold_latency: bool,
+    /// A disk store for staged pages. `None`: they are kept in memory only.
+    pub store: Option<StoreAt>,
+    /// What may fail together with this machine (a rack, a host), told to borrowers.
+    pub zone: Option<String>,
+}
+
+/// A disk store.
+#[derive(Clone, Debug)]
+pub struct StoreAt {
+    /// Its directory; made if it is not there.
+    pub dir: PathBuf,
+    /// What it may take of the disk.
+    pub size: Bytes,
+    /// What the pages of one borrower may take of memory while they wait for the disk; `None` is a quarter of what is lent.
+    pub channel: Option<Bytes>,
 }
 
 /// A UNIX socket to listen on.
@@ -66,6 +81,8 @@ impl LendConfig {
             keep: None,
             machine_root: PathBuf::from("/"),
             hold_latency: true,
+            store: None,
+            zone: None,
         }
     }
 
@@ -82,6 +99,9 @@ impl LendConfig {
         }
         if !self.listen.ip().is_loopback() && self.tls.is_none() && !self.insecure {
             return Err(NodeError::NotLoopback { addr: self.listen });
+        }
+        if let Some(zone) = self.zone.as_ref().filter(|zone| **zone != loam_wire::printable_name(zone)) {
+            return Err(NodeError::Zone { zone: zone.escape_debug().to_string() });
         }
         match self.http {
             Some(addr) if !addr.ip().is_loopback() && !self.insecure => {
@@ -133,6 +153,8 @@ pub struct Lending {
     pub http: Option<SocketAddr>,
     /// The UNIX socket's file.
     pub socket: Option<PathBuf>,
+    /// The disk store's directory, what it can have, and what was found in it.
+    pub store: Option<(PathBuf, Bytes, Bytes)>,
     /// Lines that the person who started it should see.
     pub warnings: Vec<String>,
 }
@@ -145,6 +167,12 @@ impl fmt::Display for Lending {
         write!(f, "lending {} on {}", self.size, self.addr)?;
         if let Some(socket) = &self.socket {
             write!(f, " and {}", socket.display())?;
+        }
+        if let Some((dir, size, found)) = &self.store {
+            write!(f, ", disk store of {size} in {}", dir.display())?;
+            if *found > Bytes(0) {
+                write!(f, " with {found} of borrowers who may come back")?;
+            }
         }
         if let Some(http) = &self.http {
             write!(f, ", metrics on http://{http}/metrics")?;

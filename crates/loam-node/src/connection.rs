@@ -3,10 +3,12 @@
 use crate::behind::Behind;
 use crate::buffers::{Incoming, Outgoing};
 use crate::cluster::Published;
+use crate::drainer::Reply;
 use crate::limits::*;
 use crate::service::{Outlet, Peer, Refusal, Service};
 use crate::shared::Shared;
 use loam_core::ids::SpaceId;
+use loam_wire::limits::REQUEST_PAGES_MAX;
 use loam_wire::tls::{Identity, TlsError};
 use loam_wire::{Decoded, MountAt, Stream, WireError, decode, encode, error_code};
 use rustix::event::epoll::EventFlags;
@@ -125,6 +127,9 @@ struct Line {
     origin: Origin,
     local_pages: Option<LocalPages>,
     mount: Option<Here>,
+    reply: Reply,
+    /// Pages that are being read from the disk for it.
+    reading: usize,
 }
 
 impl Outlet for Line {
@@ -181,6 +186,11 @@ impl Outlet for Line {
         }
     }
 
+    fn reads(&mut self) -> Reply {
+        self.reading += 1;
+        self.reply.clone()
+    }
+
     fn identity(&self) -> Option<&Identity> {
         self.stream.identity()
     }
@@ -208,7 +218,7 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(crate) fn new(stream: Stream, origin: Origin, place: Place) -> Self {
+    pub(crate) fn new(stream: Stream, origin: Origin, place: Place, reply: Reply) -> Self {
         let now = Instant::now();
         Self {
             line: Line {
@@ -221,6 +231,8 @@ impl Connection {
                 subscription: None,
                 local_pages: None,
                 mount: None,
+                reply,
+                reading: 0,
                 origin,
             },
             peer: Peer::Stranger,
@@ -248,7 +260,8 @@ impl Connection {
     }
 
     fn has_room(&self) -> bool {
-        self.line.outgoing.len() <= QUEUED_BYTES_HIGH && self.line.behind.has_room()
+        let may_read = self.line.reading + REQUEST_PAGES_MAX <= READING_PAGES_MAX;
+        self.line.outgoing.len() <= QUEUED_BYTES_HIGH && self.line.behind.has_room() && may_read
     }
 
     /// Sends one of the `left` frames of this turn that no thread waits for, if all that was to be sent before is with the kernel. False:
@@ -428,6 +441,14 @@ impl Connection {
     /// Queues a frame that nobody asked for.
     pub(crate) fn tell(&mut self, frame: &[u8]) {
         self.line.queue().append(frame.len()).copy_from_slice(frame);
+    }
+
+    /// Queues an answer with `pages` that were read from the disk, or were not there.
+    pub(crate) fn answer(&mut self, pages: usize, frame: &[u8]) {
+        self.line.reading -= pages;
+        if self.state == State::Open {
+            self.tell(frame);
+        }
     }
 
     pub(crate) fn wants_views(&self) -> bool {

@@ -78,6 +78,15 @@ pub enum NodeError {
         /// The system's answer.
         why: io::Error,
     },
+    /// There can be no disk store.
+    #[error("cannot lend with a disk store: {0}")]
+    Store(#[from] crate::disk_store::DiskStoreError),
+    /// The zone's name would not be told as it is.
+    #[error("zone \"{zone}\" is no name: give --zone at most 64 bytes, without control characters")]
+    Zone {
+        /// What was asked for.
+        zone: String,
+    },
     /// There are credentials, and they cannot be used.
     #[error("cannot lend with TLS: {0}")]
     Credentials(#[from] CredentialsError),

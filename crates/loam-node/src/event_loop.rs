@@ -4,6 +4,7 @@
 //! others every few times. A wake-up across cores costs several times what serving a page does.
 
 use crate::connection::{Connection, Origin, Place, Progress};
+use crate::drainer::Reply;
 use crate::latency::LatencyHold;
 use crate::limits::SWEEP_INTERVAL;
 use crate::service::Service;
@@ -32,17 +33,25 @@ pub(crate) type Newcomer = (Stream, Origin, Place);
 #[derive(Debug)]
 pub(crate) struct Mailbox {
     newcomers: Mutex<Vec<Newcomer>>,
+    /// Frames for connections that are there, and the pages that each answers.
+    answers: Mutex<Vec<(u64, usize, Vec<u8>)>>,
     bell: OwnedFd,
 }
 
 impl Mailbox {
     pub(crate) fn new(bell: OwnedFd) -> Self {
-        Self { newcomers: Mutex::new(Vec::new()), bell }
+        Self { newcomers: Mutex::new(Vec::new()), answers: Mutex::new(Vec::new()), bell }
     }
 
     /// Hands a connection over.
     pub(crate) fn deliver(&self, newcomer: Newcomer) {
         self.newcomers.lock().expect("nothing panics under it").push(newcomer);
+        ring(&self.bell);
+    }
+
+    /// Answers `pages` that one of its connections has asked for. If it has gone, nobody wants to know.
+    pub(crate) fn answer(&self, connection: u64, pages: usize, frame: Vec<u8>) {
+        self.answers.lock().expect("nothing panics under it").push((connection, pages, frame));
         ring(&self.bell);
     }
 
@@ -121,6 +130,7 @@ impl EventLoop {
                     let token = event.data.u64();
                     if token == BELL {
                         self.welcome_newcomers();
+                        self.deliver_answers();
                         self.deliver_posts();
                         self.offer_views();
                     } else if self.advance(token) == Progress::Some {
@@ -167,11 +177,23 @@ impl EventLoop {
         let newcomers = std::mem::take(&mut *self.mailbox.newcomers.lock().expect("nothing panics under it"));
         for (stream, origin, place) in newcomers {
             self.token_last += 1;
-            let connection = Connection::new(stream, origin, place);
+            let reply = Reply { mailbox: Arc::clone(&self.mailbox), connection: self.token_last };
+            let connection = Connection::new(stream, origin, place, reply);
             let data = EventData::new_u64(self.token_last);
             match epoll::add(&self.epoll, connection.socket(), data, connection.interest) {
                 Ok(()) => assert!(self.connections.insert(self.token_last, connection).is_none()),
                 Err(why) => tracing::warn!("cannot take the connection of {origin}: {why}"),
+            }
+        }
+    }
+
+    /// Sends what was read from the disk.
+    fn deliver_answers(&mut self) {
+        let answers = std::mem::take(&mut *self.mailbox.answers.lock().expect("nothing panics under it"));
+        for (token, pages, frame) in answers {
+            if let Some(connection) = self.connections.get_mut(&token) {
+                connection.answer(pages, &frame);
+                self.advance(token);
             }
         }
     }

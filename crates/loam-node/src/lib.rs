@@ -6,6 +6,7 @@
 //! ```text
 //! keeper: accept ─► event loop: recv ─► decode ─► service: Lender ⇄ slab ─► send
 //!            ├── gives memory back, lets graces run out, watches the machine's memory, waits for the end
+//!            ├── drainer: staged pages to the disk store, and back
 //!            └── control plane (`cluster`): who lives, epochs, views; metrics over HTTP
 //! ```
 #![forbid(unsafe_code)]
@@ -16,6 +17,7 @@ mod cluster;
 mod config;
 mod connection;
 pub mod disk_store;
+mod drainer;
 mod error;
 mod event_loop;
 mod http;
@@ -30,6 +32,6 @@ mod slab;
 mod watch;
 
 pub use cluster::{ClusterConfig, EtcdSite, EtcdSiteError};
-pub use config::{LendConfig, Lending, LocalSocket};
+pub use config::{LendConfig, Lending, LocalSocket, StoreAt};
 pub use error::NodeError;
 pub use server::{LendHandle, lend, spawn};

@@ -47,6 +47,15 @@ pub(crate) const BEHIND_FRAME_PAGES: usize = 16;
 pub(crate) const BEHIND_PAGES_MAX: usize = 4096;
 /// Such frames of one turn before other connections have theirs.
 pub(crate) const BEHIND_FRAMES_TURN: usize = 8;
+/// Pages that are being read from the disk store for one connection.
+pub(crate) const READING_PAGES_MAX: usize = 1024;
+/// Pages under way to the disk store: as many full writes as it takes at a time.
+pub(crate) const DRAINING_PAGES_MAX: u64 = 64 * crate::disk_store::WRITE_PAGES_MAX as u64;
+/// The part of what is lent that pages of one borrower may take while they wait for the disk.
+pub(crate) const CHANNEL_PART: u64 = 4;
+/// What was told to be stored is not told again: it waits longer for a loop than other news does.
+pub(crate) const STORED_POST_TIME: loam_core::units::Duration =
+    loam_core::units::Duration::from_millis(60_000);
 /// Bytes that the kernel keeps of a connection and has not sent: enough for a link of 10 Gb/s while this side is woken (half of it is left
 /// then, 50 us), and no more, since what a thread waits for stands behind them.
 pub(crate) const UNSENT_BYTES_MAX: u32 = 128 * 1024;

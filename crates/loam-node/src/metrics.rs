@@ -1,8 +1,11 @@
 //! Every metric of a node, in one table: name, help and where its value comes from. `docs/metrics.md` lists the same, which a test sees to.
 
 use crate::cluster::{Counters, Published};
+use crate::disk_store::DiskFigures;
+use crate::drainer::StoreLink;
 use crate::shared::Shared;
 use loam_core::lender::LenderStats;
+use loam_core::units::BASE_PAGE_BYTES;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
 use prometheus_client::metrics::counter::ConstCounter;
@@ -19,6 +22,7 @@ pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0
 /// One look at a node.
 struct Sample {
     lender: LenderStats,
+    store: DiskFigures,
     memory_bytes: u64,
     uptime_s: u64,
     connections: usize,
@@ -32,6 +36,7 @@ impl Sample {
     fn of(shared: &Shared) -> Self {
         Self {
             lender: shared.lender().stats(),
+            store: shared.store.as_ref().map(StoreLink::figures).unwrap_or_default(),
             memory_bytes: shared.slab.memory().unwrap_or_default().0,
             uptime_s: shared.uptime_s(),
             connections: shared.connections.load(Ordering::Relaxed),
@@ -121,6 +126,98 @@ const METRICS: &[Metric] = &[
         None,
         "Spare copies that were dropped because this machine wanted their memory",
         Counter(|s| s.lender.dropped),
+    ),
+    Metric(
+        "lender_staged_waiting",
+        None,
+        "Base pages that wait here for the disk",
+        Gauge(|s| s.lender.ring.waiting as f64),
+    ),
+    Metric(
+        "lender_staged_held",
+        None,
+        "Base pages that were read while they waited for the disk, and are written only if room is short",
+        Gauge(|s| s.lender.ring.held as f64),
+    ),
+    Metric(
+        "lender_staged_under_way",
+        None,
+        "Base pages on their way to the disk",
+        Gauge(|s| s.lender.ring.under_way as f64),
+    ),
+    Metric(
+        "lender_staged",
+        None,
+        "Base pages that were put to wait for the disk",
+        Counter(|s| s.lender.ring.taken),
+    ),
+    Metric(
+        "lender_staged_refused",
+        None,
+        "Base pages that were refused because those of their borrower that wait are too many",
+        Counter(|s| s.lender.ring.refused),
+    ),
+    Metric(
+        "lender_staged_hits",
+        None,
+        "Base pages that were read while they waited for the disk",
+        Counter(|s| s.lender.ring.victim_hits),
+    ),
+    Metric(
+        "lender_staged_cancelled",
+        None,
+        "Base pages that were dropped or put anew before they were written",
+        Counter(|s| s.lender.ring.cancelled),
+    ),
+    Metric(
+        "lender_drained",
+        None,
+        "Base pages that were written to the disk",
+        Counter(|s| s.lender.ring.drained),
+    ),
+    Metric(
+        "lender_drain_writes",
+        None,
+        "Writes that they took; neighbours are combined",
+        Counter(|s| s.lender.ring.writes),
+    ),
+    Metric(
+        "lender_drain_failed",
+        None,
+        "Base pages that could not be written to the disk, and stayed in memory",
+        Counter(|s| s.lender.ring.failed),
+    ),
+    Metric(
+        "store_capacity",
+        Some(Unit::Bytes),
+        "Room for pages in the disk store",
+        Gauge(|s| (s.lender.disk_capacity * BASE_PAGE_BYTES as u64) as f64),
+    ),
+    Metric(
+        "store_free",
+        Some(Unit::Bytes),
+        "What of it is free",
+        Gauge(|s| (s.store.slots_free * BASE_PAGE_BYTES as u64) as f64),
+    ),
+    Metric(
+        "store_pages",
+        None,
+        "Base pages that the disk store has and this node may be asked for",
+        Gauge(|s| s.lender.on_disk as f64),
+    ),
+    Metric(
+        "store_pages_read",
+        None,
+        "Base pages that were read from the disk store",
+        Counter(|s| s.store.reads),
+    ),
+    Metric("store_syncs", None, "Times that the disk store was synced", Counter(|s| s.store.syncs)),
+    Metric("store_errors", None, "Operations that the disk of the store failed", Counter(|s| s.store.errors)),
+    Metric(
+        "store_corrupt",
+        None,
+        "Base pages in the disk store that were not what was written there",
+        Counter(|s| s.store.corrupt),
     ),
     Metric("node_uptime", Some(Unit::Seconds), "Time since this node started", Gauge(|s| s.uptime_s as f64)),
     Metric(

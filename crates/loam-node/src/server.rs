@@ -6,16 +6,18 @@
 use crate::cluster::{Control, Front, Plane};
 use crate::config::{LendConfig, Lending};
 use crate::connection::{Origin, Place};
+use crate::disk_store::{DiskStore, WRITE_PAGES_MAX};
+use crate::drainer::{Drainer, StoreLink};
 use crate::error::NodeError;
 use crate::event_loop::{EventLoop, Mailbox};
 use crate::limits::*;
 use crate::local::Local;
 use crate::shared::Shared;
 use crate::slab::Slab;
-use crate::watch::{Watch, post_gone, post_recall};
+use crate::watch::{Watch, post_gone, post_recall, post_room, post_stored};
 use loam_core::ids::NodeId;
-use loam_core::lender::{Effect, Lender};
-use loam_core::units::Bytes;
+use loam_core::lender::{Effect, Lender, StoreConfig};
+use loam_core::units::{BASE_PAGE_BYTES, BasePages, Bytes};
 use loam_wire::Stream;
 use loam_wire::tls::{Role, Watched};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd};
@@ -113,6 +115,7 @@ struct Keeper {
     credentials: Option<Arc<Watched>>,
     looked: Instant,
     loops: Vec<(Arc<Mailbox>, JoinHandle<()>)>,
+    drainer: Option<JoinHandle<()>>,
     next: usize,
     watch: Watch,
 }
@@ -184,14 +187,31 @@ impl Keeper {
         let (name, cluster) = (name_of(config, addr), config.cluster.as_ref());
         let reached_at = cluster.and_then(|cluster| cluster.advertise).unwrap_or(addr);
         let (front, packets) = Front::new(life()?, name.clone(), reached_at, cluster.is_some());
-        let lender = Lender::new(pages, config.grace, BORROWERS_MAX);
-        let shared = Arc::new(Shared::new(lender, slab, front, bell()?));
+        let mut lender = Lender::new(pages, config.grace, BORROWERS_MAX);
+        let (mut store, mut stored) = (None, None);
+        if let Some(at) = &config.store {
+            let (opened, recovered) = DiskStore::open(&at.dir, at.size)?;
+            warnings.extend(opened.notes().iter().cloned());
+            let found = Bytes(recovered.len() as u64 * BASE_PAGE_BYTES as u64);
+            lender = lender.with_store(
+                loam_core::units::Instant(0),
+                store_config(pages, at.channel, &opened),
+                recovered.iter().map(|page| (page.space, page.index, page.version)),
+            );
+            let link = StoreLink::new(bell()?, &opened);
+            stored = Some((at.dir.clone(), link.bytes(), found));
+            store = Some((opened, link));
+        }
+        let (store, link) = store.unzip();
+        let zone = config.zone.clone().unwrap_or_default();
+        let shared = Arc::new(Shared::new(lender, slab, link, zone, front, bell()?));
         let lending = Lending {
             size: pages.bytes(),
             addr,
             node: cluster.map(|_| name),
             http: http.as_ref().map(|(_, addr)| *addr),
             socket: local.as_ref().map(|local| local.path().clone()),
+            store: stored,
             warnings,
         };
         let watch = Watch::new(config, pages.bytes());
@@ -204,9 +224,15 @@ impl Keeper {
             credentials,
             looked: Instant::now(),
             loops: Vec::new(),
+            drainer: None,
             next: 0,
             watch,
         };
+        if let Some(store) = store {
+            let drainer = Drainer::new(Arc::clone(&keeper.shared), store);
+            let thread = thread::Builder::new().name("loam-drain".into()).spawn(move || drainer.run());
+            keeper.drainer = Some(thread.map_err(NodeError::system("starting a thread"))?);
+        }
         let cores = thread::available_parallelism().map_or(1, usize::from);
         for number in 0..config.loops.unwrap_or(cores).clamp(1, LOOPS_MAX) {
             let started = bell().and_then(|bell| keeper.start_loop(config, number, bell));
@@ -322,6 +348,9 @@ impl Keeper {
                 if lender.poll_timeout().is_some_and(|due| due <= now) {
                     lender.handle_timeout(now);
                 }
+                if let Some(store) = self.shared.store.as_ref().filter(|_| lender.has_disk_effect()) {
+                    store.tell();
+                }
                 (lender.poll_effect(), lender.poll_timeout())
             };
             match effect {
@@ -337,6 +366,14 @@ impl Keeper {
                 }
                 Some(Effect::Gone(gone)) => {
                     post_gone(&self.shared, &gone);
+                    self.wake_loops();
+                }
+                Some(Effect::Stored(stored)) => {
+                    post_stored(&self.shared, &stored);
+                    self.wake_loops();
+                }
+                Some(Effect::Room(space)) => {
+                    post_room(&self.shared, space);
                     self.wake_loops();
                 }
                 None => {
@@ -427,6 +464,22 @@ impl Keeper {
         for (_, thread) in self.loops {
             assert!(thread.join().is_ok(), "an event loop broke an invariant");
         }
+        if let (Some(drainer), Some(store)) = (self.drainer, &self.shared.store) {
+            store.tell();
+            assert!(drainer.join().is_ok(), "the disk's thread broke an invariant");
+        }
+    }
+}
+
+/// How the lender uses its disk store.
+fn store_config(pages: BasePages, channel: Option<Bytes>, store: &DiskStore) -> StoreConfig {
+    let figures = store.figures();
+    let channel = channel.map_or(pages.0 / CHANNEL_PART, |bytes| bytes.base_pages().0);
+    StoreConfig {
+        capacity: BasePages(figures.slots - figures.slots_retired),
+        channel: BasePages(channel.clamp(1, pages.0)),
+        write_pages_max: WRITE_PAGES_MAX,
+        under_way_max: BasePages(DRAINING_PAGES_MAX),
     }
 }
 

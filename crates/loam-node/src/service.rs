@@ -3,10 +3,11 @@
 use crate::behind::{Asked, Behind};
 use crate::buffers::Outgoing;
 use crate::cluster::{Packet, Published};
+use crate::drainer::{Read, Reply};
 use crate::limits::ANSWER_PAGES;
 use crate::shared::Shared;
-use loam_core::ids::{NodeId, SpaceId, Urgency};
-use loam_core::lender::{Slot, SlotRun, Terms, Unwelcome};
+use loam_core::ids::{NodeId, PutClass, SpaceId, Urgency};
+use loam_core::lender::{Found, Put, Slot, SlotRun, Terms, Unwelcome};
 use loam_core::units::{BASE_PAGE_BYTES, Bytes};
 use loam_wire::limits::{GONE_PAGES_MAX, STATUS_BORROWERS_MAX};
 use loam_wire::tls::{Identity, Role};
@@ -64,6 +65,8 @@ pub(crate) trait Outlet {
     fn is_mount(&mut self, shared: &Arc<Shared>, at: MountAt);
     /// From now on each view after version `version` goes out with this request's number.
     fn subscribe(&mut self, request: u64, version: u64);
+    /// A page is being read from the disk for it: where the answer goes.
+    fn reads(&mut self) -> Reply;
     /// Who the peer proved to be; `None` where nothing has to be proved.
     fn identity(&self) -> Option<&Identity>;
 }
@@ -78,8 +81,11 @@ pub(crate) struct Service {
     misses: Vec<PageRef>,
     gone: Vec<PageRef>,
     acks: Vec<PageAck>,
-    indexes: Vec<u64>,
-    runs: Vec<SlotRun>,
+    good: Vec<usize>,
+    placed: Vec<(usize, Slot)>,
+    unplaced: Vec<usize>,
+    reads: Vec<Read>,
+    on_disk: Vec<PageRef>,
     waited: Vec<PageRef>,
     asked: Vec<Asked>,
 }
@@ -94,8 +100,11 @@ impl Service {
             misses: Vec::new(),
             gone: Vec::new(),
             acks: Vec::new(),
-            indexes: Vec::new(),
-            runs: Vec::new(),
+            good: Vec::new(),
+            placed: Vec::new(),
+            unplaced: Vec::new(),
+            reads: Vec::new(),
+            on_disk: Vec::new(),
             waited: Vec::new(),
             asked: Vec::new(),
         }
@@ -115,7 +124,15 @@ impl Service {
                 let (capacity, free) = (stats.capacity.0, stats.free.0);
                 self.answer(out, |shared, head| {
                     encode::welcome(head, features & FEATURES_KNOWN, shared.instance, capacity, free);
+                    if features & feature::STAGING != 0 {
+                        let store = shared.store.as_ref();
+                        let bytes = store.map_or(0, |store| store.bytes().0);
+                        let free = store.map_or(0, |store| store.free_bytes().0);
+                        encode::store(head, bytes, free, &shared.zone);
+                    }
                 });
+                // One who comes back is told what the disk has.
+                self.shared.tell_of(&self.shared.lender());
             }
             (Peer::Stranger, _) => return Err(Refusal::bad_frame("the first frame must be a hello")),
             (Peer::Borrower(space), Frame::GetPage { request, pages }) => {
@@ -124,24 +141,34 @@ impl Service {
             (Peer::Borrower(space), Frame::Hurry { pages }) => {
                 let mut asked = std::mem::take(&mut self.asked);
                 out.behind().hurry(pages, &mut asked);
-                let answered = self.answer_asked(space, &asked, out);
+                let answered = self.answer_asked(space, &asked, Urgency::Waited, out);
                 self.asked = asked;
                 answered?;
             }
             (Peer::Borrower(space), Frame::PutPage { request, pages, payload }) => {
-                self.putpage(space, request, pages, payload, out);
+                self.putpage(space, request, pages, payload, out)?;
             }
             (Peer::Borrower(space), Frame::Drop { pages }) => {
                 let mut lender = self.shared.lender();
                 for page in pages {
                     lender.drop_page(space, page.index(), page.version());
                 }
-                if lender.has_work() {
-                    self.shared.tell_keeper();
+                self.shared.tell_of(&lender);
+            }
+            (Peer::Borrower(space), Frame::Spare { pages }) => {
+                let mut lender = self.shared.lender();
+                if lender.terms(space) != Terms::Staging {
+                    return Err(Refusal::bad_frame("spare is for those who have said staging"));
                 }
+                for page in pages {
+                    lender.spare_page(space, page.index(), page.version());
+                }
+                self.shared.tell_of(&lender);
             }
             (Peer::Borrower(space), Frame::Bye) => {
-                self.shared.lender().drop_all(space);
+                let mut lender = self.shared.lender();
+                lender.drop_all(space);
+                self.shared.tell_of(&lender);
                 self.shared.tell_keeper();
             }
             (Peer::Tool, Frame::Bye) => {}
@@ -184,7 +211,11 @@ impl Service {
             }
             (
                 Peer::Tool,
-                Frame::GetPage { .. } | Frame::Hurry { .. } | Frame::PutPage { .. } | Frame::Drop { .. },
+                Frame::GetPage { .. }
+                | Frame::Hurry { .. }
+                | Frame::PutPage { .. }
+                | Frame::Spare { .. }
+                | Frame::Drop { .. },
             ) => {
                 return Err(Refusal::bad_frame("space 0 has no pages: say hello with a space of your own"));
             }
@@ -233,7 +264,15 @@ impl Service {
         require(Role::Borrower, identity)?;
         let space = SpaceId(space);
         // Who does not say that its pages are spare may have them only here; who does not know recalls is not asked.
-        let terms = match (features & feature::RECALL != 0, features & feature::SPARE != 0) {
+        let has = |bit| features & bit != 0;
+        let terms = match (has(feature::RECALL), has(feature::SPARE)) {
+            (recall, spare) if has(feature::STAGING) => {
+                if spare || !recall {
+                    let text = "staging is said together with recall, and not with spare";
+                    return Err(Refusal::bad_frame(text));
+                }
+                Terms::Staging
+            }
             (true, true) => Terms::Spare,
             (true, false) => Terms::Recallable,
             (false, _) => Terms::Kept,
@@ -266,7 +305,11 @@ impl Service {
                 Urgency::Behind => out.behind().push(request, page),
             }
         }
-        let answered = if waited.is_empty() { Ok(()) } else { self.give(space, request, waited.iter(), out) };
+        let answered = if waited.is_empty() {
+            Ok(())
+        } else {
+            self.give(space, request, waited.iter(), Urgency::Waited, out)
+        };
         self.waited = waited;
         answered
     }
@@ -276,7 +319,7 @@ impl Service {
         let Peer::Borrower(space) = peer else { unreachable!("only borrowers have asked for pages") };
         let mut asked = std::mem::take(&mut self.asked);
         out.behind().next_frame(&mut asked);
-        let answered = self.answer_asked(space, &asked, out);
+        let answered = self.answer_asked(space, &asked, Urgency::Behind, out);
         self.asked = asked;
         answered
     }
@@ -285,35 +328,39 @@ impl Service {
         &mut self,
         space: SpaceId,
         asked: &[Asked],
+        urgency: Urgency,
         out: &mut impl Outlet,
     ) -> Result<(), Refusal> {
         for of_one in asked.chunk_by(|a, b| a.request == b.request) {
-            self.give(space, of_one[0].request, of_one.iter().map(|asked| &asked.page), out)?;
+            self.give(space, of_one[0].request, of_one.iter().map(|asked| &asked.page), urgency, out)?;
         }
         Ok(())
     }
 
-    /// Answers a request, or some of its pages: in their order, what is not there at the end.
+    /// Answers a request, or some of its pages: in their order, what is not there at the end. What only the disk has is answered later.
     fn give<'p>(
         &mut self,
         space: SpaceId,
         request: u64,
         pages: impl Iterator<Item = &'p PageRef>,
+        urgency: Urgency,
         out: &mut impl Outlet,
     ) -> Result<(), Refusal> {
         self.metas.clear();
         self.slots.clear();
         self.misses.clear();
+        self.on_disk.clear();
         let ticket = {
             let now = self.shared.now();
             let mut lender = self.shared.lender();
             let wanted = pages.map(|page| (page.index(), page.version()));
-            lender.get(now, space, wanted, |index, version, hit| match hit {
-                Some((slot, hash)) => {
+            lender.get(now, space, wanted, |index, version, found| match found {
+                Found::Here(slot, hash) => {
                     self.metas.push(PageMeta::new(index, version, hash));
                     self.slots.push(slot);
                 }
-                None => self.misses.push(PageRef::new(index, version)),
+                Found::OnDisk => self.on_disk.push(PageRef::new(index, version)),
+                Found::Missing => self.misses.push(PageRef::new(index, version)),
             });
             lender.read_begin()
         };
@@ -340,16 +387,31 @@ impl Service {
         }
         let mut lender = self.shared.lender();
         lender.read_end(ticket);
-        if lender.has_work() {
-            self.shared.tell_keeper();
-        }
+        self.shared.tell_of(&lender);
         drop(lender);
+        if result.is_ok() {
+            self.read_from_disk(space, request, urgency, out);
+        }
         if result.is_ok() && !self.misses.is_empty() {
             self.head.clear();
             encode::miss(&mut self.head, request, &self.misses);
             out.queue().append(self.head.len()).copy_from_slice(&self.head);
         }
         result
+    }
+
+    /// Asks the disk for the pages in `self.on_disk`.
+    fn read_from_disk(&mut self, space: SpaceId, request: u64, urgency: Urgency, out: &mut impl Outlet) {
+        let Some(store) = self.shared.store.as_ref().filter(|_| !self.on_disk.is_empty()) else { return };
+        self.reads.extend(self.on_disk.iter().map(|page| Read {
+            reply: out.reads(),
+            request,
+            space,
+            index: page.index(),
+            version: page.version(),
+            urgency,
+        }));
+        store.read(&mut self.reads);
     }
 
     /// Says which pages in `self.gone` are here no longer.
@@ -368,53 +430,60 @@ impl Service {
         pages: &[PageMeta],
         payload: &[u8],
         out: &mut impl Outlet,
-    ) {
+    ) -> Result<(), Refusal> {
+        let says_class = pages.iter().any(|page| page.class() != PutClass::Ordinary);
+        if says_class && self.shared.lender().terms(space) != Terms::Staging {
+            return Err(Refusal::bad_frame("classes of pages are for those who have said staging"));
+        }
         self.acks.clear();
-        self.indexes.clear();
-        for (page, contents) in pages.iter().zip(payload.chunks_exact(BASE_PAGE_BYTES)) {
+        self.good.clear();
+        for (at, (page, contents)) in pages.iter().zip(payload.chunks_exact(BASE_PAGE_BYTES)).enumerate() {
             let good = page_hash(contents) == page.hash();
             let status = if good { PutStatus::Stored } else { PutStatus::BadHash };
             self.acks.push(PageAck::new(page.index(), page.version(), status));
             if good {
-                self.indexes.push(page.index());
+                self.good.push(at);
             }
         }
         assert_eq!(self.acks.len(), pages.len(), "the decoder gives a base page for each descriptor");
         self.gone.clear();
-        self.reserve(space);
+        self.reserve(space, pages);
         let free = self.write_and_commit(space, pages, payload);
         // Before the answer: what is sent next should know.
         self.tell_gone(free, out);
         self.head.clear();
         encode::ack(&mut self.head, request, &self.acks, free.0);
         out.queue().append(self.head.len()).copy_from_slice(&self.head);
+        Ok(())
     }
 
-    /// Reserves slots for `self.indexes` into `self.runs`, in order, as far as there is room.
-    fn reserve(&mut self, space: SpaceId) {
-        self.runs.clear();
+    /// Reserves slots for the good pages into `self.placed`, in order, as far as there is room for pages of their class.
+    fn reserve(&mut self, space: SpaceId, pages: &[PageMeta]) {
+        self.placed.clear();
+        self.unplaced.clear();
         let now = self.shared.now();
         let mut lender = self.shared.lender();
-        let mut rest = &self.indexes[..];
-        while !rest.is_empty() {
-            let Some(run) = lender.reserve(now, space, rest) else { break };
-            self.runs.push(run);
-            rest = &rest[run.pages as usize..];
+        let mut indexes = Vec::with_capacity(self.good.len());
+        for of_class in self.good.chunk_by(|a, b| pages[*a].class() == pages[*b].class()) {
+            indexes.clear();
+            indexes.extend(of_class.iter().map(|at| pages[*at].index()));
+            let mut done = 0;
+            while done < of_class.len() {
+                let class = pages[of_class[done]].class();
+                let Some(run) = lender.reserve_as(now, space, &indexes[done..], class) else { break };
+                self.placed.extend(of_class[done..].iter().copied().zip(run.slots()));
+                done += run.pages as usize;
+            }
+            self.unplaced.extend_from_slice(&of_class[done..]);
         }
         let gone = lender.take_gone(space);
         self.gone.extend(gone.into_iter().map(|(index, version)| PageRef::new(index, version)));
     }
 
-    /// Fills the reserved runs with the good pages in their order, and makes them known. Answers the room that is left.
+    /// Fills the reserved slots with the good pages in their order, and makes them known. Answers the room that is left.
     fn write_and_commit(&mut self, space: SpaceId, pages: &[PageMeta], payload: &[u8]) -> Bytes {
-        // Slots that are written, and their place in the frame.
+        let placed = &self.placed;
         let mut written = 0;
-        let mut good = (0..pages.len()).filter(|at| self.acks[*at].status() == PutStatus::Stored);
-        let mut placed: Vec<(usize, Slot)> = Vec::with_capacity(self.indexes.len());
-        for run in &self.runs {
-            placed.extend(run.slots().zip(&mut good).map(|(slot, at)| (at, slot)));
-        }
-        let unplaced: Vec<usize> = good.collect();
         while written < placed.len() {
             // A stretch that is contiguous in the frame and in the slab goes in one call.
             let (at, slot) = placed[written];
@@ -435,19 +504,22 @@ impl Service {
         let mut lender = self.shared.lender();
         for (order, &(at, slot)) in placed.iter().enumerate() {
             let page = &pages[at];
-            if order < written {
-                lender.commit(now, space, page.index(), page.version(), page.hash(), slot);
+            let stored = if order < written {
+                let (index, version) = (page.index(), page.version());
+                let put = Put { index, version, hash: page.hash(), class: page.class() };
+                lender.commit_as(now, space, put, slot)
             } else {
                 lender.abort(slot);
-                self.acks[at] = PageAck::new(page.index(), page.version(), PutStatus::NoRoom);
+                false
+            };
+            if !stored {
+                self.unplaced.push(at);
             }
         }
-        for at in unplaced {
+        for &at in &self.unplaced {
             self.acks[at] = PageAck::new(pages[at].index(), pages[at].version(), PutStatus::NoRoom);
         }
-        if lender.has_work() {
-            self.shared.tell_keeper();
-        }
+        self.shared.tell_of(&lender);
         lender.free()
     }
 

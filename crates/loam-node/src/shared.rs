@@ -4,12 +4,13 @@
 //! request, some tens for a full one), never while contents are hashed, copied, sent or received.
 
 use crate::cluster::{Front, Published};
+use crate::drainer::StoreLink;
 use crate::limits::{COMPLAINT_AGAIN, COMPLAINTS_MAX};
 use crate::slab::Slab;
 use crate::watch;
 use loam_core::ids::SpaceId;
 use loam_core::lender::{Lender, RECALL_TIME};
-use loam_core::units::{BASE_PAGE_BYTES, Instant};
+use loam_core::units::{BASE_PAGE_BYTES, Duration, Instant};
 use loam_wire::limits::MOUNTS_MAX;
 use loam_wire::{MountAt, NodeFigures};
 use rustix::fd::OwnedFd;
@@ -22,6 +23,10 @@ use std::sync::{Arc, Mutex, MutexGuard};
 pub(crate) struct Shared {
     lender: Mutex<Lender>,
     pub(crate) slab: Slab,
+    /// If there is a disk store.
+    pub(crate) store: Option<StoreLink>,
+    /// What may fail together with this machine; empty if nobody has said.
+    pub(crate) zone: String,
     /// Random: tells a borrower whether this is still the lender that has its pages.
     pub(crate) instance: u64,
     /// The cluster, as event loops see it.
@@ -47,14 +52,23 @@ pub(crate) struct Shared {
 struct Post {
     to: SpaceId,
     frame: Vec<u8>,
-    at: Instant,
+    until: Instant,
 }
 
 impl Shared {
-    pub(crate) fn new(lender: Lender, slab: Slab, front: Front, keeper: OwnedFd) -> Self {
+    pub(crate) fn new(
+        lender: Lender,
+        slab: Slab,
+        store: Option<StoreLink>,
+        zone: String,
+        front: Front,
+        keeper: OwnedFd,
+    ) -> Self {
         Self {
             lender: Mutex::new(lender),
             slab,
+            store,
+            zone,
             instance: front.id.0,
             front,
             connections: AtomicUsize::new(0),
@@ -122,6 +136,16 @@ impl Shared {
         }
     }
 
+    /// Wakes whoever has something to do for the lender by now.
+    pub(crate) fn tell_of(&self, lender: &Lender) {
+        if lender.has_work() {
+            self.tell_keeper();
+        }
+        if let Some(store) = self.store.as_ref().filter(|_| lender.has_disk_effect()) {
+            store.tell();
+        }
+    }
+
     /// The keeper is about to look at everything.
     pub(crate) fn keeper_looks(&self) {
         silence(&self.keeper);
@@ -134,10 +158,15 @@ impl Shared {
 
     /// Leaves a frame for the loops; they have to be woken. What nobody has taken for long is for somebody who has gone.
     pub(crate) fn post(&self, to: SpaceId, frame: Vec<u8>) {
-        let at = self.now();
+        self.post_for(to, frame, RECALL_TIME);
+    }
+
+    /// As [`Self::post`], for who takes it within `time`.
+    pub(crate) fn post_for(&self, to: SpaceId, frame: Vec<u8>, time: Duration) {
+        let now = self.now();
         let mut posts = self.posts.lock().expect("nothing panics under it");
-        posts.retain(|post| at - post.at < RECALL_TIME);
-        posts.push(Post { to, frame, at });
+        posts.retain(|post| now < post.until);
+        posts.push(Post { to, frame, until: now + time });
     }
 
     /// Takes the frames for those whom `has` knows.

@@ -215,11 +215,23 @@ pub struct Status {
     pub borrowers: Vec<BorrowerEntry>,
 }
 
+/// What a lender says of its disk store behind its welcome.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoreNews {
+    /// Room in all; 0: there is none.
+    pub store_bytes: u64,
+    /// What of it is free.
+    pub store_free_bytes: u64,
+    /// What may fail together with the lender; empty if nobody has said.
+    pub zone: String,
+}
+
 /// One connection that waits for each answer.
 #[derive(Debug)]
 pub struct Client {
     stream: Stream,
     welcome: WelcomeBody,
+    store: Option<StoreNews>,
     buffer: Vec<u8>,
     out: Vec<u8>,
     request_last: u64,
@@ -272,12 +284,25 @@ impl Client {
     fn over((stream, welcome): (Stream, WelcomeBody), timeout: Duration) -> Result<Self, ClientError> {
         stream.socket().set_read_timeout(Some(timeout))?;
         stream.socket().set_write_timeout(Some(timeout))?;
-        Ok(Self { stream, welcome, buffer: Vec::new(), out: Vec::new(), request_last: 0 })
+        let mut client =
+            Self { stream, welcome, store: None, buffer: Vec::new(), out: Vec::new(), request_last: 0 };
+        if welcome.features() & crate::feature::STAGING != 0 {
+            let Frame::Store { store_bytes, store_free_bytes, zone } = client.receive()? else {
+                return Err(ClientError::Unexpected);
+            };
+            client.store = Some(StoreNews { store_bytes, store_free_bytes, zone: zone.to_owned() });
+        }
+        Ok(client)
     }
 
     /// What the lender said of itself.
     pub fn welcome(&self) -> &WelcomeBody {
         &self.welcome
+    }
+
+    /// What its disk can take, and its zone; where both have [`crate::feature::STAGING`].
+    pub fn store(&self) -> Option<&StoreNews> {
+        self.store.as_ref()
     }
 
     /// The socket, for what this client does not do itself.

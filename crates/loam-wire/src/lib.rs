@@ -40,7 +40,7 @@ use loam_core::ids::ContentHash;
 pub const PROTOCOL_VERSION: u16 = 1;
 
 /// Bits in hello and welcome; unknown ones are ignored.
-pub const FEATURES_KNOWN: u64 = feature::RECALL | feature::SPARE | feature::PLAN;
+pub const FEATURES_KNOWN: u64 = feature::RECALL | feature::SPARE | feature::PLAN | feature::STAGING;
 
 /// What a client says in its hello, and the lender in its welcome if it understands.
 pub mod feature {

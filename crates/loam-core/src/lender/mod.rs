@@ -6,6 +6,7 @@
 //! full:  reserve ──► the oldest spare pages give way (see `replace`) ──► take_gone, or poll_effect: Gone
 //! free:  drop_page, drop_all, replaced, or gone longer than the grace ──► poll_effect: Release ──► released
 //! limit: handle_limit ──► the oldest pages go, or are recalled (see `shrink`)
+//! stage: reserve_as, commit_as ──► poll_disk_effect: Drain ──► handle_drained ──► poll_effect: Stored (see `drains`)
 //! ```
 //!
 //! The driver may run several threads over one `Lender` behind a lock that it does not hold while it copies:
@@ -17,7 +18,11 @@
 //! (`handle_timeout`), so that nobody waits for it.
 
 mod ages;
+mod drains;
+#[cfg(test)]
+mod drains_tests;
 mod extent;
+mod on_disk;
 mod order;
 mod replace;
 #[cfg(test)]
@@ -32,13 +37,16 @@ mod tests;
 mod types;
 
 use crate::draw::Draw;
-use crate::ids::{ContentHash, SpaceId, Version};
+use crate::ids::{ContentHash, PutClass, SpaceId, Version};
+use crate::staging::{RingFigures, RingSlot};
 use crate::units::{BasePages, Bytes, Duration, EXTENT_BASE_PAGES, Instant};
 pub use ages::{AGE_BUCKETS, AGE_UNIT, AgeHistogram};
 use ages::{Ages, Moment};
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
 use alloc::vec::Vec;
+use drains::Cache;
+pub use drains::{Drain, DrainPage, Forget, Put, STORED_PAGES_MAX, StoreConfig, Stored};
 use extent::Extent;
 use order::{Order, Page};
 pub use replace::{GONE_PAGES_MAX, Gone};
@@ -47,7 +55,8 @@ use shrink::Shrink;
 pub use shrink::{RECALL_PAGES_MAX, RECALL_TIME, Recall};
 pub use slots::ReadTicket;
 use slots::SlotTable;
-pub use types::{BorrowerStats, Effect, LenderStats, Terms, Unwelcome};
+pub use types::{BorrowerStats, DiskEffect, Drained, Effect, Found, LenderStats, Terms, Unwelcome};
+use types::{STANDINGS, Standing};
 
 /// Extents freed by one [`Lender::handle_timeout`] (at most 4096 pages): bounds how long the driver's lock is held.
 const REAP_EXTENTS: usize = 16;
@@ -56,15 +65,16 @@ const REAP_EXTENTS: usize = 16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Tenancy(u64);
 
-const TERMS: usize = 3;
-
 #[derive(Debug)]
 struct Borrower {
     tenancy: Tenancy,
     terms: Terms,
     name: String,
     connections: u32,
+    /// In memory.
     pages: u64,
+    /// On the disk.
+    on_disk: u64,
     /// When its pages are freed; set while it has no connection.
     expires: Option<Instant>,
     /// Pages that were replaced and that it has not been told of.
@@ -72,8 +82,26 @@ struct Borrower {
 }
 
 impl Borrower {
+    fn new(tenancy: Tenancy, terms: Terms, name: &str, connections: u32) -> Self {
+        Self {
+            tenancy,
+            terms,
+            name: name.into(),
+            connections,
+            pages: 0,
+            on_disk: 0,
+            expires: None,
+            gone: Vec::new(),
+        }
+    }
+
     fn can_be_asked(&self) -> bool {
-        self.terms == Terms::Recallable && self.connections > 0 && self.pages > 0
+        matches!(self.terms, Terms::Recallable | Terms::Staging) && self.connections > 0 && self.pages > 0
+    }
+
+    /// It has nothing here to come back for.
+    fn has_nothing(&self) -> bool {
+        self.pages == 0 && self.on_disk == 0
     }
 }
 
@@ -87,23 +115,26 @@ pub struct Lender {
     borrowers: BTreeMap<SpaceId, Borrower>,
     extents: BTreeMap<(Tenancy, u64), Extent>,
     /// Tenancies that ended and whose pages are not all freed yet.
-    leaving: VecDeque<(Tenancy, Terms)>,
-    /// Of the pages of each [`Terms`].
-    ages: [Ages; TERMS],
+    leaving: VecDeque<Tenancy>,
+    /// Of the pages of each [`Standing`].
+    ages: [Ages; STANDINGS],
     shrink: Shrink,
     /// To be sent.
     recalls: VecDeque<Recall>,
-    /// Of spare pages.
+    /// Of pages that give way.
     order: Order,
     draw: Draw,
     /// When those whose pages were replaced must be told.
     tell_at: Option<Instant>,
     tell: VecDeque<Gone>,
+    /// If there is a disk store.
+    cache: Option<Cache>,
     replaced: u64,
     tenancy_last: u64,
     gets: u64,
     puts: u64,
     misses: u64,
+    disk_gets: u64,
 }
 
 const fn split(index: u64) -> (u64, u8) {
@@ -138,11 +169,13 @@ impl Lender {
             draw: Draw::new(0),
             tell_at: None,
             tell: VecDeque::new(),
+            cache: None,
             replaced: 0,
             tenancy_last: 0,
             gets: 0,
             puts: 0,
             misses: 0,
+            disk_gets: 0,
         }
     }
 
@@ -163,23 +196,30 @@ impl Lender {
             assert_eq!(borrower.expires.is_some(), borrower.connections == 0);
             borrower.connections += 1;
             borrower.expires = None;
+            if borrower.connections == 1 {
+                borrower.name = name.into();
+                self.retell(space);
+            }
             return Ok(());
         }
         if self.borrowers.len() >= self.borrowers_max {
             return Err(Unwelcome::TooManyBorrowers);
         }
         let tenancy = self.next_tenancy();
-        let borrower = Borrower {
-            tenancy,
-            terms,
-            name: name.into(),
-            connections: 1,
-            pages: 0,
-            expires: None,
-            gone: Vec::new(),
-        };
-        self.borrowers.insert(space, borrower);
+        self.borrowers.insert(space, Borrower::new(tenancy, terms, name, 1));
         Ok(())
+    }
+
+    /// A borrower of a former life, of whom the disk store still has pages.
+    fn tenancy_of_absent(&mut self, now: Instant, space: SpaceId) -> Tenancy {
+        if let Some(borrower) = self.borrowers.get(&space) {
+            return borrower.tenancy;
+        }
+        let tenancy = self.next_tenancy();
+        let mut borrower = Borrower::new(tenancy, Terms::Staging, "", 0);
+        borrower.expires = Some(now + self.grace);
+        self.borrowers.insert(space, borrower);
+        tenancy
     }
 
     /// A connection of `space` closed. With the last one the grace begins; without pages there is nothing to wait for.
@@ -192,23 +232,18 @@ impl Lender {
         }
         borrower.gone.clear();
         self.tell.retain(|gone| gone.space != space);
-        if borrower.pages == 0 {
-            self.borrowers.remove(&space);
-        } else {
-            borrower.expires = Some(now + self.grace);
+        borrower.expires = Some(now + self.grace);
+        if let Some(cache) = &mut self.cache {
+            cache.is_away(space);
         }
+        self.gone_if_done(space);
     }
 
     /// Makes room for new contents of `indexes`: slots for the first few of them (as many as the answer has; ask again
     /// for the rest), or none if the store is full of what may not be replaced. Whatever the answer, older contents of `indexes` are gone: an
     /// old version must never be found once a new one is on its way.
     pub fn reserve(&mut self, now: Instant, space: SpaceId, indexes: &[u64]) -> Option<SlotRun> {
-        assert!(!indexes.is_empty());
-        for &index in indexes {
-            self.remove(space, index);
-        }
-        self.make_room(now, space, indexes.len() as u64);
-        self.slots.reserve(u32::try_from(indexes.len()).expect("a frame has few pages"))
+        self.reserve_as(now, space, indexes, PutClass::Ordinary)
     }
 
     /// The contents of a reserved slot are written and their hash was checked. From now on it is found.
@@ -221,18 +256,18 @@ impl Lender {
         hash: ContentHash,
         slot: Slot,
     ) {
-        // Another connection of the same borrower may have put the same index meanwhile: the last one stays.
-        self.remove(space, index);
+        let put = Put { index, version, hash, class: PutClass::Ordinary };
+        assert!(self.commit_as(now, space, put, slot), "only staged pages are refused");
+    }
+
+    fn place(&mut self, now: Instant, page: Page, put: Put, slot: Slot, standing: Standing) {
         let used = Moment::of(now);
-        self.slots.store(slot, version, hash, used);
-        let borrower = self.borrowers.get_mut(&space).expect("its connection is open");
-        self.ages[borrower.terms as usize].add(used);
-        if borrower.terms == Terms::Spare {
-            self.order.add(slot, Page { space, tenancy: borrower.tenancy, index });
-        }
-        borrower.pages += 1;
-        let (extent, offset) = split(index);
-        self.extents.entry((borrower.tenancy, extent)).or_default().insert(offset, slot);
+        self.slots.store(slot, put.version, put.hash, used, standing);
+        self.ages[standing as usize].add(used);
+        self.order.add(standing, slot, page);
+        self.borrowers.get_mut(&page.space).expect("its connection is open").pages += 1;
+        let (extent, offset) = split(page.index);
+        self.extents.entry((page.tenancy, extent)).or_default().insert(offset, slot);
         self.puts += 1;
     }
 
@@ -251,18 +286,17 @@ impl Lender {
         self.slots.read_end(ticket);
     }
 
-    /// Looks pages up, in order: `found` gets the slot and hash of each, or `None` if that version is not here.
-    /// A run inside an extent costs one lookup of the extent. What is found counts as used now.
+    /// Looks pages up, in order: `found` hears where each is. A run inside an extent costs one lookup of the extent. What is in memory counts
+    /// as used now, and if it waits for the disk it is held.
     pub fn get(
         &mut self,
         now: Instant,
         space: SpaceId,
         pages: impl Iterator<Item = (u64, Version)>,
-        mut found: impl FnMut(u64, Version, Option<(Slot, ContentHash)>),
+        mut found: impl FnMut(u64, Version, Found),
     ) {
         let borrower = self.borrowers.get(&space).expect("its connection is open");
-        let (tenancy, ages) = (borrower.tenancy, &mut self.ages[borrower.terms as usize]);
-        let spare = borrower.terms == Terms::Spare;
+        let tenancy = borrower.tenancy;
         let now = Moment::of(now);
         let mut near: Option<(u64, Option<&Extent>)> = None;
         for (index, version) in pages {
@@ -276,17 +310,28 @@ impl Lender {
                 let (stored, hash) = self.slots.stored(slot);
                 (stored == version).then_some((slot, hash))
             });
-            if let Some((slot, _)) = hit {
+            let on_disk =
+                || self.cache.as_ref().is_some_and(|c| c.on_disk.get(tenancy, index) == Some(version));
+            let hit = match hit {
+                Some((slot, hash)) => Found::Here(slot, hash),
+                None if on_disk() => Found::OnDisk,
+                None => Found::Missing,
+            };
+            if let Found::Here(slot, _) = hit {
+                let standing = self.slots.standing(slot);
                 if let Some(before) = self.slots.touch(slot, now) {
+                    let ages = &mut self.ages[standing as usize];
                     ages.remove(before);
                     ages.add(now);
                 }
-                if spare {
-                    self.order.touch(slot);
+                self.order.touch(standing, slot);
+                if standing == Standing::Staged {
+                    Self::victim_read(&mut self.cache, slot);
                 }
             }
             self.gets += 1;
-            self.misses += u64::from(hit.is_none());
+            self.misses += u64::from(hit == Found::Missing);
+            self.disk_gets += u64::from(hit == Found::OnDisk);
             found(index, version, hit);
         }
     }
@@ -296,10 +341,9 @@ impl Lender {
         let tenancy = self.borrowers.get(&space).expect("its connection is open").tenancy;
         let (at, offset) = split(index);
         let slot = self.extents.get(&(tenancy, at)).and_then(|extent| extent.get(offset));
-        match slot {
-            Some(slot) if self.slots.stored(slot).0 == version => self.remove(space, index),
-            _ => false,
-        }
+        let on_disk = self.cache.as_ref().and_then(|cache| cache.on_disk.get(tenancy, index));
+        let here = slot.map(|slot| self.slots.stored(slot).0).or(on_disk);
+        here == Some(version) && self.remove(space, index)
     }
 
     /// The borrower is done: all its pages go. It may go on with new ones.
@@ -309,12 +353,22 @@ impl Lender {
         borrower.gone.clear();
         self.tell.retain(|gone| gone.space != space);
         let old = core::mem::replace(&mut borrower.tenancy, tenancy);
+        borrower.on_disk = 0;
         if core::mem::take(&mut borrower.pages) > 0 {
-            self.leaving.push_back((old, borrower.terms));
+            self.leaving.push_back(old);
+        }
+        if let Some(cache) = &mut self.cache {
+            cache.end(space, old);
         }
     }
 
+    /// Forgets a page, here and on the disk; whether there was one.
     fn remove(&mut self, space: SpaceId, index: u64) -> bool {
+        let on_disk = self.remove_on_disk(space, index);
+        self.remove_here(space, index) || on_disk
+    }
+
+    fn remove_here(&mut self, space: SpaceId, index: u64) -> bool {
         let borrower = self.borrowers.get_mut(&space).expect("its connection is open");
         let (at, offset) = split(index);
         let key = (borrower.tenancy, at);
@@ -325,25 +379,31 @@ impl Lender {
         }
         assert!(borrower.pages > 0, "a page that nobody counted");
         borrower.pages -= 1;
-        let terms = borrower.terms;
-        self.free_slot(terms, slot);
+        self.free_slot(slot);
         true
     }
 
-    /// A page of a borrower with these terms has gone from its extent.
-    fn free_slot(&mut self, terms: Terms, slot: Slot) {
-        self.ages[terms as usize].remove(self.slots.used(slot));
+    /// A page has gone from its extent.
+    fn free_slot(&mut self, slot: Slot) {
+        let standing = self.slots.standing(slot);
+        self.ages[standing as usize].remove(self.slots.used(slot));
         self.shrink.page_gone(self.slots.asked(slot));
-        if terms == Terms::Spare {
-            self.order.remove(slot);
+        self.order.remove(standing, slot);
+        if let (Standing::Staged, Some(cache)) = (standing, &mut self.cache) {
+            cache.ring.cancel(RingSlot(slot.0));
         }
         self.slots.free(slot);
     }
 
     /// Inside its grace a borrower without pages has nothing to come back for.
     fn gone_if_done(&mut self, space: SpaceId) {
-        if self.borrowers.get(&space).is_some_and(|b| b.connections == 0 && b.pages == 0) {
-            self.borrowers.remove(&space);
+        let done = |b: &Borrower| b.connections == 0 && b.has_nothing();
+        if !self.borrowers.get(&space).is_some_and(done) {
+            return;
+        }
+        let borrower = self.borrowers.remove(&space).expect("it was just seen");
+        if let Some(cache) = &mut self.cache {
+            cache.end(space, borrower.tenancy);
         }
     }
 
@@ -361,9 +421,16 @@ impl Lender {
         BasePages(self.slots.limit_pages())
     }
 
-    /// Ages to the unit of the pages under some terms, and how many have each: for a summary of another shape.
+    /// Ages to the unit of the pages that are as those under some terms are, and how many have each: for a summary of another shape. What the disk
+    /// has is spare; what waits for it is recallable.
     pub fn ages(&self, terms: Terms, now: Instant) -> impl Iterator<Item = (Duration, u64)> {
-        self.ages[terms as usize].iter(now)
+        let standings: &[Standing] = match terms {
+            Terms::Spare => &[Standing::OnDisk, Standing::Spare],
+            Terms::Recallable => &[Standing::Recallable, Standing::Staged],
+            Terms::Kept => &[Standing::Kept],
+            Terms::Staging => &[],
+        };
+        standings.iter().flat_map(move |standing| self.ages[*standing as usize].iter(now))
     }
 
     /// How old the pages are: time since they were last put or fetched. Costs no look at the pages.
@@ -379,23 +446,27 @@ impl Lender {
             return Some(Instant(0));
         }
         let expires = self.borrowers.values().filter_map(|borrower| borrower.expires).min();
-        [expires, self.shrink_due(), self.tell_at].into_iter().flatten().min()
+        [expires, self.shrink_due(), self.tell_at, self.drains_again_at()].into_iter().flatten().min()
     }
 
     /// Ends the borrowers whose grace ran out, frees a bounded number of pages of those who have gone, and goes a bounded
     /// number of steps towards the limit.
     pub fn handle_timeout(&mut self, now: Instant) {
-        let leaving = &mut self.leaving;
-        self.borrowers.retain(|_, borrower| {
+        let (leaving, cache) = (&mut self.leaving, &mut self.cache);
+        self.borrowers.retain(|&space, borrower| {
             let gone = borrower.expires.is_some_and(|expires| expires <= now);
             if gone {
-                assert!(borrower.connections == 0 && borrower.pages > 0);
-                leaving.push_back((borrower.tenancy, borrower.terms));
+                assert!(borrower.connections == 0 && !borrower.has_nothing());
+                leaving.push_back(borrower.tenancy);
+                if let Some(cache) = cache {
+                    cache.end(space, borrower.tenancy);
+                }
             }
             !gone
         });
+        self.drain_again(now);
         for _ in 0..REAP_EXTENTS {
-            let Some(&(tenancy, terms)) = self.leaving.front() else { break };
+            let Some(&tenancy) = self.leaving.front() else { break };
             let next = self.extents.range((tenancy, 0)..=(tenancy, u64::MAX)).next().map(|(key, _)| *key);
             let Some(key) = next else {
                 self.leaving.pop_front();
@@ -403,7 +474,7 @@ impl Lender {
             };
             let extent = self.extents.remove(&key).expect("it was just seen");
             for slot in extent.slots() {
-                self.free_slot(terms, slot);
+                self.free_slot(slot);
             }
         }
         self.tell_gone(now);
@@ -417,6 +488,7 @@ impl Lender {
     pub fn has_effect(&self) -> bool {
         !self.recalls.is_empty()
             || !self.tell.is_empty()
+            || self.has_cache_effect()
             || (!self.shrink.drops() && self.slots.release_wanted())
     }
 
@@ -432,6 +504,9 @@ impl Lender {
         }
         if let Some(gone) = self.tell.pop_front() {
             return Some(Effect::Gone(gone));
+        }
+        if let Some(effect) = self.poll_cache_effect() {
+            return Some(effect);
         }
         if self.shrink.drops() {
             return None;
@@ -465,7 +540,19 @@ impl Lender {
             recalled: self.shrink.recalled_pages,
             kept: self.kept_pages(),
             borrowers: self.borrowers.len() as u64,
+            on_disk: self.cache.as_ref().map_or(0, |cache| cache.on_disk.pages()),
+            disk_gets: self.disk_gets,
+            disk_capacity: self.cache.as_ref().map_or(0, |cache| cache.capacity().0),
+            ring: self.cache.as_ref().map_or_else(RingFigures::default, |cache| cache.ring.figures()),
         }
+    }
+
+    /// What a borrower has said of its pages.
+    ///
+    /// # Panics
+    /// Without a connection.
+    pub fn terms(&self, space: SpaceId) -> Terms {
+        self.borrowers.get(&space).expect("its connection is open").terms
     }
 
     /// The borrowers, by space.
@@ -474,6 +561,7 @@ impl Lender {
             space,
             name: &borrower.name,
             pages: borrower.pages,
+            on_disk: borrower.on_disk,
             connections: borrower.connections,
             terms: borrower.terms,
         })

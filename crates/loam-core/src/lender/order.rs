@@ -1,15 +1,18 @@
-//! The order in which spare pages are replaced: the one that was not used for longest is the first (gms-1995, section 3.1: a node that is sent
-//! a page "discards its oldest").
+//! The order in which pages that need not be here are replaced: the one that was not used for longest is the first (gms-1995, section 3.1: a node that
+//! is sent a page "discards its oldest"). There are two such lists ([`Standing::list`]): what this lender's disk has goes before what only its borrower can have from
+//! elsewhere.
 //!
 //! A list through the slots, so that a use and a replacement cost the same however many pages there are. Each slot also names its page: 32 bytes for 4096.
 
 use super::Tenancy;
 use super::runs::Slot;
+use super::types::Standing;
 use crate::draw::Draw;
 use crate::ids::SpaceId;
 use alloc::vec::Vec;
 
 const NONE: u32 = u32::MAX;
+const LISTS: usize = 2;
 /// Slots looked at for a page of one borrower.
 const DRAWS_MAX: u32 = 16;
 
@@ -36,35 +39,43 @@ const UNLINKED: Link =
 pub(super) struct Order {
     /// Grows to the highest slot that ever held a spare page.
     links: Vec<Link>,
+    lists: [Ends; LISTS],
+    pages: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Ends {
     oldest: u32,
     youngest: u32,
-    pages: u64,
 }
 
 impl Default for Order {
     fn default() -> Self {
-        Self { links: Vec::new(), oldest: NONE, youngest: NONE, pages: 0 }
+        Self { links: Vec::new(), lists: [Ends { oldest: NONE, youngest: NONE }; LISTS], pages: 0 }
     }
 }
 
 impl Order {
+    /// In all lists.
     pub(super) fn pages(&self) -> u64 {
         self.pages
     }
 
-    /// A page that was used just now.
-    pub(super) fn add(&mut self, slot: Slot, page: Page) {
+    /// A page that was used just now. One that does not give way is passed over, here and below.
+    pub(super) fn add(&mut self, standing: Standing, slot: Slot, page: Page) {
+        let Some(list) = standing.list() else { return };
         let at = slot.0 as usize;
         if self.links.len() <= at {
             self.links.resize(at + 1, UNLINKED);
         }
         self.links[at].page = page;
-        self.link(slot.0);
+        self.link(list, slot.0);
         self.pages += 1;
     }
 
-    pub(super) fn remove(&mut self, slot: Slot) {
-        self.unlink(slot.0);
+    pub(super) fn remove(&mut self, standing: Standing, slot: Slot) {
+        let Some(list) = standing.list() else { return };
+        self.unlink(list, slot.0);
         self.links[slot.0 as usize] = UNLINKED;
         self.pages -= 1;
     }
@@ -82,43 +93,45 @@ impl Order {
     }
 
     /// It is used now.
-    pub(super) fn touch(&mut self, slot: Slot) {
-        if self.youngest != slot.0 {
-            self.unlink(slot.0);
-            self.link(slot.0);
+    pub(super) fn touch(&mut self, standing: Standing, slot: Slot) {
+        let Some(list) = standing.list() else { return };
+        if self.lists[list].youngest != slot.0 {
+            self.unlink(list, slot.0);
+            self.link(list, slot.0);
         }
     }
 
-    /// The page that was not used for longest.
+    /// The page that was not used for longest, of the first list that has any.
     pub(super) fn oldest(&self) -> Option<(Slot, Page)> {
-        let link = self.links.get(self.oldest as usize)?;
-        Some((Slot(self.oldest), link.page))
+        let list = self.lists.iter().find(|list| list.oldest != NONE)?;
+        Some((Slot(list.oldest), self.links[list.oldest as usize].page))
     }
 
-    fn link(&mut self, slot: u32) {
-        let before = core::mem::replace(&mut self.youngest, slot);
+    fn link(&mut self, list: usize, slot: u32) {
+        let before = core::mem::replace(&mut self.lists[list].youngest, slot);
         let link = &mut self.links[slot as usize];
         (link.older, link.younger) = (before, NONE);
         match self.links.get_mut(before as usize) {
             Some(link) => link.younger = slot,
-            None => self.oldest = slot,
+            None => self.lists[list].oldest = slot,
         }
     }
 
-    fn unlink(&mut self, slot: u32) {
+    fn unlink(&mut self, list: usize, slot: u32) {
+        let ends = &mut self.lists[list];
         let Link { older, younger, .. } = self.links[slot as usize];
         match self.links.get_mut(older as usize) {
             Some(link) => link.younger = younger,
             None => {
-                assert_eq!(self.oldest, slot, "slot {slot} is in no order");
-                self.oldest = younger;
+                assert_eq!(ends.oldest, slot, "slot {slot} is in no order");
+                ends.oldest = younger;
             }
         }
         match self.links.get_mut(younger as usize) {
             Some(link) => link.older = older,
             None => {
-                assert_eq!(self.youngest, slot, "slot {slot} is in no order");
-                self.youngest = older;
+                assert_eq!(ends.youngest, slot, "slot {slot} is in no order");
+                ends.youngest = older;
             }
         }
     }
@@ -130,43 +143,47 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Against a plain list.
+        /// Against two plain lists, of which the first goes first.
         #[test]
-        fn is_a_list(ops in prop::collection::vec((0..12_u32, 0..3_u8), 1..200)) {
+        fn is_two_lists(ops in prop::collection::vec((0..12_u32, 0..4_u8), 1..200)) {
             let page = |slot: u32| Page { space: SpaceId(7), tenancy: Tenancy(u64::from(slot) + 1), index: 3 };
-            let (mut order, mut model) = (Order::default(), Vec::<u32>::new());
+            let (mut order, mut model) = (Order::default(), [Vec::<u32>::new(), Vec::new()]);
+            let standings = [Standing::OnDisk, Standing::Spare];
             for (slot, op) in ops {
-                let at = model.iter().position(|&other| other == slot);
-                match (op, at) {
-                    (0, None) => {
-                        order.add(Slot(slot), page(slot));
-                        model.push(slot);
+                let of = (0..2).find_map(|of| Some((of, model[of].iter().position(|&other| other == slot)?)));
+                match (op, of) {
+                    (0 | 1, None) => {
+                        order.add(standings[usize::from(op)], Slot(slot), page(slot));
+                        model[usize::from(op)].push(slot);
                     }
-                    (1, Some(at)) => {
-                        order.touch(Slot(slot));
-                        model.remove(at);
-                        model.push(slot);
+                    (2, Some((of, at))) => {
+                        order.touch(standings[of], Slot(slot));
+                        model[of].remove(at);
+                        model[of].push(slot);
                     }
-                    (2, Some(at)) => {
-                        order.remove(Slot(slot));
-                        model.remove(at);
+                    (3, Some((of, at))) => {
+                        order.remove(standings[of], Slot(slot));
+                        model[of].remove(at);
                     }
-                    _ => {}
+                    _ => order.touch(Standing::Kept, Slot(slot)),
                 }
-                let oldest = model.first().map(|&s| (Slot(s), page(s)));
+                let oldest = model[0].first().or(model[1].first()).map(|&s| (Slot(s), page(s)));
                 prop_assert_eq!(order.oldest(), oldest);
-                prop_assert_eq!(order.pages(), model.len() as u64);
+                prop_assert_eq!(order.pages(), model.iter().flatten().count() as u64);
             }
             let mut draw = Draw::new(1);
             for slot in 0..12 {
                 let of = page(slot).tenancy;
                 let found = order.some_of(of, &mut draw);
-                prop_assert!(found.is_none_or(|found| found == (Slot(slot), page(slot)) && model.contains(&slot)));
+                let in_one = model.iter().flatten().any(|other| *other == slot);
+                prop_assert!(found.is_none_or(|found| found == (Slot(slot), page(slot)) && in_one));
             }
             // The whole order, not only its head.
-            for slot in model {
-                prop_assert_eq!(order.oldest().map(|oldest| oldest.0), Some(Slot(slot)));
-                order.remove(Slot(slot));
+            for (of, slots) in model.into_iter().enumerate() {
+                for slot in slots {
+                    prop_assert_eq!(order.oldest().map(|oldest| oldest.0), Some(Slot(slot)));
+                    order.remove(standings[of], Slot(slot));
+                }
             }
             prop_assert_eq!(order.oldest(), None);
         }

@@ -7,7 +7,8 @@
 //! Whose page was replaced is told, soon but not at once. Until then it may believe that it has a copy here; that costs it
 //! a read of its disk, nothing else (DESIGN.md, section 2, rule 1).
 
-use super::{Lender, Terms, split};
+use super::types::Standing;
+use super::{Lender, split};
 use crate::ids::{SpaceId, Version};
 use crate::units::{Duration, Instant};
 use alloc::vec::Vec;
@@ -51,6 +52,8 @@ impl Lender {
             } else {
                 None
             };
+            // One that the disk has goes before one that it has not.
+            let any = any.filter(|any| self.slots.standing(any.0) == self.slots.standing(oldest.0));
             let (slot, page) = any.unwrap_or(oldest);
             let (at, offset) = split(page.index);
             let extent =
@@ -60,7 +63,8 @@ impl Lender {
                 self.extents.remove(&(page.tenancy, at));
             }
             let version = self.slots.stored(slot).0;
-            self.free_slot(Terms::Spare, slot);
+            let on_disk = self.slots.standing(slot) == Standing::OnDisk;
+            self.free_slot(slot);
             self.replaced += 1;
             // Who has ended, or gone on with new pages, does not want to know.
             let Some(borrower) = self.borrowers.get_mut(&page.space).filter(|b| b.tenancy == page.tenancy)
@@ -68,7 +72,8 @@ impl Lender {
                 continue;
             };
             borrower.pages -= 1;
-            if borrower.connections > 0 {
+            // What the disk has is not gone.
+            if borrower.connections > 0 && !on_disk {
                 borrower.gone.push((page.index, version));
                 self.tell_at.get_or_insert(now + TELL_AFTER);
             }

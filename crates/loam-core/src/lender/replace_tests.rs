@@ -26,7 +26,7 @@ fn put(lender: &mut Lender, now: Instant, space: SpaceId, index: u64) -> bool {
 fn get(lender: &mut Lender, now: Instant, space: SpaceId, pages: &[u64]) -> Vec<u64> {
     let mut there = Vec::new();
     lender.get(now, space, pages.iter().map(|&index| (index, Version(1))), |index, _, hit| {
-        there.extend(hit.map(|_| index));
+        there.extend(hit.here().map(|_| index));
     });
     there
 }

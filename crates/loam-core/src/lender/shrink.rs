@@ -1,20 +1,23 @@
 //! Giving memory back because the lender's own machine wants it: gms-1995's "returns to idle" in the other direction.
 //!
 //! ```text
-//! handle_limit ─► above the limit: drop the oldest spare pages, a few extents a step ─► poll_effect: Release, in long runs
+//! handle_limit ─► above the limit: drop the oldest of what the disk has, then of what is spare,
+//!                   │                a few extents a step ─► poll_effect: Release, in long runs
 //!                   └── still above: recall the oldest of the rest ─► poll_effect: Recall ─► the borrower drops them
 //! ```
 //!
 //! *Spare* pages are on their borrower's disk too: dropping one costs a read from there. Others exist only here. They are
 //! never dropped, but *recalled*: their borrower is asked to take them home within [`RECALL_TIME`], and drops each once it is
 //! safe elsewhere. What is not taken home stays, over the limit, and is asked for again after a pause. No round begins with pages that
-//! are still being fetched for the last.
+//! are still being fetched for the last. What waits for this lender's disk is written first, held pages too, and dropped then; it is recalled
+//! only if the disk is full or fails.
 //!
 //! Memory is released once the oldest pages are all gone: by then their slots have merged into long runs, which cost
 //! the system a third of what single pages do.
 
 use super::ages::Moment;
-use super::{Lender, REAP_EXTENTS, Tenancy, Terms};
+use super::types::Standing;
+use super::{Lender, REAP_EXTENTS, Tenancy};
 use crate::ids::{SpaceId, Version};
 use crate::units::{Duration, Instant};
 use alloc::vec::Vec;
@@ -47,6 +50,8 @@ struct Sweep {
     cutoff: Moment,
     /// … and so many of those used just then.
     at_cutoff: u64,
+    /// Of pages that are this.
+    standing: Standing,
     borrowers: Vec<(Tenancy, SpaceId)>,
     /// The extent of the last of them to look at next.
     next_extent: u64,
@@ -109,6 +114,13 @@ impl Shrink {
         }
     }
 
+    /// A page that was asked for in round `asked` is dropped: it was written, or became spare, since.
+    fn need_not_come(&mut self, asked: u32) {
+        if asked != 0 && asked == self.round {
+            self.asked_pages -= 1;
+        }
+    }
+
     /// Nothing is above the limit.
     pub(super) fn rest(&mut self) {
         self.phase = Phase::Rest;
@@ -151,7 +163,7 @@ impl Lender {
             }
             Phase::Rest => {
                 let may_recall = self.shrink.again_at.is_none() && self.may_recall();
-                self.ages[Terms::Spare as usize].pages() > 0 || may_recall
+                self.droppable().is_some() || may_recall
             }
         };
         if at_once {
@@ -167,14 +179,38 @@ impl Lender {
 
     /// Pages above the limit that nothing is being done about: nobody may be asked for them, or was in vain.
     pub(super) fn kept_pages(&self) -> u64 {
+        let will_drain = self.has(Standing::Staged) && !self.recalls_staged();
         let vain = self.shrink.in_vain
-            || (self.ages[Terms::Spare as usize].pages() == 0
+            || (self.droppable().is_none()
+                && !will_drain
                 && !self.borrowers.values().any(super::Borrower::can_be_asked));
         if vain { self.slots.excess_pages() } else { 0 }
     }
 
+    fn has(&self, standing: Standing) -> bool {
+        self.ages[standing as usize].pages() > 0
+    }
+
+    /// The kind of pages that is dropped next.
+    fn droppable(&self) -> Option<Standing> {
+        [Standing::OnDisk, Standing::Spare].into_iter().find(|standing| self.has(*standing))
+    }
+
+    /// What waits for the disk will not be there soon.
+    fn recalls_staged(&self) -> bool {
+        self.cache.as_ref().is_some_and(super::Cache::is_stuck)
+    }
+
+    /// The kind of pages that is recalled next.
+    fn recallable(&self) -> Option<Standing> {
+        let staged = || (self.has(Standing::Staged) && self.recalls_staged()).then_some(Standing::Staged);
+        if self.has(Standing::Recallable) { Some(Standing::Recallable) } else { staged() }
+    }
+
     fn may_recall(&self) -> bool {
-        self.shrink.asked_pages == 0 && self.borrowers.values().any(super::Borrower::can_be_asked)
+        self.shrink.asked_pages == 0
+            && self.recallable().is_some()
+            && self.borrowers.values().any(super::Borrower::can_be_asked)
     }
 
     /// Whether what was asked for is being taken home.
@@ -199,9 +235,12 @@ impl Lender {
 
     fn next_phase(&mut self, now: Instant) -> Phase {
         let excess = self.slots.excess_pages();
-        let sweep = |ages: &super::ages::Ages, pages, borrowers: Vec<_>| {
-            let (cutoff, at_cutoff) = ages.oldest(pages);
-            Sweep { cutoff, at_cutoff, borrowers, next_extent: 0 }
+        if let Some(cache) = &mut self.cache {
+            cache.ring.press(excess);
+        }
+        let sweep = |standing: Standing, borrowers: Vec<_>| {
+            let (cutoff, at_cutoff) = self.ages[standing as usize].oldest(excess);
+            Sweep { cutoff, at_cutoff, standing, borrowers, next_extent: 0 }
         };
         let chosen = |may: fn(&super::Borrower) -> bool| {
             self.borrowers
@@ -210,15 +249,12 @@ impl Lender {
                 .map(|(s, b)| (b.tenancy, *s))
                 .collect()
         };
-        let spare = &self.ages[Terms::Spare as usize];
-        if spare.pages() > 0 {
-            return Phase::Dropping(sweep(spare, excess, chosen(|b| b.terms == Terms::Spare)));
+        if let Some(standing) = self.droppable() {
+            return Phase::Dropping(sweep(standing, chosen(|b| b.terms.may_drop())));
         }
-        if self.shrink.again_at.is_some() || !self.may_recall() {
-            return Phase::Rest;
-        }
-        let borrowers = chosen(super::Borrower::can_be_asked);
-        let sweep = sweep(&self.ages[Terms::Recallable as usize], excess, borrowers);
+        let recallable = self.recallable().filter(|_| self.shrink.again_at.is_none() && self.may_recall());
+        let Some(standing) = recallable else { return Phase::Rest };
+        let sweep = sweep(standing, chosen(super::Borrower::can_be_asked));
         // 0 stands for never.
         self.shrink.round_last = self.shrink.round_last.wrapping_add(1).max(1);
         self.shrink.round = self.shrink.round_last;
@@ -250,16 +286,18 @@ impl Lender {
         for _ in 0..REAP_EXTENTS {
             // All of them have gone, or were used meanwhile: then the next look finds others.
             let Some((space, key)) = self.sweep_extent(&mut sweep) else { return };
-            let (slots, ages, order) =
-                (&mut self.slots, &mut self.ages[Terms::Spare as usize], &mut self.order);
+            let standing = sweep.standing;
+            let (slots, ages, order) = (&mut self.slots, &mut self.ages[standing as usize], &mut self.order);
+            let shrink = &mut self.shrink;
             let extent = self.extents.get_mut(&key).expect("it was just seen");
             let mut gone = 0;
             extent.remove_where(|slot| {
                 let used = slots.used(slot);
-                let leaves = sweep.takes(used);
+                let leaves = slots.standing(slot) == standing && sweep.takes(used);
                 if leaves {
                     ages.remove(used);
-                    order.remove(slot);
+                    order.remove(standing, slot);
+                    shrink.need_not_come(slots.asked(slot));
                     slots.free(slot);
                     gone += 1;
                 }
@@ -287,7 +325,8 @@ impl Lender {
         }
         let askable = self.borrowers.iter().filter(|(_, b)| b.can_be_asked());
         let borrowers = askable.map(|(space, b)| (b.tenancy, *space)).collect();
-        self.shrink.phase = Phase::Recalling(Sweep { cutoff: ANY, at_cutoff: 0, borrowers, next_extent: 0 });
+        let all = Sweep { cutoff: ANY, at_cutoff: 0, standing: sweep.standing, borrowers, next_extent: 0 };
+        self.shrink.phase = Phase::Recalling(all);
     }
 
     fn recall_oldest(&mut self, now: Instant, mut sweep: Sweep) {
@@ -308,7 +347,8 @@ impl Lender {
             let mut pages = Vec::new();
             for (offset, slot) in extent.iter() {
                 let left = most - self.shrink.asked_pages;
-                let fresh = self.slots.asked(slot) != self.shrink.round;
+                let fresh = self.slots.asked(slot) != self.shrink.round
+                    && self.slots.standing(slot) == sweep.standing;
                 if left == 0 || !fresh || !sweep.takes(self.slots.used(slot)) {
                     continue;
                 }

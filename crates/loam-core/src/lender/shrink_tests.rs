@@ -27,7 +27,7 @@ fn put(lender: &mut Lender, now: Instant, index: u64) -> Option<Slot> {
 fn there(lender: &mut Lender, now: Instant, pages: u64) -> Vec<u64> {
     let mut there = Vec::new();
     lender.get(now, SPACE, (0..pages).map(|index| (index, Version(1))), |index, _, hit| {
-        there.extend(hit.map(|_| index));
+        there.extend(hit.here().map(|_| index));
     });
     there
 }
@@ -48,7 +48,7 @@ fn work(lender: &mut Lender, now: Instant) -> (usize, Vec<u32>, Vec<u64>) {
                 lender.released(run);
             }
             Some(Effect::Recall(recall)) => recalled.extend(recall.pages.iter().map(|page| page.0)),
-            Some(Effect::Gone(gone)) => panic!("nothing is replaced here: {gone:?}"),
+            Some(other) => panic!("nothing is replaced or written here: {other:?}"),
             None if due => {}
             None => return (steps, runs, recalled),
         }

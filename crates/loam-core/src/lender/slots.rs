@@ -10,6 +10,7 @@
 
 use super::ages::Moment;
 use super::runs::{RunSet, Slot, SlotRun};
+use super::types::Standing;
 use crate::ids::{ContentHash, Version};
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
@@ -41,10 +42,17 @@ struct Meta {
     /// The round of recalls in which it was last asked to be taken home; 0: in none.
     asked: u32,
     state: State,
+    standing: Standing,
 }
 
-const EMPTY: Meta =
-    Meta { hash: ContentHash(0), version: Version(0), used: Moment(0), asked: 0, state: State::Free };
+const EMPTY: Meta = Meta {
+    hash: ContentHash(0),
+    version: Version(0),
+    used: Moment(0),
+    asked: 0,
+    state: State::Free,
+    standing: Standing::Kept,
+};
 // The hash asks for 16 bytes at a time: what it does not use of the second 16 costs nothing.
 const _: () = assert!(size_of::<Meta>() == 32);
 
@@ -152,6 +160,17 @@ impl SlotTable {
         (*used < now).then(|| core::mem::replace(used, now))
     }
 
+    /// What may become of a stored slot.
+    pub(super) fn standing(&self, slot: Slot) -> Standing {
+        self.meta[slot.0 as usize].standing
+    }
+
+    pub(super) fn set_standing(&mut self, slot: Slot, standing: Standing) {
+        let meta = &mut self.meta[slot.0 as usize];
+        assert_eq!(meta.state, State::Stored, "slot {} becomes {standing:?}", slot.0);
+        meta.standing = standing;
+    }
+
     /// The round of recalls in which a stored slot was last asked for.
     pub(super) fn asked(&self, slot: Slot) -> u32 {
         self.meta[slot.0 as usize].asked
@@ -180,10 +199,17 @@ impl SlotTable {
     }
 
     /// The contents of a reserved slot are written.
-    pub(super) fn store(&mut self, slot: Slot, version: Version, hash: ContentHash, used: Moment) {
+    pub(super) fn store(
+        &mut self,
+        slot: Slot,
+        version: Version,
+        hash: ContentHash,
+        used: Moment,
+        standing: Standing,
+    ) {
         let meta = &mut self.meta[slot.0 as usize];
         assert_eq!(meta.state, State::Reserved, "slot {} is stored", slot.0);
-        *meta = Meta { hash, version, used, asked: 0, state: State::Stored };
+        *meta = Meta { hash, version, used, asked: 0, state: State::Stored, standing };
         self.reserved_pages -= 1;
         self.stored_pages += 1;
     }
@@ -296,7 +322,7 @@ mod tests {
 
     fn store(table: &mut SlotTable) -> Slot {
         let slot = table.reserve(1).expect("there is room").first;
-        table.store(slot, Version(1), ContentHash(1), Moment(0));
+        table.store(slot, Version(1), ContentHash(1), Moment(0), Standing::Kept);
         slot
     }
 

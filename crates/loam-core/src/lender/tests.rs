@@ -191,6 +191,7 @@ impl Model {
         for (&asked, (index, version, hit)) in asked.iter().zip(answers) {
             assert_eq!(asked, (index, version));
             let want = self.pages.get(&(space, index)).filter(|page| page.0 == version);
+            let hit = hit.here();
             assert_eq!(hit.map(|(_, hash)| hash.0), want.map(|page| page.1));
             if let Some((slot, hash)) = hit {
                 seen.push((slot, hash.0));
@@ -373,7 +374,7 @@ impl Model {
         let old = by_terms.filter(|(age, _)| *age >= AGE_UNIT).map(|(_, pages)| pages);
         assert_eq!(old.sum::<u64>(), ages[1..].iter().sum::<u64>(), "the two ways to ask agree");
         assert!(self.lender.tell_at.is_some() || self.untold.is_empty(), "a borrower will not be told");
-        assert_eq!(self.lender.order.pages(), self.lender.ages[Terms::Spare as usize].pages());
+        assert_eq!(self.lender.order.pages(), self.lender.ages[Standing::Spare as usize].pages());
         for borrower in self.lender.borrowers() {
             let pages = self.pages.keys().filter(|key| key.0 == borrower.space.0).count();
             assert_eq!(borrower.pages, pages as u64);

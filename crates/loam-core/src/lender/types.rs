@@ -1,9 +1,11 @@
 //! What a lender says to its driver, and what it is told.
 
+use super::drains::{Drain, Forget, Stored};
 use super::replace::Gone;
-use super::runs::SlotRun;
+use super::runs::{Slot, SlotRun};
 use super::shrink::Recall;
-use crate::ids::SpaceId;
+use crate::ids::{ContentHash, SpaceId};
+use crate::staging::RingFigures;
 use crate::units::Bytes;
 
 /// What may become of a borrower's pages when their memory is wanted back.
@@ -15,6 +17,73 @@ pub enum Terms {
     Recallable,
     /// They may exist only here, and it cannot be asked.
     Kept,
+    /// As [`Self::Recallable`], and each put says what becomes of the page ([`crate::ids::PutClass`]).
+    Staging,
+}
+
+/// What may become of one page when its memory is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// This lender's disk has it, too: what is here saves a read from there.
+    OnDisk,
+    /// Its borrower can have it from elsewhere.
+    Spare,
+    /// Perhaps the only copy, or one of two that wait for another lender's disk: its borrower can be asked to take it home.
+    Recallable,
+    /// Perhaps the only copy, and its borrower cannot be asked.
+    Kept,
+    /// In the ring: it waits for this lender's disk.
+    Staged,
+}
+
+pub(super) const STANDINGS: usize = 5;
+
+impl Standing {
+    /// The list of those that give way to others, if it is in one: the first list gives way first.
+    pub(super) fn list(self) -> Option<usize> {
+        match self {
+            Self::OnDisk => Some(0),
+            Self::Spare => Some(1),
+            Self::Recallable | Self::Kept | Self::Staged => None,
+        }
+    }
+}
+
+impl Terms {
+    /// What a page under these terms is if nothing else was said of it.
+    pub(super) fn standing(self) -> Standing {
+        match self {
+            Self::Spare => Standing::Spare,
+            Self::Recallable | Self::Staging => Standing::Recallable,
+            Self::Kept => Standing::Kept,
+        }
+    }
+
+    /// Some of its pages may be dropped.
+    pub(super) fn may_drop(self) -> bool {
+        matches!(self, Self::Spare | Self::Staging)
+    }
+}
+
+/// What a lookup came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// In memory.
+    Here(Slot, ContentHash),
+    /// Only on this lender's disk: the driver reads it there.
+    OnDisk,
+    /// That version is not here.
+    Missing,
+}
+
+impl Found {
+    /// Where in memory it is.
+    pub fn here(self) -> Option<(Slot, ContentHash)> {
+        match self {
+            Self::Here(slot, hash) => Some((slot, hash)),
+            Self::OnDisk | Self::Missing => None,
+        }
+    }
 }
 
 /// What the driver shall do.
@@ -26,6 +95,33 @@ pub enum Effect {
     Recall(Recall),
     /// Tell a borrower, on any of its connections, that these pages are gone.
     Gone(Gone),
+    /// Tell a borrower, on any of its connections, that these pages are safe on the disk.
+    Stored(Stored),
+    /// Tell a borrower that was refused, on any of its connections, that there is room again.
+    Room(SpaceId),
+}
+
+/// What the driver of the disk store shall do, in this order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DiskEffect {
+    /// Write pages to the disk store, sync them, then call [`super::Lender::handle_drained`]. Slots are as safe to read as those of
+    /// [`super::Lender::get`]: take a ticket before the lock is let go.
+    Drain(Drain),
+    /// The disk store need not have these any more. Comes before a newer [`Self::Drain`] of the same page, and after the older one has ended.
+    Forget(Forget),
+    /// The disk store need not have anything of this space any more.
+    ForgetSpace(SpaceId),
+}
+
+/// What became of a [`Drain`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Drained {
+    /// The pages are on the disk, and synced.
+    Stored,
+    /// The disk has no room for more of this borrower's pages.
+    NoRoom,
+    /// It failed: the disk is left alone for a while.
+    Failed,
 }
 
 /// Why a connection cannot be taken.
@@ -64,6 +160,14 @@ pub struct LenderStats {
     pub kept: u64,
     /// Borrowers with a connection or inside their grace.
     pub borrowers: u64,
+    /// Base pages that the disk store has.
+    pub on_disk: u64,
+    /// Base pages that had to be read from the disk store, ever.
+    pub disk_gets: u64,
+    /// Base pages that the disk store can have in all.
+    pub disk_capacity: u64,
+    /// The write cache.
+    pub ring: RingFigures,
 }
 
 /// One borrower as `loam status` shows it.
@@ -73,8 +177,10 @@ pub struct BorrowerStats<'a> {
     pub space: SpaceId,
     /// The name that it gave.
     pub name: &'a str,
-    /// Base pages held for it.
+    /// Base pages held for it in memory.
     pub pages: u64,
+    /// Base pages that the disk store has of it.
+    pub on_disk: u64,
     /// Its open connections; 0 inside the grace.
     pub connections: u32,
     /// What may become of its pages.

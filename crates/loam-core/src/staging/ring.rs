@@ -136,7 +136,7 @@ impl Ring {
         let (load, most) = (pages.load(), self.config.channel_pages);
         let (full, tight) = (load >= most, most - load.min(most) <= most / PRESSED_BELOW);
         if full {
-            self.refuse(channel);
+            self.refuse(channel, 1);
             return SwapOut::Nack;
         }
         pages.figures.taken += 1;
@@ -153,11 +153,11 @@ impl Ring {
         SwapOut::Ack
     }
 
-    /// A page of the channel is refused: for the driver that knows before [`Self::swap_out`] that there is no room. Held pages make some.
-    pub fn refuse(&mut self, channel: Channel) {
+    /// Pages of the channel are refused: for the driver that knows before [`Self::swap_out`] that there is no room. Held pages make some.
+    pub fn refuse(&mut self, channel: Channel, refused: u64) {
         let disks = self.config.disks;
         let pages = self.channels.entry(channel).or_insert_with(|| Pages::new(disks));
-        pages.figures.refused += 1;
+        pages.figures.refused += refused;
         if !core::mem::replace(&mut pages.refused, true) {
             self.refused.push_back(channel);
         }
@@ -173,6 +173,16 @@ impl Ring {
             pages.refused = false;
         }
         Some(channel)
+    }
+
+    /// Whether [`Self::poll_ok`] has one.
+    pub fn has_ok(&self) -> bool {
+        self.refused.iter().any(|&channel| self.room(channel) >= self.config.ok_room_pages)
+    }
+
+    /// Pages of writes that have not ended.
+    pub fn pages_under_way(&self) -> usize {
+        self.under_way.len()
     }
 
     /// Takes the next write for `disk`, of at most `pages_max` pages (section 3.2): of the channel that it is emptying, else of the one that has most

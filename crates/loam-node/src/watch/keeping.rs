@@ -2,9 +2,11 @@
 
 use super::{Governor, Sources, default_reserve};
 use crate::config::LendConfig;
+use crate::drainer::StoreLink;
+use crate::limits::STORED_POST_TIME;
 use crate::shared::Shared;
 use loam_core::ids::SpaceId;
-use loam_core::lender::{Gone, RECALL_TIME, Recall, Terms};
+use loam_core::lender::{Gone, RECALL_TIME, Recall, Stored, Terms};
 use loam_core::units::{BasePages, Bytes};
 use loam_wire::{PageRef, encode};
 use rustix::fd::OwnedFd;
@@ -110,6 +112,24 @@ pub(crate) fn post_gone(shared: &Shared, gone: &Gone) {
     let room = shared.lender().free();
     encode::gone(&mut frame, room.0, &pages);
     shared.post(gone.space, frame);
+}
+
+/// Leaves word for the loops that pages are safe on the disk.
+pub(crate) fn post_stored(shared: &Shared, stored: &Stored) {
+    let pages: Vec<PageRef> =
+        stored.pages.iter().map(|(index, version)| PageRef::new(*index, *version)).collect();
+    let free = shared.store.as_ref().map_or(Bytes(0), StoreLink::free_bytes);
+    let mut frame = Vec::new();
+    encode::stored(&mut frame, free.0, &pages);
+    shared.post_for(stored.space, frame, STORED_POST_TIME);
+}
+
+/// Leaves word for the loops that one who was refused has room again.
+pub(crate) fn post_room(shared: &Shared, space: SpaceId) {
+    let room = shared.lender().free();
+    let mut frame = Vec::new();
+    encode::recall(&mut frame, room.0, 0, &[]);
+    shared.post(space, frame);
 }
 
 /// There is room again: who was refused would not know.

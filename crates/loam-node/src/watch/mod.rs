@@ -9,7 +9,7 @@ mod keeping;
 mod sources;
 
 use crate::limits::{GROW_INTERVAL, GROW_QUIET, GROW_SHARE, WATCH_INTERVAL, WATCH_INTERVAL_IDLE};
-pub(crate) use keeping::{Watch, post_gone, post_recall};
+pub(crate) use keeping::{Watch, post_gone, post_recall, post_room, post_stored};
 use loam_core::units::Bytes;
 use sources::Sources;
 use std::time::Instant;

@@ -7,6 +7,8 @@ mod plans;
 mod refusals;
 mod sharing;
 mod signals;
+mod staging;
+mod staging_churn;
 mod support;
 mod tls;
 mod transfer;

@@ -176,7 +176,7 @@ impl Node {
                 let wanted = pages.iter().map(|&(copy, version)| (u64::from(copy.0), version));
                 self.core.get(sim.now, space, wanted, |index, version, hit| {
                     let copy = CopyIndex(index as u32);
-                    match hit {
+                    match hit.here() {
                         Some((slot, _)) => hits.push((copy, version, slot)),
                         None => misses.push((copy, version)),
                     }
@@ -359,6 +359,7 @@ impl Node {
                         recall.pages.iter().map(|&(index, version)| (CopyIndex(index as u32), version));
                     self.ask_back(recall.space, named.collect(), sim);
                 }
+                other => panic!("a lender without a disk store does nothing of the write cache: {other:?}"),
             }
         }
         if let Some(due) = self.core.poll_timeout() {

@@ -40,7 +40,7 @@ impl Store {
         let mut answer = None;
         let contents = &self.contents;
         self.lender.get(Instant(0), SPACE, std::iter::once((u64::from(index), version)), |_, _, found| {
-            answer = found.map(|(slot, _)| contents[slot.0 as usize]);
+            answer = found.here().map(|(slot, _)| contents[slot.0 as usize]);
         });
         self.lender.read_end(ticket);
         answer

@@ -1,0 +1,483 @@
+//! The write cache at a lender (nwcache-1999, section 3; DESIGN.md, section 5): pages that were put as *staged* wait in the lender's [`Ring`],
+//! which is its memory, until its disk has them.
+//!
+//! ```text
+//! put staged ─► Staged ─► Drain ─► handle_drained ─► OnDisk ─► gives way when room is wanted: read from the disk then
+//!    │ channel full │                     └ failed ─► Recallable, as a mirror; draining rests for a while
+//!    ▼              └ read: held · put anew, dropped: never written, or forgotten when it was
+//! refused, later Room
+//! ```
+//!
+//! Two drivers may share the work: one polls for what is to be said, the other, who has the disk store, for what the disk shall do.
+//! The channel of a borrower is its tenancy. What the disk has is told with [`Stored`] when the driver has synced it, never before; when a
+//! borrower comes back (to a lender that was started anew on the same store, perhaps) it is told all of it again.
+
+use super::on_disk::OnDisk;
+use super::order::Page;
+use super::types::{DiskEffect, Drained, Effect, Standing, Terms};
+use super::{Lender, Tenancy, split};
+use crate::ids::{ContentHash, PageId, PutClass, SpaceId, Version};
+use crate::lender::{Slot, SlotRun};
+use crate::staging::{Channel, GROUP_PAGES, Ring, RingConfig, RingSlot, RingWrite, SwapOut, Victim};
+use crate::units::{BasePages, Duration, Instant};
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+/// Pages of one [`Stored`].
+pub const STORED_PAGES_MAX: usize = if cfg!(test) { 4 } else { 1024 };
+/// After a write has failed the disk is left alone for so long.
+const DRAIN_PAUSE: Duration = Duration::from_millis(5_000);
+/// A channel that has refused has room again when this part of it is free.
+const OK_ROOM_PART: u64 = 8;
+
+/// The disk store, as the policy sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StoreConfig {
+    /// Room on the disk.
+    pub capacity: BasePages,
+    /// Pages of one borrower that may wait for the disk.
+    pub channel: BasePages,
+    /// Pages that one write may combine.
+    pub write_pages_max: usize,
+    /// Pages that may be under way to the disk, synced or not.
+    pub under_way_max: BasePages,
+}
+
+/// One page of a put.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Put {
+    /// Which page of the space.
+    pub index: u64,
+    /// Which contents.
+    pub version: Version,
+    /// Their hash.
+    pub hash: ContentHash,
+    /// What becomes of it.
+    pub class: PutClass,
+}
+
+/// One page on its way to the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DrainPage {
+    /// Which page of the space.
+    pub index: u64,
+    /// Which contents.
+    pub version: Version,
+    /// Their hash.
+    pub hash: ContentHash,
+    /// Where they are in memory.
+    pub slot: Slot,
+}
+
+/// Consecutive pages to be written to the disk store as one write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use = "give it back with `handle_drained`, or its pages wait for ever"]
+pub struct Drain {
+    write: RingWrite,
+    /// Whose.
+    pub space: SpaceId,
+    /// Which, ascending without a gap.
+    pub pages: Vec<DrainPage>,
+}
+
+/// Pages that the disk store need not have any more; it may not know all of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Forget {
+    /// Whose.
+    pub space: SpaceId,
+    /// Which.
+    pub pages: Vec<(u64, Version)>,
+}
+
+/// Pages that are safe on the disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stored {
+    /// Whose.
+    pub space: SpaceId,
+    /// Which; at most [`STORED_PAGES_MAX`].
+    pub pages: Vec<(u64, Version)>,
+}
+
+/// The ring and the disk behind it.
+#[derive(Debug)]
+pub(super) struct Cache {
+    config: StoreConfig,
+    pub(super) ring: Ring,
+    pub(super) on_disk: OnDisk,
+    /// What the disk shall let go, before anything is written.
+    forgets: VecDeque<DiskEffect>,
+    stored: VecDeque<Stored>,
+    /// Borrowers that have come back and are told what the disk has, and the extent to go on with.
+    retell: VecDeque<(SpaceId, Tenancy, u64)>,
+    /// Until then nothing is written.
+    paused_until: Option<Instant>,
+}
+
+impl Cache {
+    fn new(config: StoreConfig) -> Self {
+        assert!(config.write_pages_max > 0 && config.under_way_max.0 > 0, "a disk that is never written");
+        let ring = Ring::new(RingConfig {
+            channel_pages: config.channel.0,
+            disks: 1,
+            group_pages: GROUP_PAGES,
+            ok_room_pages: config.channel.0.div_ceil(OK_ROOM_PART),
+        });
+        Self {
+            config,
+            ring,
+            on_disk: OnDisk::default(),
+            forgets: VecDeque::new(),
+            stored: VecDeque::new(),
+            retell: VecDeque::new(),
+            paused_until: None,
+        }
+    }
+
+    pub(super) fn capacity(&self) -> BasePages {
+        self.config.capacity
+    }
+
+    /// Pages that the disk has room for beside those under way.
+    fn disk_room(&self) -> u64 {
+        let taken = self.on_disk.pages() + self.ring.pages_under_way() as u64;
+        self.config.capacity.0.saturating_sub(taken)
+    }
+
+    /// What waits will not be written soon.
+    pub(super) fn is_stuck(&self) -> bool {
+        self.paused_until.is_some() || self.disk_room() == 0
+    }
+
+    fn may_drain(&self) -> bool {
+        let under_way = self.ring.pages_under_way() as u64;
+        !self.is_stuck() && under_way < self.config.under_way_max.0
+    }
+
+    fn has_disk_effect(&self) -> bool {
+        !self.forgets.is_empty() || (self.may_drain() && self.ring.has_write(0))
+    }
+
+    pub(super) fn forget(&mut self, space: SpaceId, index: u64, version: Version) {
+        match self.forgets.back_mut() {
+            Some(DiskEffect::Forget(last)) if last.space == space && last.pages.len() < STORED_PAGES_MAX => {
+                last.pages.push((index, version));
+            }
+            _ => {
+                let pages = Vec::from([(index, version)]);
+                self.forgets.push_back(DiskEffect::Forget(Forget { space, pages }));
+            }
+        }
+    }
+
+    fn tell_stored(&mut self, space: SpaceId, index: u64, version: Version) {
+        match self.stored.back_mut() {
+            Some(last) if last.space == space && last.pages.len() < STORED_PAGES_MAX => {
+                last.pages.push((index, version));
+            }
+            _ => self.stored.push_back(Stored { space, pages: Vec::from([(index, version)]) }),
+        }
+    }
+
+    /// What was to be told of a page is so no longer.
+    fn unsay(&mut self, space: SpaceId, index: u64) {
+        for stored in self.stored.iter_mut().filter(|stored| stored.space == space) {
+            stored.pages.retain(|page| page.0 != index);
+        }
+        self.stored.retain(|stored| !stored.pages.is_empty());
+    }
+
+    /// A borrower has gone, or goes on with nothing.
+    pub(super) fn end(&mut self, space: SpaceId, tenancy: Tenancy) {
+        self.ring.close(Channel(tenancy.0));
+        self.stored.retain(|stored| stored.space != space);
+        self.retell.retain(|told| told.1 != tenancy);
+        if self.on_disk.take(tenancy) > 0 {
+            self.forgets.push_back(DiskEffect::ForgetSpace(space));
+        }
+    }
+
+    /// The last connection of a borrower closed: nobody hears what the disk has.
+    pub(super) fn is_away(&mut self, space: SpaceId) {
+        self.stored.retain(|stored| stored.space != space);
+        self.retell.retain(|told| told.0 != space);
+    }
+}
+
+impl Lender {
+    /// Gives the lender a disk store. `recovered`: what is on it from a former life; its borrowers have the grace to come back. What there is no
+    /// room for, or is there in two versions, is forgotten.
+    ///
+    /// # Panics
+    /// If it has one, if its channels have no room, or if nothing may be written at a time.
+    pub fn with_store(
+        mut self,
+        now: Instant,
+        config: StoreConfig,
+        recovered: impl IntoIterator<Item = (SpaceId, u64, Version)>,
+    ) -> Self {
+        assert!(self.cache.is_none(), "one store");
+        let mut cache = Cache::new(config);
+        for (space, index, version) in recovered {
+            let known = self.borrowers.contains_key(&space);
+            if cache.disk_room() == 0 || (!known && self.borrowers.len() >= self.borrowers_max) {
+                cache.forget(space, index, version);
+                continue;
+            }
+            let tenancy = self.tenancy_of_absent(now, space);
+            let borrower = self.borrowers.get_mut(&space).expect("it is known now");
+            let other = cache.on_disk.remove(tenancy, index);
+            if let Some(other) = other.filter(|other| *other != version) {
+                cache.forget(space, index, other.min(version));
+            }
+            borrower.on_disk += u64::from(other.is_none());
+            cache.on_disk.insert(tenancy, index, other.map_or(version, |other| other.max(version)));
+        }
+        self.cache = Some(cache);
+        self
+    }
+
+    /// As [`Self::reserve`], for pages of this class. `None` also if the space's channel is full; [`Effect::Room`] tells when it is not.
+    pub fn reserve_as(
+        &mut self,
+        now: Instant,
+        space: SpaceId,
+        indexes: &[u64],
+        class: PutClass,
+    ) -> Option<SlotRun> {
+        assert!(!indexes.is_empty());
+        for &index in indexes {
+            self.remove(space, index);
+        }
+        let mut pages = indexes.len();
+        let standing = self.standing_of(space, class);
+        let channel = Channel(self.borrowers[&space].tenancy.0);
+        if let Some(cache) = self.cache.as_mut().filter(|_| standing == Standing::Staged) {
+            let room = cache.ring.room(channel);
+            if room == 0 {
+                cache.ring.refuse(channel, pages as u64);
+                return None;
+            }
+            pages = pages.min(usize::try_from(room).unwrap_or(usize::MAX));
+        }
+        self.make_room(now, space, pages as u64);
+        let run = self.slots.reserve(u32::try_from(pages).expect("a frame has few pages"));
+        if let (None, Some(cache), Standing::Staged) = (run, &mut self.cache, standing) {
+            // What is written makes room.
+            cache.ring.refuse(channel, pages as u64);
+            cache.ring.press(pages as u64);
+        }
+        run
+    }
+
+    /// What a page of this class is here.
+    fn standing_of(&self, space: SpaceId, class: PutClass) -> Standing {
+        let terms = self.borrowers[&space].terms;
+        let staged = class == PutClass::Staged && terms == Terms::Staging && self.cache.is_some();
+        if staged { Standing::Staged } else { terms.standing() }
+    }
+
+    /// As [`Self::commit`], for a page of any class. False: its channel has filled since its slot was reserved; the slot is free again.
+    #[must_use]
+    pub fn commit_as(&mut self, now: Instant, space: SpaceId, put: Put, slot: Slot) -> bool {
+        let standing = self.standing_of(space, put.class);
+        // Another connection of the same borrower may have put the same index meanwhile: the last one stays.
+        self.remove(space, put.index);
+        let tenancy = self.borrowers[&space].tenancy;
+        if let Some(cache) = self.cache.as_mut().filter(|_| standing == Standing::Staged) {
+            let page = PageId { space, index: put.index };
+            if cache.ring.swap_out(Channel(tenancy.0), RingSlot(slot.0), page) == SwapOut::Nack {
+                self.slots.abort(slot);
+                return false;
+            }
+        }
+        self.place(now, Page { space, tenancy, index: put.index }, put, slot, standing);
+        true
+    }
+
+    /// The borrower says that a page may give way to others; whether it is here in that version.
+    pub fn spare_page(&mut self, space: SpaceId, index: u64, version: Version) -> bool {
+        let tenancy = self.borrowers.get(&space).expect("its connection is open").tenancy;
+        let (at, offset) = split(index);
+        let slot = self.extents.get(&(tenancy, at)).and_then(|extent| extent.get(offset));
+        let Some(slot) = slot.filter(|&slot| self.slots.stored(slot).0 == version) else { return false };
+        if self.slots.standing(slot).list().is_none() {
+            self.change_standing(slot, Standing::Spare, Page { space, tenancy, index });
+        }
+        true
+    }
+
+    /// A [`Drain`] has ended.
+    pub fn handle_drained(&mut self, now: Instant, drain: Drain, drained: Drained) {
+        let Drain { write, space, pages } = drain;
+        let tenancy = Tenancy(write.channel.0);
+        let cache = self.cache.as_mut().expect("a lender without a store drains nothing");
+        let (ok, mut wanted) = (drained == Drained::Stored, Vec::with_capacity(pages.len()));
+        cache.ring.finish(write, ok, |page| wanted.push(page.slot));
+        if drained == Drained::Failed {
+            cache.paused_until = Some(now + DRAIN_PAUSE);
+        }
+        let mut wanted = wanted.into_iter().peekable();
+        let lives = self.borrowers.get(&space).is_some_and(|b| b.tenancy == tenancy);
+        for DrainPage { index, version, slot, .. } in pages {
+            let is_wanted = wanted.next_if_eq(&RingSlot(slot.0)).is_some();
+            let stored = is_wanted && lives && ok;
+            if is_wanted {
+                let standing = if stored { Standing::OnDisk } else { Standing::Recallable };
+                self.change_standing(slot, standing, Page { space, tenancy, index });
+            }
+            let cache = self.cache.as_mut().expect("it was just there");
+            if !stored {
+                cache.forget(space, index, version);
+                continue;
+            }
+            cache.on_disk.insert(tenancy, index, version);
+            let borrower = self.borrowers.get_mut(&space).expect("it lives");
+            borrower.on_disk += 1;
+            if borrower.connections > 0 {
+                cache.tell_stored(space, index, version);
+            }
+        }
+        assert!(wanted.next().is_none(), "the ring names pages that were not written");
+    }
+
+    /// A stored page becomes something else.
+    fn change_standing(&mut self, slot: Slot, to: Standing, page: Page) {
+        let (from, used) = (self.slots.standing(slot), self.slots.used(slot));
+        assert_ne!(from, to, "slot {} becomes what it is", slot.0);
+        self.ages[from as usize].remove(used);
+        self.ages[to as usize].add(used);
+        self.order.remove(from, slot);
+        self.order.add(to, slot, page);
+        if let (Standing::Staged, Some(cache)) = (from, &mut self.cache) {
+            cache.ring.cancel(RingSlot(slot.0));
+        }
+        self.slots.set_standing(slot, to);
+    }
+
+    /// A page in the ring is read.
+    pub(super) fn victim_read(cache: &mut Option<Cache>, slot: Slot) {
+        let cache = cache.as_mut().expect("staged pages need a store");
+        assert!(cache.ring.read(RingSlot(slot.0), Victim::Hold), "a staged page is in the ring");
+    }
+
+    /// Forgets what the disk has of a page; whether it had any.
+    pub(super) fn remove_on_disk(&mut self, space: SpaceId, index: u64) -> bool {
+        let Some(cache) = &mut self.cache else { return false };
+        let borrower = self.borrowers.get_mut(&space).expect("its connection is open");
+        let Some(version) = cache.on_disk.remove(borrower.tenancy, index) else { return false };
+        borrower.on_disk -= 1;
+        cache.unsay(space, index);
+        cache.forget(space, index, version);
+        true
+    }
+
+    /// The borrower has come back: it is told what the disk has.
+    pub(super) fn retell(&mut self, space: SpaceId) {
+        let borrower = &self.borrowers[&space];
+        if let Some(cache) = self.cache.as_mut().filter(|_| borrower.on_disk > 0) {
+            cache.retell.push_back((space, borrower.tenancy, 0));
+        }
+    }
+
+    /// When draining goes on.
+    pub(super) fn drains_again_at(&self) -> Option<Instant> {
+        self.cache.as_ref()?.paused_until
+    }
+
+    pub(super) fn drain_again(&mut self, now: Instant) {
+        if let Some(cache) = &mut self.cache
+            && cache.paused_until.is_some_and(|at| at <= now)
+        {
+            cache.paused_until = None;
+        }
+    }
+
+    /// Somebody who was refused can be told of room: on its channel, and in memory.
+    fn can_tell_room(&self) -> bool {
+        self.slots.excess_pages() == 0 && self.slots.free_pages() + self.order.pages() > 0
+    }
+
+    pub(super) fn has_cache_effect(&self) -> bool {
+        self.cache.as_ref().is_some_and(|cache| {
+            !cache.stored.is_empty()
+                || !cache.retell.is_empty()
+                || (cache.ring.has_ok() && self.can_tell_room())
+        })
+    }
+
+    /// Whether [`Self::poll_disk_effect`] has something.
+    pub fn has_disk_effect(&self) -> bool {
+        self.cache.as_ref().is_some_and(Cache::has_disk_effect)
+    }
+
+    /// What the driver of the disk store shall do next. What is forgotten comes before anything is written.
+    pub fn poll_disk_effect(&mut self) -> Option<DiskEffect> {
+        if let Some(forget) = self.cache.as_mut()?.forgets.pop_front() {
+            return Some(forget);
+        }
+        self.next_drain().map(DiskEffect::Drain)
+    }
+
+    /// The disk store could not read this version of a page: it is on the disk no longer.
+    pub fn handle_disk_lost(&mut self, space: SpaceId, index: u64, version: Version) {
+        let (Some(cache), Some(borrower)) = (&mut self.cache, self.borrowers.get_mut(&space)) else { return };
+        if cache.on_disk.get(borrower.tenancy, index) != Some(version) {
+            return;
+        }
+        cache.on_disk.remove(borrower.tenancy, index);
+        borrower.on_disk -= 1;
+        cache.unsay(space, index);
+        cache.forget(space, index, version);
+        let tenancy = borrower.tenancy;
+        let (at, offset) = split(index);
+        // What is in memory has become the only copy here.
+        if let Some(slot) = self.extents.get(&(tenancy, at)).and_then(|extent| extent.get(offset))
+            && self.slots.standing(slot) == Standing::OnDisk
+        {
+            self.change_standing(slot, Standing::Recallable, Page { space, tenancy, index });
+        }
+        self.gone_if_done(space);
+    }
+
+    /// The next thing to say of the write cache.
+    pub(super) fn poll_cache_effect(&mut self) -> Option<Effect> {
+        let can_tell_room = self.can_tell_room();
+        let cache = self.cache.as_mut()?;
+        if let Some(stored) = cache.stored.pop_front() {
+            return Some(Effect::Stored(stored));
+        }
+        while let Some(&(space, tenancy, from)) = cache.retell.front() {
+            let Some((at, pages)) = cache.on_disk.extent(tenancy, from) else {
+                cache.retell.pop_front();
+                continue;
+            };
+            cache.retell[0].2 = at + 1;
+            pages.chunks(STORED_PAGES_MAX).for_each(|pages| {
+                cache.stored.push_back(Stored { space, pages: pages.to_vec() });
+            });
+            return cache.stored.pop_front().map(Effect::Stored);
+        }
+        while let Some(channel) = can_tell_room.then(|| cache.ring.poll_ok()).flatten() {
+            let of = self.borrowers.iter().find(|(_, b)| b.tenancy.0 == channel.0 && b.connections > 0);
+            if let Some((&space, _)) = of {
+                return Some(Effect::Room(space));
+            }
+        }
+        None
+    }
+
+    fn next_drain(&mut self) -> Option<Drain> {
+        let cache = self.cache.as_mut().filter(|cache| cache.may_drain())?;
+        let room = usize::try_from(cache.disk_room()).unwrap_or(usize::MAX);
+        let write = cache.ring.drain(0, cache.config.write_pages_max.min(room))?;
+        let space = write.pages[0].page.space;
+        let slots = &self.slots;
+        let of = |page: &crate::staging::RingPage| {
+            let slot = Slot(page.slot.0);
+            let (version, hash) = slots.stored(slot);
+            DrainPage { index: page.page.index, version, hash, slot }
+        };
+        let pages = write.pages.iter().map(of).collect();
+        Some(Drain { write, space, pages })
+    }
+}
