@@ -5,7 +5,9 @@
  *
  * `blocks` visits runs of 16 neighbours, the runs in no order: a page of Loam's default size is then worth fetching whole.
  *
- * Prints a line when the memory is filled and one after each pass, flushed, so that a test can choose its moment. */
+ * Prints a line when the memory is filled and one after each pass, flushed, so that a test can choose its moment. SIGUSR1 ends it after the
+ * pass that it is in. */
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +16,13 @@
 #include <unistd.h>
 
 enum { PAGE_BYTES = 4096, PAGE_WORDS = PAGE_BYTES / 8, RUN_PAGES = 16 };
+
+static volatile sig_atomic_t is_enough;
+
+static void enough(int signal) {
+    (void)signal;
+    is_enough = 1;
+}
 
 static uint64_t mix(uint64_t x) {
     x += 0x9e3779b97f4a7c15u;
@@ -55,6 +64,7 @@ int main(int argc, char **argv) {
     int random = strcmp(argv[3], "random") == 0, blocks = strcmp(argv[3], "blocks") == 0;
     uint64_t locked = argc == 5 ? strtoull(argv[4], NULL, 10) << 20 : 0;
     if (pages == 0 || pages > 1u << 28 || locked > pages * PAGE_BYTES) return 2;
+    signal(SIGUSR1, enough);
     uint64_t *memory = mmap(NULL, pages * PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     uint8_t *generation = calloc(pages, 1);
     if (memory == MAP_FAILED || generation == NULL) {
@@ -70,7 +80,7 @@ int main(int argc, char **argv) {
     }
     printf("filled %llu pages\n", (unsigned long long)pages);
     fflush(stdout);
-    for (uint64_t pass = 0; pass < passes; pass++) {
+    for (uint64_t pass = 0; pass < passes && !is_enough; pass++) {
         uint64_t sum = 0;
         for (uint64_t i = 0; i < pages; i++) {
             uint64_t page = i;

@@ -41,6 +41,14 @@ impl Lender {
         Self::start_as(size, addr, &[])
     }
 
+    /// The same at this address with more flags.
+    ///
+    /// # Panics
+    /// As [`Self::start`].
+    pub fn start_at_with(size: &str, addr: SocketAddr, flags: &[&str]) -> Self {
+        Self::start_as(size, addr, flags)
+    }
+
     fn start_as(size: &str, addr: SocketAddr, flags: &[&str]) -> Self {
         let child = shell::that_dies_with_us(&place::loam())
             .args(["lend", size, "--listen", &addr.to_string()])
@@ -62,6 +70,11 @@ impl Lender {
     /// Ends it without a word.
     pub fn kill(&self) {
         procfs::send(self.child.id(), Signal::KILL);
+    }
+
+    /// Asks it to end.
+    pub fn terminate(&self) {
+        procfs::send(self.child.id(), Signal::TERM);
     }
 
     /// What it says of itself.

@@ -2,18 +2,21 @@
 //! its memory by itself.
 
 use loam_tests::borrow::{Borrow, Borrowed, Running};
-use loam_tests::lender::Lender;
+use loam_tests::lender::{self, Lender};
 use loam_tests::place::{self, Scratch};
 use loam_tests::{procfs, shell, workloads};
+use rustix::process::Signal;
 use serde_json::Value;
 use std::io::Read;
+use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(180);
 const LOCAL_MIB: u64 = 32;
-const MOMENTS: [&str; 3] = ["filling", "filled", "pass 2"];
+const MOMENTS: [&str; 2] = ["filling", "pass 2"];
 
 fn walk(passes: u64) -> Command {
     workloads::memwalk(96, passes, "blocks")
@@ -54,6 +57,25 @@ fn assert_right(borrowed: &Borrowed, expected: &str, what: &str) {
     borrowed.assert_ended_well(what);
     assert_eq!(String::from_utf8_lossy(&borrowed.ended.stdout), expected, "{what}");
     borrowed.assert_memory_left(what);
+}
+
+/// More passes than any of these tests waits for.
+const ENDLESS: u64 = 1_000_000;
+
+/// A walk without end is ended after the pass that it is in: what it has printed is as far as it goes what a plain run prints.
+fn finish_endless(running: Running, scratch: &Scratch, what: &str) -> Borrowed {
+    let walks = running.program();
+    walks.iter().for_each(|&pid| procfs::send(pid, Signal::USR1));
+    let borrowed = running.finish(LIMIT);
+    borrowed.assert_ended_well(what);
+    borrowed.assert_memory_left(what);
+    let some = expected(scratch, 12);
+    let printed = String::from_utf8_lossy(&borrowed.ended.stdout);
+    assert!(
+        printed.starts_with(&some) || some.starts_with(&*printed),
+        "{what}: printed something else: {printed}"
+    );
+    borrowed
 }
 
 fn slot_file_is_used(borrowed: &Borrowed) -> bool {
@@ -151,17 +173,13 @@ fn one_after_the_other_killed() {
     let _alone = place::alone();
     let scratch = Scratch::new("staged-all");
     let lenders = lenders(3);
-    // It does not end by itself before that.
-    let passes = 200;
-    let expected = expected(&scratch, passes);
-    let mut running = borrow(&scratch, "staged", &lenders).start(&walk(passes), None);
+    let mut running = borrow(&scratch, "staged", &lenders).start(&walk(ENDLESS), None);
     wait_for(&mut running, "filled");
     for lender in &lenders {
         lender.kill();
         wait_until_mended(&running);
     }
-    let borrowed = running.finish(LIMIT);
-    assert_right(&borrowed, &expected, "one after the other killed");
+    let borrowed = finish_endless(running, &scratch, "one after the other killed");
     assert_eq!(borrowed.lost(), 3, "{}", borrowed.summary["lenders"]);
     assert!(slot_file_is_used(&borrowed), "{}", borrowed.summary);
 }
@@ -208,4 +226,93 @@ fn lenders_that_are_too_small() {
     assert_right(&borrowed, &expected, "two lenders of 32M");
     assert_eq!(borrowed.lost(), 0, "a full lender is not lost: {}", borrowed.summary);
     assert!(slot_file_is_used(&borrowed), "{}", borrowed.summary);
+}
+
+/// A lender with a disk of its own.
+struct Stored {
+    lender: Option<Lender>,
+    addr: SocketAddr,
+    store: PathBuf,
+}
+
+impl Stored {
+    fn start(scratch: &Scratch, n: usize) -> Self {
+        let store = scratch.path().join(format!("store{n}"));
+        let mut stored = Self { lender: None, addr: lender::free_addr(), store };
+        stored.again();
+        stored
+    }
+
+    /// Starts it (again), at its address and on its disk.
+    fn again(&mut self) {
+        self.lender = None;
+        let store = self.store.display().to_string();
+        let flags = ["--store", &store, "--store-size", "512M"];
+        self.lender = Some(Lender::start_at_with("512M", self.addr, &flags));
+    }
+
+    fn lender(&self) -> &Lender {
+        self.lender.as_ref().expect("it has been started")
+    }
+}
+
+/// What lenders have written to their disks is still theirs when they have been killed, one after the other and all of them, and have come back.
+fn lenders_come_back(end: fn(&Lender), what: &str) {
+    let _alone = place::alone();
+    let scratch = Scratch::new("staged-disk");
+    let mut lenders: Vec<Stored> = (0..2).map(|n| Stored::start(&scratch, n)).collect();
+    let borrow = Borrow::new(scratch.path()).local_mib(LOCAL_MIB).durability("staged");
+    let borrow = lenders.iter().fold(borrow, |borrow, lender| borrow.lender(lender.addr));
+    let mut running = borrow.start(&walk(ENDLESS), None);
+    wait_for(&mut running, "filled");
+    for n in [0, 1, 0] {
+        // Something of the program is on its disk.
+        let stored = || status(&running)["staging"]["stored"].as_u64().expect("a number");
+        procfs::wait_until(LIMIT, || stored() > 4_000).expect("lenders write to their disks");
+        end(lenders[n].lender());
+        std::thread::sleep(Duration::from_millis(300));
+        lenders[n].again();
+        let back = || {
+            let status = status(&running);
+            let lenders = status["lenders"].as_array().expect("a list");
+            lenders.iter().all(|lender| lender["lost"] == false && lender["why"] == "")
+        };
+        procfs::wait_until(LIMIT, back).unwrap_or_else(|_| panic!("{what}: {}", status(&running)));
+        // What was with it in memory alone is with both again.
+        std::thread::sleep(Duration::from_millis(1500));
+    }
+    let borrowed = finish_endless(running, &scratch, what);
+    assert_eq!(borrowed.lost(), 0, "{what}: {}", borrowed.summary["lenders"]);
+    println!("{what}: {:.1} s", borrowed.ended.wall.as_secs_f64());
+}
+
+#[test]
+fn lenders_with_disks_are_killed_and_come_back() {
+    lenders_come_back(Lender::kill, "killed");
+}
+
+#[test]
+fn lenders_with_disks_are_restarted_in_good_order() {
+    lenders_come_back(Lender::terminate, "restarted");
+}
+
+/// A lender that has pages on its disk alone and does not come back: whoever needs them waits, and then the program is ended. Here it comes back
+/// late, and everything goes on.
+#[test]
+fn a_program_waits_for_a_lender_that_is_late() {
+    let _alone = place::alone();
+    let scratch = Scratch::new("staged-late");
+    let mut lenders: Vec<Stored> = (0..2).map(|n| Stored::start(&scratch, n)).collect();
+    let borrow = Borrow::new(scratch.path()).local_mib(LOCAL_MIB).durability("staged");
+    let borrow = lenders.iter().fold(borrow, |borrow, lender| borrow.lender(lender.addr));
+    let mut running = borrow.start(&walk(ENDLESS), None);
+    wait_for(&mut running, "pass 2");
+    let stored = || status(&running)["staging"]["stored"].as_u64().expect("a number");
+    procfs::wait_until(LIMIT, || stored() > 4_000).expect("lenders write to their disks");
+    lenders[0].lender().kill();
+    std::thread::sleep(Duration::from_secs(8));
+    lenders[0].again();
+    std::thread::sleep(Duration::from_secs(1));
+    let borrowed = finish_endless(running, &scratch, "late");
+    assert_eq!(borrowed.lost(), 0, "{}", borrowed.summary["lenders"]);
 }

@@ -169,6 +169,9 @@ impl StoreArgs {
             size: size.on(memory),
             channel: None,
         });
+        if config.store.is_some() {
+            config.grace = loam_node::limits::STORE_GRACE;
+        }
     }
 }
 

@@ -8,6 +8,8 @@ pub const CONNECTIONS_MAX: usize = 512;
 pub const BORROWERS_MAX: usize = 256;
 /// How long the pages of a borrower without connections wait for it.
 pub const GRACE: loam_core::units::Duration = loam_core::units::Duration::from_millis(10_000);
+/// The same where there is a disk store: a run waits 60 s for a lender that has pages on its disk.
+pub const STORE_GRACE: loam_core::units::Duration = loam_core::units::Duration::from_millis(75_000);
 /// Event loops (one a core up to this).
 pub const LOOPS_MAX: usize = 8;
 

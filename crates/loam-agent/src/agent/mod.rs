@@ -290,6 +290,12 @@ pub(crate) fn run(config: &RunConfig) -> Result<RunOutcome, AgentError> {
             lenders
         }
     };
+    if lenders.is_empty() && disk.is_none() && config.disk_dir.as_os_str().is_empty() {
+        return Err(AgentError::Setup(
+            "no lender can be reached, and this user has no folder for pages: start `loam lend SIZE`, or give --disk DIR"
+                .into(),
+        ));
+    }
     let (listener, socket_path) = join::listen()?;
     report.listen();
     let program =
