@@ -219,7 +219,10 @@ impl Drainer {
             match self.store.read(read.space, read.index, read.version) {
                 Ok(token) => assert!(self.reads.insert(token, read).is_none(), "a token was given twice"),
                 Err(ReadRefused::Busy) => {
-                    self.urgent.push_front(read);
+                    match read.urgency {
+                        Urgency::Waited => self.urgent.push_front(read),
+                        Urgency::Behind => self.behind.push_front(read),
+                    }
                     return;
                 }
                 // Dropped since it was asked for, or put anew.

@@ -163,7 +163,8 @@ impl Lender {
             }
             Phase::Rest => {
                 let may_recall = self.shrink.again_at.is_none() && self.may_recall();
-                self.droppable().is_some() || may_recall
+                let holds = self.cache.as_ref().is_some_and(|cache| cache.ring.pages_held() > 0);
+                self.droppable().is_some() || may_recall || holds
             }
         };
         if at_once {

@@ -82,6 +82,9 @@ pub struct Ring {
     refused: VecDeque<Channel>,
     /// Pages of writes under way. None is written twice at a time: two versions of a page must reach a disk in their order.
     under_way: BTreeSet<PageId>,
+    /// Over all channels: whether there is anything to look for.
+    waiting_pages: u64,
+    held_pages: u64,
     number_last: u64,
 }
 
@@ -102,6 +105,8 @@ impl Ring {
             snooped: vec![None; disks],
             refused: VecDeque::new(),
             under_way: BTreeSet::new(),
+            waiting_pages: 0,
+            held_pages: 0,
             number_last: 0,
         }
     }
@@ -180,6 +185,11 @@ impl Ring {
         self.refused.iter().any(|&channel| self.room(channel) >= self.config.ok_room_pages)
     }
 
+    /// Pages that are held.
+    pub fn pages_held(&self) -> u64 {
+        self.held_pages
+    }
+
     /// Pages of writes that have not ended.
     pub fn pages_under_way(&self) -> usize {
         self.under_way.len()
@@ -208,6 +218,7 @@ impl Ring {
         let pages = write.pages.len() as u64;
         assert!(pages > 0, "a channel without pages was chosen");
         of_channel.figures.waiting -= pages;
+        self.waiting_pages -= pages;
         of_channel.figures.under_way += pages;
         Some(write)
     }
@@ -253,6 +264,7 @@ impl Ring {
                 let pages = self.channels.get_mut(&channel).expect("its channel");
                 pages.held.push(&mut self.entries, slot);
                 pages.figures.held += 1;
+                self.held_pages += 1;
                 self.entries[slot.0 as usize].state = State::Held;
             }
             _ => {}
@@ -315,6 +327,9 @@ impl Ring {
     /// The channel that `disk` reads next. ("The interface only starts snooping another channel after the swap-outs on the current channel have been
     /// exhausted"; then "the most heavily loaded cache channel".) One whose first page is under way in an older version must wait.
     fn snoop(&self, disk: usize) -> Option<Channel> {
+        if self.waiting_pages == 0 {
+            return None;
+        }
         let load = |pages: &Pages| {
             let first = pages.waiting[disk].first()?;
             let waits = pages.closed || self.under_way.contains(&self.entries[first.0 as usize].page);
@@ -336,6 +351,7 @@ impl Ring {
         let pages = self.channels.get_mut(&channel).expect("its channel");
         pages.waiting[disk].push(&mut self.entries, slot);
         pages.figures.waiting += 1;
+        self.waiting_pages += 1;
         self.entries[slot.0 as usize].state = State::Waiting;
     }
 
@@ -344,14 +360,15 @@ impl Ring {
         let Entry { page, channel, state, .. } = self.entries[slot.0 as usize];
         let disk = self.disk_of(page);
         let pages = self.channels.get_mut(&channel).expect("its channel");
-        let (queue, count): (&mut Queue, &mut u64) = if state == State::Waiting {
-            (&mut pages.waiting[disk], &mut pages.figures.waiting)
+        let (queue, count, all): (&mut Queue, _, _) = if state == State::Waiting {
+            (&mut pages.waiting[disk], &mut pages.figures.waiting, &mut self.waiting_pages)
         } else {
             assert_eq!(state, State::Held, "slot {} is in no list", slot.0);
-            (&mut pages.held, &mut pages.figures.held)
+            (&mut pages.held, &mut pages.figures.held, &mut self.held_pages)
         };
         queue.remove(&mut self.entries, slot);
         *count -= 1;
+        *all -= 1;
         channel
     }
 

@@ -294,6 +294,7 @@ impl Test {
         let under_way: usize = model.writes.iter().map(|write| write.1.len()).sum();
         assert_eq!(figures.waiting, model.waiting.len() as u64);
         assert_eq!(figures.held, model.held.len() as u64);
+        assert_eq!(self.ring.pages_held(), figures.held);
         assert_eq!(figures.under_way, under_way as u64);
         let ended = (figures.drained, figures.failed, figures.cancelled);
         assert_eq!(ended, (model.written, model.failed, model.cancelled));

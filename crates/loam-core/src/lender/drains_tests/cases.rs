@@ -113,6 +113,22 @@ fn a_read_holds_a_page_back_until_room_is_short() {
 }
 
 #[test]
+fn what_is_held_alone_is_written_when_the_machine_wants_memory() {
+    let mut lender = lender(8, 8, 100);
+    assert!(stage(&mut lender, 3, 1));
+    assert!(matches!(found(&mut lender, 3, 1), Found::Here(..)));
+    assert_eq!(poll(&mut lender).0, []);
+    lender.handle_limit(BasePages(0));
+    let mut steps = 0;
+    while lender.poll_timeout() == Some(NOW) {
+        lender.handle_timeout(NOW);
+        steps += 1;
+        assert!(steps < 10, "it is never done");
+    }
+    assert_eq!(poll(&mut lender).0.iter().map(indexes).collect::<Vec<_>>(), [[3]]);
+}
+
+#[test]
 fn a_new_version_ends_the_old_ones_write() {
     let mut lender = lender(8, 8, 100);
     assert!(stage(&mut lender, 5, 1));
