@@ -4,6 +4,7 @@
 
 pub mod aapc;
 pub mod gms;
+pub mod nwcache;
 mod published;
 pub mod subpages;
 

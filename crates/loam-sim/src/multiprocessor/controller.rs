@@ -1,0 +1,355 @@
+//! A disk controller and its cache (section 3.1).
+//!
+//! A page that is swapped out gets a slot and an ACK, or a NACK, which is remembered in a FIFO queue; when a slot becomes free the first of
+//! these gets an OK, with the slot kept for it. Slots of pages that were read are given to writes ("writes are given preference over prefetches in the cache").
+//! The arm does what came first, be it a read or a page to write; pages that came one after the other and are consecutive are written at once.
+
+use super::disk::Layout;
+use std::collections::VecDeque;
+
+/// A page's contents in a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// The page.
+    pub page: u32,
+    /// Which contents.
+    pub version: u32,
+    /// When it came, in the controller's own count.
+    order: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Slot {
+    Empty,
+    /// Kept for a page that was promised a slot.
+    Reserved,
+    /// As on the disk when it was read or written.
+    Clean(Held),
+    Dirty(Held),
+    Writing(Held),
+}
+
+/// A page that a node wants written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// The page.
+    pub page: u32,
+    /// The page's own number of the swap-out.
+    pub swap: u32,
+    /// The node.
+    pub node: usize,
+}
+
+/// The controller's answer to a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// It is in the cache.
+    Ack,
+    /// There is no room; an OK will come.
+    Nack,
+}
+
+/// What the arm does next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Job {
+    /// Writes consecutive pages; [`Controller::written`] ends it.
+    Write(Vec<Held>),
+    /// Reads a page that somebody waits for.
+    Read(u32),
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Controller {
+    slots: Vec<Slot>,
+    refused: VecDeque<Request>,
+    reads: VecDeque<(u64, u32)>,
+    layout: Layout,
+    clock: u64,
+}
+
+impl Controller {
+    /// An empty cache of so many pages.
+    ///
+    /// # Panics
+    /// If it has no room at all.
+    pub fn new(pages: usize, layout: Layout) -> Self {
+        assert!(pages > 0, "a cache of no pages");
+        Self {
+            slots: vec![Slot::Empty; pages],
+            refused: VecDeque::new(),
+            reads: VecDeque::new(),
+            layout,
+            clock: 0,
+        }
+    }
+
+    /// Slots that a page to write could have now.
+    pub fn room(&self) -> usize {
+        self.slots.iter().filter(|slot| matches!(slot, Slot::Empty | Slot::Clean(_))).count()
+    }
+
+    /// A page is swapped out to the disk.
+    pub fn offer(&mut self, request: Request, version: u32) -> Answer {
+        if self.overwrite(request.page, version) {
+            return Answer::Ack;
+        }
+        if self.reserve() {
+            self.fill(request.page, version);
+            return Answer::Ack;
+        }
+        self.refused.push_back(request);
+        Answer::Nack
+    }
+
+    /// Keeps a slot: an empty one, else that of the clean page that has been here longest. False: there is none.
+    pub fn reserve(&mut self) -> bool {
+        let slot = self.slot_to_use();
+        if let Some(slot) = slot {
+            self.slots[slot] = Slot::Reserved;
+        }
+        slot.is_some()
+    }
+
+    fn slot_to_use(&self) -> Option<usize> {
+        let key = |at: &usize| match self.slots[*at] {
+            Slot::Empty => Some(0),
+            Slot::Clean(held) => Some(held.order),
+            _ => None,
+        };
+        (0..self.slots.len()).filter(|at| key(at).is_some()).min_by_key(|at| key(at))
+    }
+
+    /// The first that was refused may send its page again: a slot is kept for it.
+    pub fn grant(&mut self) -> Option<Request> {
+        if self.refused.is_empty() || !self.reserve() {
+            return None;
+        }
+        self.refused.pop_front()
+    }
+
+    /// Somebody who was refused does not want to send any more. False: there is no such one, since an OK is on its way.
+    pub fn withdraw(&mut self, request: Request) -> bool {
+        let at = self.refused.iter().position(|of| *of == request);
+        at.and_then(|at| self.refused.remove(at)).is_some()
+    }
+
+    /// A slot that was kept is not needed.
+    ///
+    /// # Panics
+    /// If none is kept.
+    pub fn release(&mut self) {
+        let slot = self.slots.iter_mut().find(|slot| **slot == Slot::Reserved).expect("a slot was kept");
+        *slot = Slot::Empty;
+    }
+
+    /// A page comes for which a slot was kept.
+    ///
+    /// # Panics
+    /// If none was.
+    pub fn fill(&mut self, page: u32, version: u32) {
+        if self.overwrite(page, version) {
+            return self.release();
+        }
+        for slot in &mut self.slots {
+            if matches!(slot, Slot::Clean(held) if held.page == page) {
+                *slot = Slot::Empty;
+            }
+        }
+        self.clock += 1;
+        let held = Held { page, version, order: self.clock };
+        let slot = self.slots.iter_mut().find(|slot| **slot == Slot::Reserved).expect("a slot was kept");
+        *slot = Slot::Dirty(held);
+    }
+
+    /// A page that waits here to be written gets new contents.
+    fn overwrite(&mut self, page: u32, version: u32) -> bool {
+        let of_page = |slot: &&mut Slot| matches!(slot, Slot::Dirty(held) if held.page == page);
+        let Some(Slot::Dirty(held)) = self.slots.iter_mut().find(of_page) else { return false };
+        assert!(version >= held.version, "page {page}: version {version} comes after {}", held.version);
+        held.version = version;
+        true
+    }
+
+    /// The newest contents that are here.
+    pub fn find(&self, page: u32) -> Option<u32> {
+        let here = self.slots.iter().filter_map(|slot| match slot {
+            Slot::Dirty(held) | Slot::Writing(held) | Slot::Clean(held) if held.page == page => {
+                Some(held.version)
+            }
+            _ => None,
+        });
+        here.max()
+    }
+
+    /// Somebody waits for a page that is not here.
+    pub fn read(&mut self, page: u32) {
+        self.clock += 1;
+        self.reads.push_back((self.clock, page));
+    }
+
+    /// What the arm does next. It does one thing at a time.
+    ///
+    /// # Panics
+    /// If it is still writing.
+    pub fn next_job(&mut self) -> Option<Job> {
+        assert!(!self.slots.iter().any(|slot| matches!(slot, Slot::Writing(_))), "one thing at a time");
+        let mut dirty: Vec<Held> =
+            self.slots.iter().filter_map(|slot| if let Slot::Dirty(held) = slot { Some(*held) } else { None }).collect();
+        dirty.sort_by_key(|held| held.order);
+        let oldest = dirty.first().map(|held| held.order);
+        if let Some(&(order, page)) = self.reads.front()
+            && oldest.is_none_or(|oldest| order < oldest)
+        {
+            self.reads.pop_front();
+            return Some(Job::Read(page));
+        }
+        oldest?;
+        let follows =
+            |pair: &[Held]| pair[1].page == pair[0].page + 1 && self.layout.next_on_disk(pair[0].page) == pair[1].page;
+        let run = 1 + dirty.windows(2).take_while(|pair| follows(pair)).count();
+        dirty.truncate(run);
+        for slot in &mut self.slots {
+            if let Slot::Dirty(held) = *slot
+                && dirty.contains(&held)
+            {
+                *slot = Slot::Writing(held);
+            }
+        }
+        Some(Job::Write(dirty))
+    }
+
+    /// The write has ended; its pages stay as clean ones, unless newer contents have come.
+    pub fn written(&mut self) {
+        for at in 0..self.slots.len() {
+            if let Slot::Writing(held) = self.slots[at] {
+                let newer = |slot: &Slot| matches!(slot, Slot::Dirty(other) if other.page == held.page);
+                let is_newer = self.slots.iter().any(newer);
+                self.slots[at] = if is_newer { Slot::Empty } else { Slot::Clean(held) };
+            }
+        }
+    }
+
+    /// A page was read ahead; it is kept if there is a slot that no page to write has, and no page of the same sweep.
+    pub fn read_ahead(&mut self, page: u32, version: u32, sweep_began: u64) -> bool {
+        if self.find(page).is_some() {
+            return true;
+        }
+        let Some(at) = self.slot_to_use() else { return false };
+        if matches!(self.slots[at], Slot::Clean(held) if held.order > sweep_began) {
+            return false;
+        }
+        self.clock += 1;
+        self.slots[at] = Slot::Clean(Held { page, version, order: self.clock });
+        true
+    }
+
+    /// The controller's own count of what came, to tell a sweep's pages from older ones.
+    pub fn clock(&self) -> u64 {
+        self.clock
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn controller() -> Controller {
+        Controller::new(4, Layout { group_pages: 32, disks: 4 })
+    }
+
+    fn request(page: u32) -> Request {
+        Request { page, swap: 1, node: 0 }
+    }
+
+    fn pages(job: Option<Job>) -> Vec<u32> {
+        let Some(Job::Write(run)) = job else { panic!("{job:?}") };
+        run.iter().map(|held| held.page).collect()
+    }
+
+    #[test]
+    fn a_full_cache_refuses_and_calls_back_in_order() {
+        let mut of = controller();
+        for page in [10, 20, 40, 50] {
+            assert_eq!(of.offer(request(page), 1), Answer::Ack);
+        }
+        assert_eq!([60, 70].map(|page| of.offer(request(page), 1)), [Answer::Nack; 2]);
+        assert_eq!((of.room(), of.grant()), (0, None));
+        assert_eq!(pages(of.next_job()), [10]);
+        of.written();
+        assert_eq!(of.find(10), Some(1), "it can still be read here");
+        assert_eq!(of.grant(), Some(request(60)));
+        assert_eq!((of.room(), of.find(10)), (0, None), "its slot is kept for the page that comes");
+        assert_eq!(of.offer(request(80), 1), Answer::Nack, "nobody else gets it");
+        of.fill(60, 1);
+        assert_eq!(of.find(60), Some(1));
+        assert!(of.withdraw(request(70)) && !of.withdraw(request(70)));
+        assert_eq!(pages(of.next_job()), [20]);
+        of.written();
+        assert_eq!(of.grant(), Some(request(80)));
+        of.release();
+        assert_eq!(of.room(), 1);
+    }
+
+    #[test]
+    fn consecutive_pages_in_order_are_one_write() {
+        let mut of = controller();
+        for page in [5, 6, 7, 9] {
+            of.offer(request(page), 1);
+        }
+        assert_eq!(pages(of.next_job()), [5, 6, 7]);
+        of.written();
+        assert_eq!(pages(of.next_job()), [9]);
+        of.written();
+        for page in [7, 6, 31, 32] {
+            of.offer(request(page), 2);
+        }
+        for page in [7, 6, 31, 32] {
+            assert_eq!(pages(of.next_job()), [page], "32 is on another disk than 31");
+            of.written();
+        }
+    }
+
+    #[test]
+    fn reads_and_writes_are_done_in_the_order_in_which_they_came() {
+        let mut of = controller();
+        of.read(100);
+        of.offer(request(5), 1);
+        of.read(101);
+        assert_eq!(of.next_job(), Some(Job::Read(100)));
+        assert_eq!(pages(of.next_job()), [5]);
+        of.written();
+        assert_eq!((of.next_job(), of.next_job()), (Some(Job::Read(101)), None));
+    }
+
+    #[test]
+    fn new_contents_replace_what_waits_and_follow_what_is_written() {
+        let mut of = controller();
+        of.offer(request(5), 1);
+        of.offer(request(5), 2);
+        assert_eq!((of.room(), of.find(5)), (3, Some(2)));
+        of.next_job();
+        of.offer(request(5), 3);
+        assert_eq!((of.room(), of.find(5)), (2, Some(3)));
+        of.written();
+        assert_eq!((of.room(), of.find(5)), (3, Some(3)), "the older ones are gone");
+        assert_eq!(pages(of.next_job()), [5]);
+    }
+
+    #[test]
+    fn what_is_read_ahead_gives_way_to_writes() {
+        let mut of = controller();
+        of.offer(request(5), 1);
+        let began = of.clock();
+        assert!([8, 9, 10].iter().all(|&page| of.read_ahead(page, 0, began)));
+        assert!(!of.read_ahead(11, 0, began), "pages of one sweep do not chase each other");
+        assert_eq!((of.room(), of.find(8)), (3, Some(0)));
+        assert_eq!(of.offer(request(6), 1), Answer::Ack);
+        assert_eq!((of.find(8), of.find(9)), (None, Some(0)));
+        let began = of.clock();
+        assert!(of.read_ahead(20, 0, began));
+        assert_eq!((of.find(9), of.find(10)), (None, Some(0)));
+        assert_eq!(of.offer(request(10), 4), Answer::Ack);
+        assert_eq!(of.find(10), Some(4), "an older copy that was read goes");
+    }
+}

@@ -1,0 +1,236 @@
+//! The ring in the machine (section 3.2). Who waits, and which pages a disk gets next, is `loam_core::staging`'s; here is what it takes, and the messages.
+
+use super::super::config::{Config, Staging};
+use super::super::pages::Place;
+use super::super::ring::{Channel, Optical, Staged};
+use super::super::board::Leg;
+use super::{Event, Machine};
+use crate::engine::Resource;
+use loam_core::ids::{PageId, SpaceId};
+use loam_core::staging::{self, Ring, RingConfig, RingSlot, RingWrite, SwapOut, Victim};
+use loam_core::units::Instant;
+use std::collections::VecDeque;
+
+/// A page that is copied from the ring to its disk's controller.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Copy {
+    page: u32,
+    version: u32,
+    place: usize,
+    id: u64,
+}
+
+/// Fibre, interfaces and their queues.
+#[derive(Debug)]
+pub(super) struct Glass {
+    ring: Optical,
+    policy: Ring,
+    channels: Vec<Channel>,
+    /// Pages that wait for a place on their node's channel.
+    queues: Vec<VecDeque<u32>>,
+    /// Each disk's receiver for pages to write.
+    drains: Vec<Resource>,
+    /// Each node's receiver for pages that it has faulted on.
+    snoops: Vec<Resource>,
+    /// Each node's transmitter.
+    sends: Vec<Resource>,
+    last_id: u64,
+}
+
+impl Glass {
+    pub(super) fn new(config: &Config) -> Self {
+        let Staging::Optical(ring) = config.staging else { panic!("only the optical ring so far") };
+        let policy = Ring::new(RingConfig {
+            channel_pages: ring.places as u64,
+            disks: config.disks,
+            group_pages: config.group_pages as u32,
+            ok_room_pages: 1,
+        });
+        Self {
+            ring,
+            policy,
+            channels: vec![Channel::new(ring.places); config.nodes],
+            queues: vec![VecDeque::new(); config.nodes],
+            drains: vec![Resource::default(); config.disks],
+            snoops: vec![Resource::default(); config.nodes],
+            sends: vec![Resource::default(); config.nodes],
+            last_id: 0,
+        }
+    }
+
+    pub(super) fn get(&self, writer: usize, place: usize) -> Option<&Staged> {
+        self.channels[writer].get(place)
+    }
+
+    /// A place, if it still holds what it held when it had this number.
+    fn same(&mut self, writer: usize, place: usize, id: u64) -> Option<&mut Staged> {
+        self.channels[writer].get_mut(place).filter(|staged| staged.id == id)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        let figures = self.policy.figures();
+        figures.load() == 0 && self.channels.iter().all(|channel| channel.held().count() == 0)
+    }
+}
+
+fn channel(writer: usize) -> staging::Channel {
+    staging::Channel(writer as u64)
+}
+
+fn page_id(page: u32) -> PageId {
+    PageId { space: SpaceId(0), index: page.into() }
+}
+
+impl Machine<'_> {
+    fn glass(&mut self) -> &mut Glass {
+        self.glass.as_mut().expect("a machine with a ring")
+    }
+
+    /// "A page can be swapped out to the NWCACHE if there is room available on the node's cache channel": in the order in which they leave.
+    pub(super) fn queue_for_ring(&mut self, page: u32, node: usize, now: Instant) {
+        self.glass().queues[node].push_back(page);
+        self.fill_channel(node, now);
+    }
+
+    fn fill_channel(&mut self, node: usize, now: Instant) {
+        loop {
+            let glass = self.glass.as_mut().expect("a machine with a ring");
+            let ring = glass.ring;
+            let Some(&page) = glass.queues[node].front() else { return };
+            if glass.channels[node].first_free(&ring, node, now).is_none() {
+                return;
+            }
+            glass.queues[node].pop_front();
+            // The interface sends a page when it has all of it: the ring is faster than the I/O bus.
+            let here = self.board.page(now, &[Leg::Memory(node), Leg::Io(node)]);
+            let ready = here.max(glass.sends[node].free_at());
+            let (place, passes) = glass.channels[node].first_free(&ring, node, ready).expect("it has room");
+            let done = glass.sends[node].serve(passes, ring.page);
+            glass.last_id += 1;
+            let version = self.pages[page as usize].version;
+            let staged =
+                Staged { page, version, id: glass.last_id, told: false, cancelled: false, copied: false };
+            glass.channels[node].put(place, staged);
+            self.queue.push(done, Event::Inserted { page, writer: node, place });
+        }
+    }
+
+    /// The page is on the ring: its frame is free, its Ring bit set; the disk's interface is told.
+    pub(super) fn inserted(&mut self, page: u32, writer: usize, place: usize, now: Instant) {
+        let id = self.glass().channels[writer].get(place).expect("it was put there").id;
+        let heard = self.board.message(now, writer, self.io_node(page));
+        self.queue.push(heard, Event::Told { writer, place, id });
+        self.swapped_out(page, Place::Ring { writer, place }, now);
+    }
+
+    pub(super) fn told(&mut self, writer: usize, place: usize, id: u64, now: Instant) {
+        let staged = self.glass().same(writer, place, id).expect("it is freed after it was told of");
+        staged.told = true;
+        let Staged { page, cancelled, .. } = *staged;
+        let disk = self.disk_of(page);
+        if cancelled {
+            return self.acknowledge(disk, writer, place, id, now);
+        }
+        let answer = self.glass().policy.swap_out(channel(writer), RingSlot(page), page_id(page));
+        assert_eq!(answer, SwapOut::Ack, "the channel's places were counted");
+        self.drain(disk, now);
+    }
+
+    /// The ACK goes to the node that swapped a page out: it may use the place again.
+    fn acknowledge(&mut self, disk: usize, writer: usize, place: usize, id: u64, now: Instant) {
+        let heard = self.board.message(now, self.config.node_of(disk), writer);
+        self.queue.push(heard, Event::PlaceFree { writer, place, id });
+    }
+
+    pub(super) fn place_free(&mut self, writer: usize, place: usize, id: u64, now: Instant) {
+        let staged = self.glass().channels[writer].free(place);
+        assert_eq!(staged.id, id, "a place is freed once");
+        self.fill_channel(writer, now);
+    }
+
+    /// "Every time the disk controller attached to the interface has room for an extra page in its cache, the interface starts snooping the most heavily
+    /// loaded cache channel and copies as many pages as possible from it to the disk cache."
+    pub(super) fn drain(&mut self, disk: usize, now: Instant) {
+        let node = self.config.node_of(disk);
+        let Some(glass) = &mut self.glass else { return };
+        let controller = &mut self.ios[disk].controller;
+        while controller.room() > 0 {
+            let Some(write) = glass.policy.drain(disk, controller.room()) else { return };
+            let writer = write.channel.0 as usize;
+            let mut copies = Vec::with_capacity(write.pages.len());
+            let mut done = now;
+            for of in &write.pages {
+                assert!(controller.reserve(), "there was room");
+                let (place, staged) = glass.channels[writer].find(of.slot.0).expect("it is on its channel");
+                staged.copied = true;
+                let Staged { page, version, id, .. } = *staged;
+                let ready = now.max(glass.drains[disk].free_at());
+                let passes = glass.ring.passes(writer, place, node, ready);
+                done = glass.drains[disk].serve(passes, glass.ring.page);
+                copies.push(Copy { page, version, place, id });
+                let entry = &mut self.pages[page as usize];
+                if entry.place == (Place::Ring { writer, place }) {
+                    entry.place = Place::Copying;
+                }
+            }
+            self.queue.push(done, Event::Copied { disk, write, copies });
+        }
+    }
+
+    pub(super) fn copied(&mut self, disk: usize, write: RingWrite, copies: &[Copy], now: Instant) {
+        let writer = write.channel.0 as usize;
+        self.glass().policy.finish(write, true, |_| {});
+        for &Copy { page, version, place, id } in copies {
+            self.ios[disk].controller.fill(page, version);
+            self.acknowledge(disk, writer, place, id, now);
+            let entry = &mut self.pages[page as usize];
+            // If somebody was faster, the page is in memory, and dirty there.
+            if entry.place != Place::Copying {
+                continue;
+            }
+            entry.place = Place::Disk;
+            if std::mem::take(&mut entry.deferred) {
+                let node = entry.wanted.expect("somebody waits for it");
+                self.ask(page, node, now);
+            }
+        }
+        self.room_came(disk, now);
+    }
+
+    /// "The faulting node can simply snoop the page off the correct cache channel", and tells the disk's interface.
+    pub(super) fn snoop(&mut self, page: u32, node: usize, writer: usize, place: usize, now: Instant) {
+        let disk = self.disk_of(page);
+        let glass = self.glass.as_mut().expect("a machine with a ring");
+        let Staged { version, id, .. } = *glass.channels[writer].get(place).expect("its Ring bit is set");
+        let ready = now.max(glass.snoops[node].free_at());
+        let passes = glass.ring.passes(writer, place, node, ready);
+        glass.snoops[node].serve(passes, glass.ring.page);
+        self.pages[page as usize].place = Place::Coming;
+        self.queue.push(passes, Event::Snooped { page, version });
+        let heard = self.board.message(now, node, self.config.node_of(disk));
+        self.queue.push(heard, Event::Cancelled { disk, writer, place, id });
+        self.outcome.ring_hits += 1;
+    }
+
+    pub(super) fn snooped(&mut self, page: u32, version: u32, now: Instant) {
+        let node = self.pages[page as usize].wanted.expect("somebody waits for it");
+        let comes = self.board.page(now, &[Leg::Io(node), Leg::Memory(node)]);
+        let comes = comes.max(now + self.glass().ring.page);
+        self.queue.push(comes, Event::Arrived { page, version, dirty: true });
+    }
+
+    /// "This message tells the remote NWCACHE interface that the page does not have to be written to disk": unless it is being copied already.
+    pub(super) fn cancelled(&mut self, disk: usize, writer: usize, place: usize, id: u64, now: Instant) {
+        let Some(staged) = self.glass().same(writer, place, id) else { return };
+        if staged.copied {
+            return;
+        }
+        staged.cancelled = true;
+        if !staged.told {
+            return;
+        }
+        let page = staged.page;
+        assert!(self.glass().policy.read(RingSlot(page), Victim::TakeOff), "page {page} waits");
+        self.acknowledge(disk, writer, place, id, now);
+    }
+}
