@@ -14,6 +14,13 @@ fn look(bytes: &[u8]) {
                 if let Frame::Page { pages, payload, .. } | Frame::PutPage { pages, payload, .. } = frame {
                     assert_eq!(pages.len() * 4096, payload.len());
                 }
+                if let Frame::PutPage { pages, .. } = frame {
+                    // Panics on a class that the decoder should have refused.
+                    pages.iter().for_each(|page| drop(page.class()));
+                }
+                if let Frame::Store { zone, .. } = frame {
+                    assert!(zone.len() <= loam_wire::limits::ZONE_BYTES_MAX);
+                }
                 // Walks everything that the frame borrows.
                 let _ = format!("{frame:?}");
                 rest = &rest[consumed..];

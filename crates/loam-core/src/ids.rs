@@ -33,6 +33,19 @@ pub enum Urgency {
     Behind,
 }
 
+/// What a lender is to do with a page that is put there (the write cache: nwcache-1999, section 3.2).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum PutClass {
+    /// Keep it on the terms of its space.
+    #[default]
+    Ordinary,
+    /// It waits here for this lender's disk: the lender writes it there and tells when it is safe. One without a disk store
+    /// treats it as a mirror.
+    Staged,
+    /// The other copy of a page that waits for another lender's disk: keep it until told.
+    Mirror,
+}
+
 /// 128-bit XXH3 hash of a base page's contents: tells clean from dirty and proves a page on its way back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ContentHash(pub u128);

@@ -15,4 +15,5 @@ pub mod ids;
 pub mod lender;
 pub mod page_size;
 pub mod replacement;
+pub mod staging;
 pub mod units;

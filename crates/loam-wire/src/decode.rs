@@ -142,10 +142,33 @@ pub enum Frame<'a> {
         /// Which.
         pages: &'a [PageRef],
     },
-    /// Lender to borrower, where both have [`crate::feature::SPARE`]: I have these no longer, others have taken their place.
+    /// Lender to borrower, where both have [`crate::feature::SPARE`] or [`crate::feature::STAGING`]: I have these no longer, others have
+    /// taken their place.
     Gone {
         /// Room that the lender has left.
         free_bytes: u64,
+        /// Which.
+        pages: &'a [PageRef],
+    },
+    /// Lender to client, behind the welcome where both have [`crate::feature::STAGING`]: what my disk can take.
+    Store {
+        /// Room of the disk store in all; 0: there is none.
+        store_bytes: u64,
+        /// What of it is free.
+        store_free_bytes: u64,
+        /// What may fail together with this lender (a rack, a host): two copies in one zone are worth less. Empty if nobody has said.
+        zone: &'a str,
+    },
+    /// Lender to borrower, unasked, where both have [`crate::feature::STAGING`]: these are safe on my disk by now.
+    Stored {
+        /// What of the disk store is free.
+        store_free_bytes: u64,
+        /// Which.
+        pages: &'a [PageRef],
+    },
+    /// Borrower to lender, where both have [`crate::feature::STAGING`]: these may give way to others from now on, where the version is
+    /// still this one. No answer; what is replaced is told by [`Frame::Gone`].
+    Spare {
         /// Which.
         pages: &'a [PageRef],
     },
@@ -381,7 +404,13 @@ fn frame<'a>(
         kind::HURRY => Frame::Hurry { pages: list(entries) },
         kind::PAGE => Frame::Page { request, pages: list(entries), payload },
         kind::MISS => Frame::Miss { request, pages: list(entries) },
-        kind::PUTPAGE => Frame::PutPage { request, pages: list(entries), payload },
+        kind::PUTPAGE => {
+            let pages: &[PageMeta] = list(entries);
+            if pages.iter().any(|page| page.class_checked().is_none()) {
+                return Err(WireError::Field { kind });
+            }
+            Frame::PutPage { request, pages, payload }
+        }
         kind::ACK => {
             let pages: &[PageAck] = list(entries);
             if pages.iter().any(|page| page.status_checked().is_none()) {
@@ -422,6 +451,19 @@ fn frame<'a>(
         kind::GONE => {
             Frame::Gone { free_bytes: one::<AckBody>(fixed).free_bytes.get(), pages: list(entries) }
         }
+        kind::STORE => {
+            let store: &StoreBody = one(fixed);
+            Frame::Store {
+                store_bytes: store.store_bytes.get(),
+                store_free_bytes: store.store_free_bytes.get(),
+                zone: printable(entries).ok_or(WireError::Text { kind })?,
+            }
+        }
+        kind::STORED => {
+            let store_free_bytes = one::<AckBody>(fixed).free_bytes.get();
+            Frame::Stored { store_free_bytes, pages: list(entries) }
+        }
+        kind::SPARE => Frame::Spare { pages: list(entries) },
         kind::LOCAL => Frame::Local { pages: one::<LocalBody>(fixed).pages.get() },
         kind::MOUNT_HERE => Frame::MountHere(one(fixed)),
         kind::MOUNTS_REQUEST => Frame::MountsRequest { request, group: one::<GroupBody>(fixed).group.get() },

@@ -162,6 +162,28 @@ pub fn gone(out: &mut Vec<u8>, free_bytes: u64, pages: &[PageRef]) {
     append(out, kind::GONE, 0, pages.len(), body.as_bytes(), pages.as_bytes());
 }
 
+/// `Store`; a zone's name that is too long is cut.
+pub fn store(out: &mut Vec<u8>, store_bytes: u64, store_free_bytes: u64, zone: &str) {
+    let zone = tidy(zone, ZONE_BYTES_MAX);
+    let body = StoreBody {
+        store_bytes: store_bytes.into(),
+        store_free_bytes: store_free_bytes.into(),
+        reserved: [0; 8],
+    };
+    append(out, kind::STORE, 0, zone.len(), body.as_bytes(), zone.as_bytes());
+}
+
+/// `Stored` with 1 to [`STORED_PAGES_MAX`] pages.
+pub fn stored(out: &mut Vec<u8>, store_free_bytes: u64, pages: &[PageRef]) {
+    let body = AckBody { free_bytes: store_free_bytes.into() };
+    append(out, kind::STORED, 0, pages.len(), body.as_bytes(), pages.as_bytes());
+}
+
+/// `Spare` for 1 to [`SPARE_PAGES_MAX`] pages.
+pub fn spare(out: &mut Vec<u8>, pages: &[PageRef]) {
+    append(out, kind::SPARE, 0, pages.len(), &[], pages.as_bytes());
+}
+
 /// `Local`.
 pub fn local(out: &mut Vec<u8>, pages: u64) {
     append(out, kind::LOCAL, 0, 0, LocalBody { pages: pages.into() }.as_bytes(), &[]);

@@ -4,7 +4,7 @@ use crate::cluster::{ClusterBody, ClusterFigures, NodeEntry, ViewEntry, ViewFigu
 use crate::limits::*;
 use crate::mount::{ExtentRef, ExtentRuns, FileVersion, Holders, MountHelloBody, MountWelcomeBody};
 use crate::mounts::MountAt;
-use loam_core::ids::{ContentHash, Urgency, Version};
+use loam_core::ids::{ContentHash, PutClass, Urgency, Version};
 use loam_core::units::BASE_PAGE_BYTES;
 use zerocopy::little_endian::{U16, U32, U64, U128};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -62,6 +62,9 @@ pub(crate) mod kind {
     pub(crate) const UNREGISTER: u8 = 38;
     pub(crate) const LAST_COPY: u8 = 39;
     pub(crate) const HURRY: u8 = 28;
+    pub(crate) const STORE: u8 = 29;
+    pub(crate) const STORED: u8 = 30;
+    pub(crate) const SPARE: u8 = 31;
     pub(crate) const GONE: u8 = 23;
     pub(crate) const LOCAL: u8 = 24;
     pub(crate) const MOUNT_HERE: u8 = 25;
@@ -115,6 +118,9 @@ impl Shape {
             kind::VIEW => Self::new(size_of::<ViewFigures>(), size_of::<ViewEntry>(), 0, VIEW_NODES_MAX),
             kind::RECALL => Self::new(size_of::<RecallBody>(), size_of::<PageRef>(), 0, RECALL_PAGES_MAX),
             kind::GONE => Self::new(size_of::<AckBody>(), size_of::<PageRef>(), 1, GONE_PAGES_MAX),
+            kind::STORE => Self::new(size_of::<StoreBody>(), 1, 0, ZONE_BYTES_MAX),
+            kind::STORED => Self::new(size_of::<AckBody>(), size_of::<PageRef>(), 1, STORED_PAGES_MAX),
+            kind::SPARE => Self::new(0, size_of::<PageRef>(), 1, SPARE_PAGES_MAX),
             kind::LOCAL => Self::new(size_of::<LocalBody>(), 0, 0, 0),
             kind::MOUNT_HERE => Self::new(size_of::<MountAt>(), 0, 0, 0),
             kind::MOUNTS_REQUEST => Self::new(size_of::<GroupBody>(), 0, 0, 0),
@@ -216,14 +222,41 @@ impl PageRef {
 pub struct PageMeta {
     index: U64,
     version: U32,
-    reserved: U32,
+    /// In a putpage between two that have [`crate::feature::STAGING`]: 0 ordinary, 1 staged, 2 mirror. Reserved otherwise.
+    class: u8,
+    reserved: [u8; 3],
     hash: U128,
 }
 
 impl PageMeta {
     /// Describes a page.
     pub fn new(index: u64, version: Version, hash: ContentHash) -> Self {
-        Self { index: index.into(), version: version.0.into(), reserved: 0.into(), hash: hash.0.into() }
+        Self::classed(index, version, hash, PutClass::Ordinary)
+    }
+    /// Describes a page of a putpage, and what the lender is to do with it. Anything but [`PutClass::Ordinary`] only to a
+    /// lender that has [`crate::feature::STAGING`].
+    pub fn classed(index: u64, version: Version, hash: ContentHash, class: PutClass) -> Self {
+        let class = match class {
+            PutClass::Ordinary => 0,
+            PutClass::Staged => 1,
+            PutClass::Mirror => 2,
+        };
+        Self { index: index.into(), version: version.0.into(), class, reserved: [0; 3], hash: hash.0.into() }
+    }
+    /// In a putpage: what the lender is to do with it.
+    ///
+    /// # Panics
+    /// Never on one of a putpage that came from [`crate::decode()`], which refuses other values.
+    pub fn class(&self) -> PutClass {
+        self.class_checked().expect("the decoder has seen to it")
+    }
+    pub(crate) fn class_checked(&self) -> Option<PutClass> {
+        match self.class {
+            0 => Some(PutClass::Ordinary),
+            1 => Some(PutClass::Staged),
+            2 => Some(PutClass::Mirror),
+            _ => None,
+        }
     }
     /// Which page of the space.
     pub fn index(&self) -> u64 {
@@ -313,6 +346,14 @@ pub(crate) struct RecallBody {
     pub(crate) free_bytes: U64,
     pub(crate) within_ms: U32,
     pub(crate) reserved: U32,
+}
+
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct StoreBody {
+    pub(crate) store_bytes: U64,
+    pub(crate) store_free_bytes: U64,
+    pub(crate) reserved: [u8; 8],
 }
 
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]

@@ -54,6 +54,10 @@ pub mod feature {
     /// My getpages say of each page whether a thread waits for it, and answers to what is behind may be overtaken; in the welcome: and I know
     /// [`Frame::Hurry`](crate::Frame::Hurry).
     pub const PLAN: u64 = 1 << 10;
+    /// The write cache: my putpages say what becomes of each page, I know [`Frame::Store`](crate::Frame::Store),
+    /// [`Frame::Stored`](crate::Frame::Stored) and [`Frame::Gone`](crate::Frame::Gone); in the welcome: and I know
+    /// [`Frame::Spare`](crate::Frame::Spare). Only together with [`RECALL`], and not with [`SPARE`].
+    pub const STAGING: u64 = 1 << 11;
 }
 
 /// Where a lender listens if nobody says otherwise.

@@ -24,6 +24,12 @@ pub const RECALL_PAGES_MAX: usize = 1024;
 pub const MOUNTS_MAX: usize = 256;
 /// Pages of one `gone`.
 pub const GONE_PAGES_MAX: usize = 1024;
+/// Pages of one `stored`.
+pub const STORED_PAGES_MAX: usize = 1024;
+/// Pages of one `spare`.
+pub const SPARE_PAGES_MAX: usize = 1024;
+/// Bytes of the name of a lender's zone.
+pub const ZONE_BYTES_MAX: usize = 64;
 /// Bytes of the reason for a lender's limit.
 pub const REASON_BYTES_MAX: usize = 256;
 /// Extents that one locate may ask for.

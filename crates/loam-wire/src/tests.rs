@@ -2,7 +2,7 @@
 
 use crate::mount::{ExtentRef, ExtentRuns, FileVersion, Holders};
 use crate::*;
-use loam_core::ids::{Urgency, Version};
+use loam_core::ids::{PutClass, Urgency, Version};
 use loam_core::units::BASE_PAGE_BYTES;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -31,6 +31,9 @@ enum Message {
     View { request: u64, figures: ViewFigures, nodes: Vec<ViewEntry> },
     Recall { free: u64, within_ms: u32, pages: Vec<PageRef> },
     Gone { free: u64, pages: Vec<PageRef> },
+    Store { bytes: u64, free: u64, zone: String },
+    Stored { free: u64, pages: Vec<PageRef> },
+    Spare { pages: Vec<PageRef> },
     Local(u64),
     MountHere(MountAt),
     MountsRequest { request: u64, group: u64 },
@@ -60,8 +63,11 @@ fn messages() -> impl Strategy<Value = Message> {
     let urgency = prop_oneof![Just(Urgency::Waited), Just(Urgency::Behind)];
     let page_ref = (any::<u64>(), version.clone(), urgency, any::<u16>())
         .prop_map(|(index, version, urgency, message)| PageRef::planned(index, version, urgency, message));
-    let meta = (any::<u64>(), version.clone(), any::<u128>())
-        .prop_map(|(index, version, hash)| PageMeta::new(index, version, ContentHash(hash)));
+    let class = prop_oneof![Just(PutClass::Ordinary), Just(PutClass::Staged), Just(PutClass::Mirror)];
+    let meta =
+        (any::<u64>(), version.clone(), any::<u128>(), class).prop_map(|(index, version, hash, class)| {
+            PageMeta::classed(index, version, ContentHash(hash), class)
+        });
     let status = prop_oneof![Just(PutStatus::Stored), Just(PutStatus::NoRoom), Just(PutStatus::BadHash)];
     let ack = (any::<u64>(), version, status).prop_map(|(index, version, s)| PageAck::new(index, version, s));
     let name = "[a-zA-Z0-9 äλ/._-]{0,20}";
@@ -73,6 +79,8 @@ fn messages() -> impl Strategy<Value = Message> {
         },
     );
     let gone = vec(page_ref.clone(), 1..1025);
+    let stored = vec(page_ref.clone(), 1..1025);
+    let spare = vec(page_ref.clone(), 1..1025);
     let recalled = vec(page_ref.clone(), 0..1025);
     let full = (any::<[u64; 7]>(), any::<SocketAddr>(), any::<[u32; 2]>(), name).prop_map(
         |(
@@ -153,6 +161,13 @@ fn messages() -> impl Strategy<Value = Message> {
         (any::<u64>(), vec(mount_at(), 0..257))
             .prop_map(|(request, mounts)| Message::Mounts { request, mounts }),
         any::<u64>().prop_map(Message::MemoryRequest),
+        (any::<u64>(), any::<u64>(), name).prop_map(|(bytes, free, zone)| Message::Store {
+            bytes,
+            free,
+            zone
+        }),
+        (any::<u64>(), stored).prop_map(|(free, pages)| Message::Stored { free, pages }),
+        spare.prop_map(|pages| Message::Spare { pages }),
         (any::<u64>(), gone).prop_map(|(free, pages)| Message::Gone { free, pages }),
         (any::<u64>(), any::<u32>(), recalled).prop_map(|(free, within_ms, pages)| Message::Recall {
             free,
@@ -230,6 +245,9 @@ impl Message {
             Self::View { request, figures, nodes } => encode::view(out, *request, figures, nodes),
             Self::Recall { free, within_ms, pages } => encode::recall(out, *free, *within_ms, pages),
             Self::Gone { free, pages } => encode::gone(out, *free, pages),
+            Self::Store { bytes, free, zone } => encode::store(out, *bytes, *free, zone),
+            Self::Stored { free, pages } => encode::stored(out, *free, pages),
+            Self::Spare { pages } => encode::spare(out, pages),
             Self::Local(pages) => encode::local(out, *pages),
             Self::MountHere(at) => encode::mount_here(out, at),
             Self::MountsRequest { request, group } => encode::mounts_request(out, *request, *group),
@@ -294,6 +312,13 @@ impl Message {
             (Self::Mounts { request, mounts }, Frame::Mounts { request: r, mounts: m }) => {
                 assert_eq!((r, m), (*request, &mounts[..]));
             }
+            (Self::Store { bytes, free, zone }, Frame::Store { store_bytes, store_free_bytes, zone: z }) => {
+                assert_eq!((store_bytes, store_free_bytes, z), (*bytes, *free, zone.as_str()))
+            }
+            (Self::Stored { free, pages }, Frame::Stored { store_free_bytes, pages: p }) => {
+                assert_eq!((store_free_bytes, p), (*free, &pages[..]));
+            }
+            (Self::Spare { pages }, Frame::Spare { pages: p }) => assert_eq!(p, &pages[..]),
             (Self::Local(pages), Frame::Local { pages: p }) => assert_eq!(p, *pages),
             (Self::Gone { free, pages }, Frame::Gone { free_bytes, pages: p }) => {
                 assert_eq!((free_bytes, p), (*free, &pages[..]));
@@ -500,6 +525,20 @@ fn fields_without_meaning_are_refused_even_with_a_right_checksum() {
     seal(&mut bytes);
     assert_eq!(decode(&bytes), Err(WireError::Field { kind: 7 }));
 
+    let staged = PageMeta::classed(1, Version(1), ContentHash(7), PutClass::Mirror);
+    let mut bytes = Vec::new();
+    encode::putpage(&mut bytes, 1, &[staged]);
+    bytes[24 + 12] = 3;
+    seal(&mut bytes);
+    bytes.extend([0; BASE_PAGE_BYTES]);
+    assert_eq!(decode(&bytes), Err(WireError::Field { kind: 6 }));
+    let mut bytes = Vec::new();
+    encode::page(&mut bytes, 1, &[staged]);
+    bytes[24 + 12] = 3;
+    seal(&mut bytes);
+    bytes.extend([0; BASE_PAGE_BYTES]);
+    assert!(decode(&bytes).is_ok(), "reserved in an answer");
+
     for bad in [b"\x1b[2J".as_slice(), b"\xff\xfe"] {
         let mut bytes = Vec::new();
         encode::error(&mut bytes, 1, &"x".repeat(bad.len()));
@@ -550,6 +589,37 @@ fn plans_are_in_what_was_reserved() {
     bytes.clear();
     encode::hurry(&mut bytes, &[PageRef::new(5, Version(7))]);
     assert_eq!(bytes[..12], *b"LOAM\x1c\x00\x01\x00\x10\x00\x00\x00");
+}
+
+/// What becomes of a page is in what was reserved; an ordinary putpage is what it always was.
+#[test]
+fn classes_are_in_what_was_reserved() {
+    let mut bytes = Vec::new();
+    let classes = [PutClass::Ordinary, PutClass::Staged, PutClass::Mirror];
+    let metas = classes.map(|class| PageMeta::classed(5, Version(7), ContentHash(9), class));
+    assert_eq!(metas[0], PageMeta::new(5, Version(7), ContentHash(9)));
+    encode::putpage(&mut bytes, 1, &metas);
+    for (at, class) in classes.into_iter().enumerate() {
+        assert_eq!(bytes[24 + 32 * at + 12..24 + 32 * at + 16], [at as u8, 0, 0, 0]);
+        assert_eq!(metas[at].class(), class);
+    }
+}
+
+/// The frames of the write cache, written out.
+#[test]
+fn the_frames_of_the_write_cache_are_what_the_documentation_draws() {
+    let mut bytes = Vec::new();
+    encode::store(&mut bytes, 0x0203, 0x0102, "rack 7");
+    assert_eq!(bytes[4..12], [29, 0, 6, 0, 30, 0, 0, 0]);
+    assert_eq!(bytes[24..40], [3, 2, 0, 0, 0, 0, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0]);
+    assert_eq!((&bytes[40..48], &bytes[48..]), (&[0; 8][..], &b"rack 7"[..]));
+    bytes.clear();
+    encode::stored(&mut bytes, 5, &[PageRef::new(6, Version(7))]);
+    assert_eq!(bytes[4..12], [30, 0, 1, 0, 24, 0, 0, 0]);
+    assert_eq!(bytes[24..], [5, 0, 0, 0, 0, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0]);
+    bytes.clear();
+    encode::spare(&mut bytes, &[PageRef::new(6, Version(7))]);
+    assert_eq!(bytes[4..12], [31, 0, 1, 0, 16, 0, 0, 0]);
 }
 
 #[test]
