@@ -2,6 +2,38 @@
 //!
 //! A program is cut into *phases* by its barriers. Between two barriers its processors touch nothing that another one writes there, so running
 //! one processor after the other computes what running them at once would; the simulated machine then replays their streams side by side.
+//!
+//! **Data.** The paper's programs map their files and find their input there, so setting it up is no part of a
+//! program: all of it is on disk before the first phase.
+//!
+//! **Instructions** are counted loop by loop, as a compiler for MIPS would write them (the paper's simulator runs such
+//! code): one for each load, store and arithmetic operation, one for the address in each array that the loop goes
+//! along, one for its branch.
+//!
+//! Each program says where its algorithm comes from, how it is divided, and what its sweeps are; see also
+//! `docs/simulator-workloads.md`.
+
+mod checks;
+mod em3d;
+mod factors;
+mod fft;
+mod gauss;
+mod lu;
+mod memory;
+mod mg;
+mod program;
+#[cfg(test)]
+mod races;
+mod radix;
+mod sor;
+#[cfg(test)]
+mod tests;
+
+pub use memory::PAGE_BYTES;
+pub use program::PROCESSORS_MAX;
+
+use super::Scale;
+use program::Program;
 
 /// How a program touches memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -42,4 +74,24 @@ pub trait ParallelProgram: Send {
     /// # Errors
     /// The first result that is wrong.
     fn check(&self) -> Result<Vec<String>, String>;
+}
+
+/// The programs, in the paper's order.
+pub const PARALLEL_NAMES: [&str; 7] = ["em3d", "fft", "gauss", "lu", "mg", "radix", "sor"];
+
+/// The program of this name, divided among so many processors; none if there is no such name.
+///
+/// # Panics
+/// If there are no processors, or more than [`PROCESSORS_MAX`].
+pub fn parallel_by_name(name: &str, scale: Scale, processors: usize) -> Option<Box<dyn ParallelProgram>> {
+    Some(match name {
+        "em3d" => Box::new(Program::<em3d::Em3d>::new(scale, processors)),
+        "fft" => Box::new(Program::<fft::Fft>::new(scale, processors)),
+        "gauss" => Box::new(Program::<gauss::Gauss>::new(scale, processors)),
+        "lu" => Box::new(Program::<lu::Lu>::new(scale, processors)),
+        "mg" => Box::new(Program::<mg::Mg>::new(scale, processors)),
+        "radix" => Box::new(Program::<radix::Radix>::new(scale, processors)),
+        "sor" => Box::new(Program::<sor::Sor>::new(scale, processors)),
+        _ => return None,
+    })
 }
