@@ -15,7 +15,7 @@ use super::program::{Algorithm, uniform};
 use crate::fuzz::dice::Dice;
 use crate::workload::Scale;
 
-/// An element: two loads, multiply, subtract, store; two addresses, the loop's branch (a[i][j] -= m * a[k][j]).
+/// An element: two loads, multiply, subtract, store; two addresses, the loop's branch.
 const ELEMENT_INSTRUCTIONS: usize = 8;
 /// A row: loads of the pivot and of the row's element below it, division, store; two rows' addresses, the loop's
 /// counter and branch.
