@@ -96,16 +96,18 @@ pub struct Outcome {
     pub swap_outs: Mean,
     /// From a fault that has a frame to its page, where the disk's cache had it.
     pub cache_hits: Mean,
+    /// The same, where the disk was reading the page ahead.
+    pub read_ahead: Mean,
+    /// The same, where the disk's arm had to go for it.
+    pub disk_reads: Mean,
+    /// The same, where it was on the ring.
+    pub ring_hits: Mean,
     /// The same, of all pages that were asked for.
     pub reads: Mean,
-    /// Pages read off the ring.
-    pub ring_hits: u64,
     /// Writes to disks, and pages in them.
     pub disk_writes: u64,
     /// See above.
     pub pages_written: u64,
-    /// Pages that disks read because somebody waited for them.
-    pub disk_reads: u64,
     /// NACKs.
     pub refused: u64,
     /// Pages taken back before their controller had asked for them again.
@@ -130,7 +132,7 @@ impl Outcome {
 
     /// Which part of page reads came from the ring.
     pub fn ring_share(&self) -> f64 {
-        if self.reads.count == 0 { 0.0 } else { self.ring_hits as f64 / self.reads.count as f64 }
+        if self.reads.count == 0 { 0.0 } else { self.ring_hits.count as f64 / self.reads.count as f64 }
     }
 
     /// Which part of page reads the disks' caches had.

@@ -188,14 +188,23 @@ impl Controller {
         self.reads.push_back((self.clock, page));
     }
 
+    /// Nobody has to read a page for those any more that wait for it. False: nobody waited.
+    pub fn take_read(&mut self, page: u32) -> bool {
+        let at = self.reads.iter().position(|&(_, of)| of == page);
+        at.and_then(|at| self.reads.remove(at)).is_some()
+    }
+
     /// What the arm does next. It does one thing at a time.
     ///
     /// # Panics
     /// If it is still writing.
     pub fn next_job(&mut self) -> Option<Job> {
         assert!(!self.slots.iter().any(|slot| matches!(slot, Slot::Writing(_))), "one thing at a time");
-        let mut dirty: Vec<Held> =
-            self.slots.iter().filter_map(|slot| if let Slot::Dirty(held) = slot { Some(*held) } else { None }).collect();
+        let mut dirty: Vec<Held> = self
+            .slots
+            .iter()
+            .filter_map(|slot| if let Slot::Dirty(held) = slot { Some(*held) } else { None })
+            .collect();
         dirty.sort_by_key(|held| held.order);
         let oldest = dirty.first().map(|held| held.order);
         if let Some(&(order, page)) = self.reads.front()
@@ -205,8 +214,9 @@ impl Controller {
             return Some(Job::Read(page));
         }
         oldest?;
-        let follows =
-            |pair: &[Held]| pair[1].page == pair[0].page + 1 && self.layout.next_on_disk(pair[0].page) == pair[1].page;
+        let follows = |pair: &[Held]| {
+            pair[1].page == pair[0].page + 1 && self.layout.next_on_disk(pair[0].page) == pair[1].page
+        };
         let run = 1 + dirty.windows(2).take_while(|pair| follows(pair)).count();
         dirty.truncate(run);
         for slot in &mut self.slots {

@@ -132,7 +132,11 @@ mod tests {
         let root = disk(SeekCurve::Root);
         assert_eq!([0, 1, 101].map(|to| root.seek(0, to).0), [0, 2_000_000, 22_000_000]);
         assert_eq!(root.seek(30, 5), root.seek(5, 30));
-        assert_eq!(root.seek(0, 26), Duration::from_millis(12), "a quarter of the way takes half of the time");
+        assert_eq!(
+            root.seek(0, 26),
+            Duration::from_millis(12),
+            "a quarter of the way takes half of the time"
+        );
         assert_eq!(disk(SeekCurve::Linear).seek(0, 51), Duration::from_millis(12));
         assert_eq!(disk(SeekCurve::Shortest).seek(0, 101), Duration::from_millis(2));
     }
@@ -150,6 +154,9 @@ mod tests {
     #[test]
     fn the_paper_s_disk_has_the_paper_s_times() {
         let times = Config::paper().disk;
-        assert_eq!((times.seek_min.0, times.seek_max.0, times.rotation.0), (2_000_000, 22_000_000, 4_000_000));
+        assert_eq!(
+            (times.seek_min.0, times.seek_max.0, times.rotation.0),
+            (2_000_000, 22_000_000, 4_000_000)
+        );
     }
 }

@@ -27,9 +27,9 @@ pub mod machine;
 pub mod mesh;
 pub mod pages;
 pub mod ring;
-pub mod tlb;
 #[cfg(test)]
 mod tests;
+pub mod tlb;
 
 pub use account::{Outcome, Part};
 pub use config::{Config, Prefetch, Staging};

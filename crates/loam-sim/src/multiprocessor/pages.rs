@@ -24,6 +24,19 @@ pub enum Place {
     Coming,
 }
 
+/// Where a page that is asked for is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// In the cache of its disk's controller.
+    Cache,
+    /// The disk was reading it ahead.
+    ReadAhead,
+    /// On the disk.
+    Disk,
+    /// On the ring.
+    Ring,
+}
+
 /// An entry. Who changes it holds it alone ("each entry of which is accessed by the different processors with mutual exclusion").
 #[derive(Clone, Debug)]
 pub struct Page {
@@ -45,8 +58,8 @@ pub struct Page {
     pub leaves_since: Instant,
     /// When it was asked for.
     pub asked: Instant,
-    /// The controller's cache had it.
-    pub hit: bool,
+    /// Where it was found then.
+    pub source: Source,
     /// Processors that wait until it has come, or has gone.
     pub waiters: Vec<usize>,
 }
@@ -64,7 +77,7 @@ impl Page {
             refused: false,
             leaves_since: Instant(0),
             asked: Instant(0),
-            hit: false,
+            source: Source::Disk,
             waiters: Vec::new(),
         }
     }

@@ -39,6 +39,8 @@ pub struct Staged {
     pub version: u32,
     /// Another one each time that a page is put anywhere.
     pub id: u64,
+    /// All of it is on the ring.
+    pub since: Instant,
     /// The disk's interface has heard of it.
     pub told: bool,
     /// It was read back before the interface had heard of it.
@@ -65,6 +67,16 @@ impl Channel {
         free.map(|place| (place, ring.passes(writer, place, writer, after))).min_by_key(|&(_, at)| at)
     }
 
+    /// Whether a place is free.
+    pub fn has_room(&self) -> bool {
+        self.any_free().is_some()
+    }
+
+    /// The first free place.
+    pub fn any_free(&self) -> Option<usize> {
+        self.places.iter().position(Option::is_none)
+    }
+
     /// Puts a page into a free place.
     ///
     /// # Panics
@@ -85,7 +97,8 @@ impl Channel {
 
     /// Where a page is that its disk has heard of, and that nobody has taken off or copied.
     pub fn find(&mut self, page: u32) -> Option<(usize, &mut Staged)> {
-        let waits = |staged: &Staged| staged.page == page && staged.told && !staged.copied && !staged.cancelled;
+        let waits =
+            |staged: &Staged| staged.page == page && staged.told && !staged.copied && !staged.cancelled;
         let held = self.places.iter_mut().enumerate();
         held.filter_map(|(place, staged)| Some((place, staged.as_mut()?))).find(|(_, staged)| waits(staged))
     }
@@ -131,7 +144,15 @@ mod tests {
     fn the_next_free_place_is_taken_and_a_full_channel_has_none() {
         let ring = ring();
         let mut channel = Channel::new(ring.places);
-        let staged = Staged { page: 1, version: 1, id: 1, told: false, cancelled: false, copied: false };
+        let staged = Staged {
+            page: 1,
+            version: 1,
+            id: 1,
+            since: Instant(0),
+            told: false,
+            cancelled: false,
+            copied: false,
+        };
         let mut at = Instant(100);
         for n in 0..ring.places {
             let (place, passes) = channel.first_free(&ring, 0, at).unwrap();

@@ -84,7 +84,6 @@ fn clean_pages_are_freed_and_dirty_ones_are_written() {
         let wrote = run(&config, &mut sweeps(4, 32, 3, true));
         assert!(wrote.clean == 0 && wrote.swap_outs.count > 100, "{wrote:?}");
         assert!(wrote.pages_written <= wrote.swap_outs.count, "{wrote:?}");
-        assert_eq!(wrote.ring_hits > 0, config.staging != Staging::None, "{wrote:?}");
         assert!(wrote.run > read.run);
     }
 }
@@ -102,7 +101,7 @@ fn an_uncontended_read_takes_what_the_paper_says() {
     let cycles = outcome.reads.ns() / 5.0;
     assert!((5_990.0..=6_020.0).contains(&cycles), "{cycles}");
     let naive = run(&small(Prefetch::Naive, false), &mut script.clone());
-    assert!(naive.reads.ns() > 4e6 && naive.cache_share() == 0.0 && naive.disk_reads == 1);
+    assert!(naive.reads.ns() > 4e6 && naive.cache_share() == 0.0 && naive.disk_reads.count == 1);
 }
 
 #[test]
@@ -110,8 +109,9 @@ fn naive_prefetching_has_the_pages_that_follow() {
     let mut script = sweeps(4, 32, 1, false);
     script.phases[0][1..].iter_mut().for_each(Vec::clear);
     let outcome = run(&small(Prefetch::Naive, false), &mut script);
-    // One is read and four are read ahead, of 32.
-    assert_eq!((outcome.disk_reads, outcome.cache_hits.count), (7, 25));
+    // One is read and four are read ahead, of 32; each is asked for while the arm is at it.
+    assert_eq!((outcome.disk_reads.count, outcome.cache_hits.count), (7, 0));
+    assert_eq!(outcome.read_ahead.count, 25);
 }
 
 #[test]
@@ -130,9 +130,25 @@ fn the_ring_takes_bursts_that_the_standard_machine_waits_for() {
     let program = sweeps(4, 64, 2, true);
     let standard = run(&small(Prefetch::Optimal, false), &mut program.clone());
     let ring = run(&small(Prefetch::Optimal, true), &mut program.clone());
-    assert!(ring.swap_outs.ns() * 3.0 < standard.swap_outs.ns(), "{} {}", ring.swap_outs.ns(), standard.swap_outs.ns());
+    assert!(
+        ring.swap_outs.ns() * 3.0 < standard.swap_outs.ns(),
+        "{} {}",
+        ring.swap_outs.ns(),
+        standard.swap_outs.ns()
+    );
     assert!(ring.run < standard.run);
     assert!(standard.refused > 0);
+}
+
+#[test]
+fn a_page_that_is_wanted_again_soon_comes_off_the_ring() {
+    // All leave in the first phase; the last ones are wanted again before the disk has had time for them.
+    let mut program = sweeps(4, 40, 1, true);
+    let again = program.phases[0].iter().map(|of| of[12..28].iter().rev().copied().collect());
+    program.phases.push(again.collect());
+    let outcome = run(&small(Prefetch::Optimal, true), &mut program);
+    assert!(outcome.ring_hits.count > 10, "{outcome:?}");
+    assert!(outcome.pages_written < outcome.swap_outs.count, "what was taken off is not written");
 }
 
 #[test]
@@ -147,9 +163,8 @@ fn scripts() -> impl Strategy<Value = Script> {
     // Two processors may touch a page in one phase, here even its same bytes: that is harder than what programs do.
     let touch = (0u32..60, 0u32..64, 1u32..64, prop::bool::weighted(0.6));
     let phase = prop::collection::vec(prop::collection::vec(touch, 0..40), 4);
-    (prop::collection::vec(phase, 1..6), prop::sample::select(vec![0u32, 100, 5_000, 200_000])).prop_map(
-        |(phases, busy_cycles)| Script { processors: 4, pages: 60, phases, busy_cycles },
-    )
+    (prop::collection::vec(phase, 1..6), prop::sample::select(vec![0u32, 100, 5_000, 200_000]))
+        .prop_map(|(phases, busy_cycles)| Script { processors: 4, pages: 60, phases, busy_cycles })
 }
 
 proptest! {

@@ -3,6 +3,7 @@
 use super::super::board::Board;
 use super::super::config::Prefetch;
 use super::super::controller::Job;
+use super::super::pages::Source;
 use super::{Event, Machine};
 use loam_core::units::Instant;
 
@@ -12,7 +13,7 @@ impl Machine<'_> {
         let disk = self.disk_of(page);
         let here = self.ios[disk].controller.find(page);
         if here.is_some() || self.config.prefetch == Prefetch::Optimal {
-            self.pages[page as usize].hit = true;
+            self.pages[page as usize].source = Source::Cache;
             return self.deliver(page, self.stored(page), now);
         }
         self.ios[disk].controller.read(page);
@@ -28,10 +29,10 @@ impl Machine<'_> {
     /// The arm begins what it is to do next, if it is free.
     pub(super) fn kick(&mut self, disk: usize, now: Instant) {
         let layout = self.config.layout();
-        let io = &mut self.ios[disk];
-        if io.arm.is_some() {
+        if self.ios[disk].arm.is_some() {
             return;
         }
+        let io = &mut self.ios[disk];
         let Some(job) = io.controller.next_job() else { return };
         match &job {
             Job::Write(pages) => {
@@ -62,36 +63,34 @@ impl Machine<'_> {
 
     /// A page that was waited for has been read: it is sent, and the arm goes on with what follows, for as many slots as no page to write has.
     pub(super) fn read_done(&mut self, page: u32, now: Instant) {
-        self.outcome.disk_reads += 1;
         self.deliver(page, self.platter[page as usize], now);
-        let (disk, layout) = (self.disk_of(page), self.config.layout());
-        let first = layout.next_on_disk(page);
-        let room = self.ios[disk].controller.room();
-        let follow = std::iter::successors(Some(first), |&page| Some(layout.next_on_disk(page)));
-        let pages = follow.take(room).take_while(|&page| (page as usize) < self.pages.len()).count();
-        let done = self.ios[disk].disk.go_on(now, pages as u64);
-        self.queue.push(done, Event::ReadAhead { first, pages: pages as u32 });
-        if pages == 0 {
-            // Nothing follows: the arm is free at once, by the event above.
-            assert_eq!(done, now);
-        }
+        let controller = &self.ios[self.disk_of(page)].controller;
+        let (left, began) = (controller.room() as u32, controller.clock());
+        self.go_on_reading(page, left, began, now);
     }
 
-    pub(super) fn read_ahead(&mut self, first: u32, pages: u32, now: Instant) {
-        let layout = self.config.layout();
-        // What follows the last page may be beyond the file: then there were none.
-        let disk = layout.place(first).disk;
+    /// The arm reads the page that follows, if it is to.
+    fn go_on_reading(&mut self, page: u32, left: u32, began: u64, now: Instant) {
+        let (disk, next) = (self.disk_of(page), self.config.layout().next_on_disk(page));
         let io = &mut self.ios[disk];
         assert!(matches!(io.arm, Some(Job::Read(_))), "the arm of disk {disk} reads");
-        io.arm = None;
-        let began = io.controller.clock();
-        let mut page = first;
-        for _ in 0..pages {
-            if !io.controller.read_ahead(page, self.platter[page as usize], began) {
-                break;
-            }
-            page = layout.next_on_disk(page);
+        if left == 0 || next as usize >= self.pages.len() {
+            io.arm = None;
+            return self.kick(disk, now);
         }
-        self.kick(disk, now);
+        let done = io.disk.go_on(now, 1);
+        self.queue.push(done, Event::ReadAhead { page: next, left: left - 1, began });
+    }
+
+    pub(super) fn read_ahead(&mut self, page: u32, left: u32, began: u64, now: Instant) {
+        let disk = self.disk_of(page);
+        let controller = &mut self.ios[disk].controller;
+        let kept = controller.read_ahead(page, self.platter[page as usize], began);
+        // It was asked for while the arm was at it.
+        if kept && controller.take_read(page) {
+            self.pages[page as usize].source = Source::ReadAhead;
+            self.deliver(page, self.stored(page), now);
+        }
+        self.go_on_reading(page, if kept { left } else { 0 }, began, now);
     }
 }

@@ -3,7 +3,7 @@
 use super::super::account::Part;
 use super::super::config::Leaving;
 use super::super::controller::Request;
-use super::super::pages::Place;
+use super::super::pages::{Place, Source};
 use super::{Event, Machine, State};
 use loam_core::replacement::Order;
 use loam_core::units::Instant;
@@ -39,7 +39,7 @@ impl Machine<'_> {
     pub(super) fn ask(&mut self, page: u32, node: usize, now: Instant) {
         let entry = &mut self.pages[page as usize];
         entry.asked = now;
-        entry.hit = false;
+        entry.source = if matches!(entry.place, Place::Ring { .. }) { Source::Ring } else { Source::Disk };
         entry.deferred = entry.place == Place::Copying;
         match entry.place {
             Place::Disk => {
@@ -56,13 +56,21 @@ impl Machine<'_> {
     pub(super) fn arrived(&mut self, page: u32, version: u32, dirty: bool, now: Instant) {
         let entry = &mut self.pages[page as usize];
         assert_eq!(version, entry.version, "page {page}: what comes is what was written last");
-        assert!(matches!(entry.place, Place::Disk | Place::Coming), "page {page} comes and is {:?}", entry.place);
+        assert!(
+            matches!(entry.place, Place::Disk | Place::Coming),
+            "page {page} comes and is {:?}",
+            entry.place
+        );
         let node = entry.wanted.take().expect("somebody wanted it");
         (entry.place, entry.dirty) = (Place::Memory(node), dirty);
         self.outcome.reads.add(now - entry.asked);
-        if entry.hit {
-            self.outcome.cache_hits.add(now - entry.asked);
-        }
+        let of_source = match entry.source {
+            Source::Cache => &mut self.outcome.cache_hits,
+            Source::ReadAhead => &mut self.outcome.read_ahead,
+            Source::Disk => &mut self.outcome.disk_reads,
+            Source::Ring => &mut self.outcome.ring_hits,
+        };
+        of_source.add(now - entry.asked);
         let waiters = std::mem::take(&mut entry.waiters);
         self.nodes[node].order.inserted(page);
         self.processors[node].account.pass(now, Part::Fault);

@@ -5,6 +5,7 @@
 
 mod disks;
 mod faults;
+mod medium;
 mod processor;
 mod staging;
 mod swaps;
@@ -34,8 +35,8 @@ enum Event {
     Read { page: u32 },
     /// The arm has read a page that was waited for.
     ReadDone { page: u32 },
-    /// It has read so many more behind that one.
-    ReadAhead { first: u32, pages: u32 },
+    /// It has read a page ahead; so many more follow in this sweep, which began when the controller had counted so far.
+    ReadAhead { page: u32, left: u32, began: u64 },
     /// It has written what it was at.
     Written { disk: usize },
     /// A page is in the memory of the node that wanted it.
@@ -52,12 +53,12 @@ enum Event {
     Released { disk: usize },
     /// A page that was refused was taken back.
     Withdrawn(Request),
-    /// A page is on the ring.
+    /// A page that leaves is in its node's interface of the ring.
     Inserted { page: u32, writer: usize, place: usize },
     /// The disk's interface has heard of it.
     Told { writer: usize, place: usize, id: u64 },
     /// A page that is wanted begins to pass the node that wants it.
-    Snooped { page: u32, version: u32 },
+    Snooped { page: u32, version: u32, rest: Duration },
     /// The disk's interface has heard that somebody has taken a page.
     Cancelled { disk: usize, writer: usize, place: usize, id: u64 },
     /// Pages were copied from the ring to their disk's controller.
@@ -214,13 +215,13 @@ impl<'a> Machine<'a> {
             Event::Run(processor) => self.go_on(processor, now),
             Event::Read { page } => self.read(page, now),
             Event::ReadDone { page } => self.read_done(page, now),
-            Event::ReadAhead { first, pages } => self.read_ahead(first, pages, now),
+            Event::ReadAhead { page, left, began } => self.read_ahead(page, left, began, now),
             Event::Written { disk } => self.written(disk, now),
             Event::Arrived { page, version, dirty } => self.arrived(page, version, dirty, now),
             Event::Offered { page, version, swap, promised } => {
                 self.offered(page, version, swap, promised, now);
             }
-            Event::Refused { page, swap } => self.refused(page, swap),
+            Event::Refused { page, swap } => self.refused(page, swap, now),
             Event::Ok(request) => self.called_back(request, now),
             Event::Acked { page, swap } => self.acked(page, swap, now),
             Event::Released { disk } => {
@@ -230,7 +231,7 @@ impl<'a> Machine<'a> {
             Event::Withdrawn(request) => self.withdrawn(request),
             Event::Inserted { page, writer, place } => self.inserted(page, writer, place, now),
             Event::Told { writer, place, id } => self.told(writer, place, id, now),
-            Event::Snooped { page, version } => self.snooped(page, version, now),
+            Event::Snooped { page, version, rest } => self.snooped(page, version, rest, now),
             Event::Cancelled { disk, writer, place, id } => self.cancelled(disk, writer, place, id, now),
             Event::Copied { disk, write, copies } => self.copied(disk, write, &copies, now),
             Event::PlaceFree { writer, place, id } => self.place_free(writer, place, id, now),

@@ -82,7 +82,8 @@ impl Machine<'_> {
         if self.at_barrier < self.processors.len() {
             return;
         }
-        let last = self.processors.iter().map(|processor| processor.account.until).max().expect("there is one");
+        let last =
+            self.processors.iter().map(|processor| processor.account.until).max().expect("there is one");
         let leaves = last + self.barrier;
         for processor in &mut self.processors {
             assert_eq!(processor.state, State::Barrier, "all are there");

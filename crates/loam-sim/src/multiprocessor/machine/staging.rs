@@ -1,14 +1,13 @@
 //! The ring in the machine (section 3.2). Who waits, and which pages a disk gets next, is `loam_core::staging`'s; here is what it takes, and the messages.
 
-use super::super::config::{Config, Staging};
+use super::super::config::Config;
 use super::super::pages::Place;
-use super::super::ring::{Channel, Optical, Staged};
-use super::super::board::Leg;
+use super::super::ring::{Channel, Staged};
+use super::medium::{Medium, Put, Stored};
 use super::{Event, Machine};
-use crate::engine::Resource;
 use loam_core::ids::{PageId, SpaceId};
 use loam_core::staging::{self, Ring, RingConfig, RingSlot, RingWrite, SwapOut, Victim};
-use loam_core::units::Instant;
+use loam_core::units::{Duration, Instant};
 use std::collections::VecDeque;
 
 /// A page that is copied from the ring to its disk's controller.
@@ -20,40 +19,32 @@ pub(super) struct Copy {
     id: u64,
 }
 
-/// Fibre, interfaces and their queues.
+/// The ring, its interfaces and their queues.
 #[derive(Debug)]
 pub(super) struct Glass {
-    ring: Optical,
+    medium: Medium,
     policy: Ring,
     channels: Vec<Channel>,
     /// Pages that wait for a place on their node's channel.
     queues: Vec<VecDeque<u32>>,
-    /// Each disk's receiver for pages to write.
-    drains: Vec<Resource>,
-    /// Each node's receiver for pages that it has faulted on.
-    snoops: Vec<Resource>,
-    /// Each node's transmitter.
-    sends: Vec<Resource>,
     last_id: u64,
 }
 
 impl Glass {
     pub(super) fn new(config: &Config) -> Self {
-        let Staging::Optical(ring) = config.staging else { panic!("only the optical ring so far") };
+        let medium = Medium::new(config);
+        let places = medium.places();
         let policy = Ring::new(RingConfig {
-            channel_pages: ring.places as u64,
+            channel_pages: places as u64,
             disks: config.disks,
             group_pages: config.group_pages as u32,
             ok_room_pages: 1,
         });
         Self {
-            ring,
+            medium,
             policy,
-            channels: vec![Channel::new(ring.places); config.nodes],
+            channels: vec![Channel::new(places); config.nodes],
             queues: vec![VecDeque::new(); config.nodes],
-            drains: vec![Resource::default(); config.disks],
-            snoops: vec![Resource::default(); config.nodes],
-            sends: vec![Resource::default(); config.nodes],
             last_id: 0,
         }
     }
@@ -93,29 +84,21 @@ impl Machine<'_> {
     }
 
     fn fill_channel(&mut self, node: usize, now: Instant) {
-        loop {
+        while let Some(&page) = self.glass().queues[node].front() {
+            let io = self.io_node(page);
             let glass = self.glass.as_mut().expect("a machine with a ring");
-            let ring = glass.ring;
-            let Some(&page) = glass.queues[node].front() else { return };
-            if glass.channels[node].first_free(&ring, node, now).is_none() {
-                return;
-            }
+            let put = glass.medium.put(&mut self.board, now, &glass.channels[node], (node, io));
+            let Some(Put { place, frame_free, since }) = put else { return };
             glass.queues[node].pop_front();
-            // The interface sends a page when it has all of it: the ring is faster than the I/O bus.
-            let here = self.board.page(now, &[Leg::Memory(node), Leg::Io(node)]);
-            let ready = here.max(glass.sends[node].free_at());
-            let (place, passes) = glass.channels[node].first_free(&ring, node, ready).expect("it has room");
-            let done = glass.sends[node].serve(passes, ring.page);
             glass.last_id += 1;
-            let version = self.pages[page as usize].version;
-            let staged =
-                Staged { page, version, id: glass.last_id, told: false, cancelled: false, copied: false };
+            let (id, version) = (glass.last_id, self.pages[page as usize].version);
+            let staged = Staged { page, version, id, since, told: false, cancelled: false, copied: false };
             glass.channels[node].put(place, staged);
-            self.queue.push(done, Event::Inserted { page, writer: node, place });
+            self.queue.push(frame_free, Event::Inserted { page, writer: node, place });
         }
     }
 
-    /// The page is on the ring: its frame is free, its Ring bit set; the disk's interface is told.
+    /// The page is in its node's interface, or on the ring already: its frame is free, its Ring bit set; the disk's interface is told.
     pub(super) fn inserted(&mut self, page: u32, writer: usize, place: usize, now: Instant) {
         let id = self.glass().channels[writer].get(place).expect("it was put there").id;
         let heard = self.board.message(now, writer, self.io_node(page));
@@ -163,10 +146,9 @@ impl Machine<'_> {
                 assert!(controller.reserve(), "there was room");
                 let (place, staged) = glass.channels[writer].find(of.slot.0).expect("it is on its channel");
                 staged.copied = true;
-                let Staged { page, version, id, .. } = *staged;
-                let ready = now.max(glass.drains[disk].free_at());
-                let passes = glass.ring.passes(writer, place, node, ready);
-                done = glass.drains[disk].serve(passes, glass.ring.page);
+                let Staged { page, version, id, since, .. } = *staged;
+                let stored = Stored { writer, place, since, io: node };
+                done = done.max(glass.medium.copy(&mut self.board, now, stored));
                 copies.push(Copy { page, version, place, id });
                 let entry = &mut self.pages[page as usize];
                 if entry.place == (Place::Ring { writer, place }) {
@@ -201,21 +183,20 @@ impl Machine<'_> {
     pub(super) fn snoop(&mut self, page: u32, node: usize, writer: usize, place: usize, now: Instant) {
         let disk = self.disk_of(page);
         let glass = self.glass.as_mut().expect("a machine with a ring");
-        let Staged { version, id, .. } = *glass.channels[writer].get(place).expect("its Ring bit is set");
-        let ready = now.max(glass.snoops[node].free_at());
-        let passes = glass.ring.passes(writer, place, node, ready);
-        glass.snoops[node].serve(passes, glass.ring.page);
+        let Staged { version, id, since, .. } =
+            *glass.channels[writer].get(place).expect("its Ring bit is set");
+        let io = self.config.node_of(disk);
+        let (begins, rest) = glass.medium.get(now, node, Stored { writer, place, since, io });
         self.pages[page as usize].place = Place::Coming;
-        self.queue.push(passes, Event::Snooped { page, version });
-        let heard = self.board.message(now, node, self.config.node_of(disk));
+        self.queue.push(begins, Event::Snooped { page, version, rest });
+        let heard = self.board.message(now, node, io);
         self.queue.push(heard, Event::Cancelled { disk, writer, place, id });
-        self.outcome.ring_hits += 1;
     }
 
-    pub(super) fn snooped(&mut self, page: u32, version: u32, now: Instant) {
+    pub(super) fn snooped(&mut self, page: u32, version: u32, rest: Duration, now: Instant) {
         let node = self.pages[page as usize].wanted.expect("somebody waits for it");
-        let comes = self.board.page(now, &[Leg::Io(node), Leg::Memory(node)]);
-        let comes = comes.max(now + self.glass().ring.page);
+        let way = self.glass().medium.way_in(node);
+        let comes = self.board.page(now, &way).max(now + rest);
         self.queue.push(comes, Event::Arrived { page, version, dirty: true });
     }
 

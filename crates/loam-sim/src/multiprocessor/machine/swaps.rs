@@ -1,7 +1,7 @@
 //! Swap-outs of the standard machine: ACK, NACK and OK (section 3.1).
 
 use super::super::board::Board;
-use super::super::config::Staging;
+use super::super::config::{Leaving, Staging};
 use super::super::controller::{Answer, Request};
 use super::super::pages::Place;
 use super::{Event, Machine};
@@ -47,11 +47,17 @@ impl Machine<'_> {
         }
     }
 
-    pub(super) fn refused(&mut self, page: u32, swap: u32) {
+    pub(super) fn refused(&mut self, page: u32, swap: u32, now: Instant) {
         let entry = &mut self.pages[page as usize];
-        // The OK may have been faster.
-        if entry.swap == swap && matches!(entry.place, Place::Leaving(_)) {
-            entry.refused = true;
+        assert!(
+            entry.swap == swap && matches!(entry.place, Place::Leaving(_)),
+            "page {page}: a NACK comes before its OK"
+        );
+        entry.refused = true;
+        if self.config.leaving == Leaving::Reclaimed {
+            // Whoever has waited for it can have it back now.
+            let waiters = std::mem::take(&mut entry.waiters);
+            waiters.into_iter().for_each(|p| self.wake(p, now));
         }
     }
 

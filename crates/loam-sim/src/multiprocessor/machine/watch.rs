@@ -16,7 +16,11 @@ impl Machine<'_> {
                 Place::Ring { writer, place } => {
                     let staged = self.glass.as_ref().and_then(|glass| glass.get(writer, place));
                     let staged = staged.unwrap_or_else(|| panic!("page {number} is not on the ring"));
-                    assert_eq!((staged.page, staged.version), (number, page.version), "page {number} on the ring");
+                    assert_eq!(
+                        (staged.page, staged.version),
+                        (number, page.version),
+                        "page {number} on the ring"
+                    );
                 }
                 // What is on its way is looked at when it comes.
                 Place::Copying | Place::Coming => {}
@@ -46,7 +50,11 @@ impl Machine<'_> {
         }
         for io in &self.ios {
             assert!(io.arm.is_none(), "a disk is at work when all is quiet");
-            assert_eq!(io.controller.room(), self.config.controller_pages, "all is written when all is quiet");
+            assert_eq!(
+                io.controller.room(),
+                self.config.controller_pages,
+                "all is written when all is quiet"
+            );
         }
         if let Some(glass) = &self.glass {
             assert!(glass.is_empty(), "the ring is empty when all is quiet");
