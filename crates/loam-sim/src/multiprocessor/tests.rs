@@ -1,8 +1,9 @@
 //! Small programs on small machines.
 
 use super::account::{Outcome, Part};
-use super::config::{Config, Leaving, PAGE_BYTES, Prefetch, Staging};
+use super::config::{Config, Leaving, Lenders, PAGE_BYTES, Prefetch, Staging};
 use super::run;
+use crate::model::Model;
 use crate::workload::parallel::{ParallelProgram, Touch, TouchKind};
 use proptest::prelude::*;
 
@@ -180,17 +181,22 @@ proptest! {
         reclaimed in any::<bool>(),
         places in 1usize..5,
         naive in any::<bool>(),
-        ring in any::<bool>(),
+        ring in 0u8..3,
     ) {
         let prefetch = if naive { Prefetch::Naive } else { Prefetch::Optimal };
-        let mut config = small(prefetch, ring);
+        let mut config = small(prefetch, ring > 0);
         (config.frames, config.frames_free_min) = (frames, free_min);
         config.group_pages = 4;
         if reclaimed {
             config.leaving = Leaving::Reclaimed;
         }
-        if let Staging::Optical(ring) = &mut config.staging {
-            ring.places = places;
+        match &mut config.staging {
+            Staging::Optical(glass) if ring == 1 => glass.places = places,
+            Staging::Optical(_) => {
+                let model = Model::load("tcp-25g").expect("it is built in");
+                config.staging = Staging::Lenders(Lenders::of_model(&model, 2, places));
+            }
+            _ => {}
         }
         let touches: usize = script.phases.iter().flatten().map(Vec::len).sum();
         let outcome = run(&config, &mut script.clone());

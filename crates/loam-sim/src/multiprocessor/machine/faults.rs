@@ -94,7 +94,8 @@ impl Machine<'_> {
                 (entry.leaves_since, entry.refused) = (now, false);
                 entry.swap += 1;
                 self.nodes[node].leaving += 1;
-                self.swap_out(page, node, self.processors[p].account.until.max(now));
+                let begins = self.processors[p].account.until;
+                self.swap_out(page, node, now, begins);
             } else {
                 entry.place = Place::Disk;
                 let version = entry.version;

@@ -46,9 +46,8 @@ pub(super) enum Medium {
     Memory {
         of: Lenders,
         nodes: usize,
-        /// Each node's network interface, outwards and inwards.
+        /// Each node's network interface, outwards.
         out: Vec<Resource>,
-        inward: Vec<Resource>,
         /// Each lender's processor, as far as it lends.
         lends: Vec<Resource>,
     },
@@ -61,9 +60,7 @@ impl Medium {
             Staging::Optical(ring) => {
                 Self::Glass { ring, drains: each.clone(), snoops: each.clone(), sends: each }
             }
-            Staging::Lenders(of) => {
-                Self::Memory { of, nodes: config.nodes, out: each.clone(), inward: each.clone(), lends: each }
-            }
+            Staging::Lenders(of) => Self::Memory { of, nodes: config.nodes, out: each.clone(), lends: each },
             Staging::None => panic!("there is no ring"),
         }
     }
@@ -76,11 +73,11 @@ impl Medium {
         }
     }
 
-    /// Puts a page on its node's channel; none if that is full.
+    /// Puts a page, which begins to leave at the second of the two times, on its node's channel; none if that is full.
     pub(super) fn put(
         &mut self,
         board: &mut Board,
-        now: Instant,
+        (now, begins): (Instant, Instant),
         channel: &Channel,
         (writer, io): (usize, usize),
     ) -> Option<Put> {
@@ -90,19 +87,18 @@ impl Medium {
         Some(match self {
             Self::Glass { ring, sends, .. } => {
                 // The interface sends a page when it has all of it, since the ring is faster than the I/O bus; the frame is free then.
-                let frame_free = board.page(now, &[Leg::Memory(writer), Leg::Io(writer)]);
+                let frame_free = board.page_from(now, begins, &[Leg::Memory(writer), Leg::Io(writer)]);
                 let ready = frame_free.max(sends[writer].free_at());
                 let (place, passes) = channel.first_free(ring, writer, ready).expect("it has room");
                 let since = sends[writer].serve(passes, ring.page);
                 Put { place, frame_free, since }
             }
-            Self::Memory { of, nodes, out, inward, lends } => {
-                let ready = board.page(now, &[Leg::Memory(writer)]) + half(of.request);
+            Self::Memory { of, nodes, out, lends } => {
+                let ready = board.page_from(now, begins, &[Leg::Memory(writer)]) + half(of.request);
                 let copies = lenders(*nodes, writer, io).take(of.copies).map(|lender| {
                     let sent = out[writer].serve(ready, of.wire);
-                    let came = inward[lender].serve(sent, Duration(0));
-                    let stored = lends[lender].serve(came, of.install);
-                    board.page(stored, &[Leg::Memory(lender)]) + half(of.request)
+                    let stored = lends[lender].serve(sent, of.install);
+                    board.page_from(now, stored, &[Leg::Memory(lender)]) + half(of.request)
                 });
                 let safe = copies.max().expect("a copy is somewhere");
                 Put { place: channel.any_free().expect("it has room"), frame_free: safe, since: safe }
@@ -142,21 +138,20 @@ impl Medium {
             }
             Self::Memory { .. } => {
                 let here = self.fetch(now.max(of.since), of.io, of);
-                board.page(here, &[Leg::Memory(of.io), Leg::Io(of.io)])
+                board.page_from(now, here, &[Leg::Memory(of.io), Leg::Io(of.io)])
             }
         }
     }
 
     /// Fetches a page from its first lender; at once, where that is the node itself.
     fn fetch(&mut self, now: Instant, node: usize, stored: Stored) -> Instant {
-        let Self::Memory { of, nodes, out, inward, lends } = self else { panic!("from lenders") };
+        let Self::Memory { of, nodes, out, lends } = self else { panic!("from lenders") };
         let lender = lenders(*nodes, stored.writer, stored.io).next().expect("there is one");
         if lender == node {
             return now;
         }
         let served = lends[lender].serve(now + half(of.request), of.lender);
-        let sent = out[lender].serve(served, of.wire);
-        inward[node].serve(sent, Duration(0)) + half(of.request) + of.install
+        out[lender].serve(served, of.wire) + half(of.request) + of.install
     }
 }
 
@@ -203,7 +198,7 @@ mod tests {
         let config = Config::paper().with(super::super::super::config::Prefetch::Naive, true);
         let (mut board, mut medium) = (Board::new(&config), Medium::new(&config));
         let channel = Channel::new(medium.places());
-        let put = medium.put(&mut board, Instant(0), &channel, (0, 2)).unwrap();
+        let put = medium.put(&mut board, (Instant(0), Instant(0)), &channel, (0, 2)).unwrap();
         // The I/O bus and a line of the memory bus before it.
         assert_eq!(put.frame_free, Instant(13_652 + 80));
         assert!(put.since.0 - put.frame_free.0 < 3_250 + 3_277, "the next free place, and a page's time");
@@ -223,7 +218,7 @@ mod tests {
         assert_eq!((lenders.lender.0, lenders.wire.0, lenders.install.0), (500 + 614, 1_392, 2_000 + 1_843));
         let config = Config { staging: Staging::Lenders(lenders), ..Config::paper() };
         let (mut board, mut medium) = (Board::new(&config), Medium::new(&config));
-        let put = medium.put(&mut board, Instant(0), &Channel::new(16), (0, 2)).unwrap();
+        let put = medium.put(&mut board, (Instant(0), Instant(0)), &Channel::new(16), (0, 2)).unwrap();
         let bus = 5_120;
         assert_eq!(
             put.frame_free.0,

@@ -25,8 +25,8 @@ pub(super) struct Glass {
     medium: Medium,
     policy: Ring,
     channels: Vec<Channel>,
-    /// Pages that wait for a place on their node's channel.
-    queues: Vec<VecDeque<u32>>,
+    /// Pages that wait for a place on their node's channel, and when they begin to leave.
+    queues: Vec<VecDeque<(u32, Instant)>>,
     last_id: u64,
 }
 
@@ -78,16 +78,17 @@ impl Machine<'_> {
     }
 
     /// "A page can be swapped out to the NWCACHE if there is room available on the node's cache channel": in the order in which they leave.
-    pub(super) fn queue_for_ring(&mut self, page: u32, node: usize, now: Instant) {
-        self.glass().queues[node].push_back(page);
+    pub(super) fn queue_for_ring(&mut self, page: u32, node: usize, now: Instant, begins: Instant) {
+        self.glass().queues[node].push_back((page, begins));
         self.fill_channel(node, now);
     }
 
     fn fill_channel(&mut self, node: usize, now: Instant) {
-        while let Some(&page) = self.glass().queues[node].front() {
+        while let Some(&(page, begins)) = self.glass().queues[node].front() {
             let io = self.io_node(page);
             let glass = self.glass.as_mut().expect("a machine with a ring");
-            let put = glass.medium.put(&mut self.board, now, &glass.channels[node], (node, io));
+            let put =
+                glass.medium.put(&mut self.board, (now, begins.max(now)), &glass.channels[node], (node, io));
             let Some(Put { place, frame_free, since }) = put else { return };
             glass.queues[node].pop_front();
             glass.last_id += 1;
@@ -114,6 +115,7 @@ impl Machine<'_> {
         if cancelled {
             return self.acknowledge(disk, writer, place, id, now);
         }
+        assert_eq!(self.glass().policy.disk_of(page_id(page)), disk, "one rule for who has a page");
         let answer = self.glass().policy.swap_out(channel(writer), RingSlot(page), page_id(page));
         assert_eq!(answer, SwapOut::Ack, "the channel's places were counted");
         self.drain(disk, now);

@@ -8,18 +8,24 @@ use super::{Event, Machine};
 use loam_core::units::Instant;
 
 impl Machine<'_> {
-    /// A dirty page leaves.
-    pub(super) fn swap_out(&mut self, page: u32, node: usize, now: Instant) {
+    /// A dirty page leaves, from `begins` on.
+    pub(super) fn swap_out(&mut self, page: u32, node: usize, now: Instant, begins: Instant) {
         if self.config.staging == Staging::None {
-            self.send_to_controller(page, node, false, now);
+            self.send_to_controller(page, node, false, (now, begins));
         } else {
-            self.queue_for_ring(page, node, now);
+            self.queue_for_ring(page, node, now, begins);
         }
     }
 
-    fn send_to_controller(&mut self, page: u32, node: usize, promised: bool, now: Instant) {
+    fn send_to_controller(
+        &mut self,
+        page: u32,
+        node: usize,
+        promised: bool,
+        (now, begins): (Instant, Instant),
+    ) {
         let way = Board::write_way(node, self.io_node(page));
-        let comes = self.board.page(now, &way);
+        let comes = self.board.page_from(now, begins, &way);
         let entry = &self.pages[page as usize];
         self.queue.push(comes, Event::Offered { page, version: entry.version, swap: entry.swap, promised });
     }
@@ -67,7 +73,7 @@ impl Machine<'_> {
         match entry.place {
             Place::Leaving(_) if entry.swap == swap => {
                 entry.refused = false;
-                self.send_to_controller(page, node, true, now);
+                self.send_to_controller(page, node, true, (now, now));
             }
             // It was taken back while the OK was on its way.
             _ => {

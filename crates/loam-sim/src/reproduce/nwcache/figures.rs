@@ -2,6 +2,7 @@
 
 use super::experiments::Experiments;
 use super::machines::Machine::Paper;
+use super::tables::gain_printed;
 use crate::multiprocessor::{Part, Prefetch};
 use crate::report::{Axis, Bars, Figure, Unit};
 use crate::workload::parallel::PARALLEL_NAMES;
@@ -27,7 +28,8 @@ fn figure(e: &Experiments, prefetch: Prefetch, title: String) -> Figure {
             let outcome = e.get(program, Paper, prefetch, ring);
             Part::ALL.iter().rev().map(|&part| outcome.part_ns(part) / whole).collect()
         };
-        bars = bars.group(name, vec![stack(false), stack(true)]);
+        let printed = gain_printed(name, prefetch).map(|gain| 1.0 - gain / 100.0);
+        bars = bars.group(name, vec![stack(false), stack(true)]).published(vec![None, printed]);
     }
     Figure::bars(title, Axis::new("run time", Unit::Share).include(0.0), bars)
 }
