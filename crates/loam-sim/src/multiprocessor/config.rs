@@ -102,6 +102,17 @@ pub struct DiskTimes {
     pub curve: SeekCurve,
 }
 
+/// What a disk's arm does first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum First {
+    /// What came first.
+    WhatCame,
+    /// Reads that somebody waits for.
+    Reads,
+    /// Pages to write.
+    Writes,
+}
+
 /// What happens to a page that is touched while it waits for its controller in the standard machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Leaving {
@@ -155,6 +166,8 @@ pub struct Config {
     pub controller_pages: usize,
     /// The disks.
     pub disk: DiskTimes,
+    /// What their arms do first.
+    pub first: First,
     /// What is read ahead.
     pub prefetch: Prefetch,
     /// Where dirty pages wait.
@@ -203,6 +216,7 @@ impl Config {
                 rate: Rate::mb_per_s(table_1("disk rate")),
                 curve: SeekCurve::Root,
             },
+            first: First::WhatCame,
             prefetch: Prefetch::Optimal,
             staging: Staging::None,
             leaving: Leaving::Reclaimed,

@@ -2,11 +2,12 @@
 //!
 //! A page that is swapped out gets a slot and an ACK, or a NACK, which is remembered in a FIFO queue; when a slot becomes free the first of
 //! these gets an OK, with the slot kept for it. Slots of pages that were read are given to writes ("writes are given preference over prefetches in the cache").
-//! The arm does what came first, be it a read or a page to write; pages that came one after the other and are consecutive are written at once.
+//! The arm does what came first, be it a read or a page to write (unless it is told to prefer one kind); pages that came one after the other and are consecutive are written at once.
 
 #[cfg(test)]
 mod tests;
 
+use super::config::First;
 use super::disk::Layout;
 use std::collections::VecDeque;
 
@@ -68,6 +69,7 @@ pub struct Controller {
     refused: VecDeque<Request>,
     reads: VecDeque<(u64, u32)>,
     layout: Layout,
+    first: First,
     clock: u64,
 }
 
@@ -76,13 +78,14 @@ impl Controller {
     ///
     /// # Panics
     /// If it has no room at all.
-    pub fn new(pages: usize, layout: Layout) -> Self {
+    pub fn new(pages: usize, layout: Layout, first: First) -> Self {
         assert!(pages > 0, "a cache of no pages");
         Self {
             slots: vec![Slot::Empty; pages],
             refused: VecDeque::new(),
             reads: VecDeque::new(),
             layout,
+            first,
             clock: 0,
         }
     }
@@ -210,8 +213,13 @@ impl Controller {
             .collect();
         dirty.sort_by_key(|held| held.order);
         let oldest = dirty.first().map(|held| held.order);
+        let reads_first = |order: u64| match self.first {
+            First::WhatCame => oldest.is_none_or(|oldest| order < oldest),
+            First::Reads => true,
+            First::Writes => oldest.is_none(),
+        };
         if let Some(&(order, page)) = self.reads.front()
-            && oldest.is_none_or(|oldest| order < oldest)
+            && reads_first(order)
         {
             self.reads.pop_front();
             return Some(Job::Read(page));

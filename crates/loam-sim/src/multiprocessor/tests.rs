@@ -7,12 +7,15 @@ use crate::model::Model;
 use crate::workload::parallel::{ParallelProgram, Touch, TouchKind};
 use proptest::prelude::*;
 
-/// Touches that are given: for each phase and processor (page, first line, lines, write).
+/// Page, first line, lines, write.
+type Sweep = (u32, u32, u32, bool);
+
+/// Touches that are given, for each phase and processor.
 #[derive(Clone, Debug)]
 struct Script {
     processors: usize,
     pages: u64,
-    phases: Vec<Vec<Vec<(u32, u32, u32, bool)>>>,
+    phases: Vec<Vec<Vec<Sweep>>>,
     busy_cycles: u32,
 }
 

@@ -3,7 +3,11 @@
 use super::*;
 
 fn controller() -> Controller {
-    Controller::new(4, Layout { group_pages: 32, disks: 4 })
+    preferring(First::WhatCame)
+}
+
+fn preferring(first: First) -> Controller {
+    Controller::new(4, Layout { group_pages: 32, disks: 4 }, first)
 }
 
 fn request(page: u32) -> Request {
@@ -68,6 +72,26 @@ fn reads_and_writes_are_done_in_the_order_in_which_they_came() {
     assert_eq!(pages(of.next_job()), [5]);
     of.written();
     assert_eq!((of.next_job(), of.next_job()), (Some(Job::Read(101)), None));
+}
+
+#[test]
+fn an_arm_can_prefer_one_kind() {
+    let of = |first| {
+        let mut of = preferring(first);
+        of.offer(request(5), 1);
+        of.read(100);
+        of.offer(request(7), 1);
+        (0..3)
+            .map(|_| {
+                let job = of.next_job();
+                of.written();
+                matches!(job, Some(Job::Read(_)))
+            })
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(of(First::WhatCame), [false, true, false]);
+    assert_eq!(of(First::Reads), [true, false, false]);
+    assert_eq!(of(First::Writes), [false, false, true]);
 }
 
 #[test]

@@ -157,7 +157,7 @@ impl<'a> Machine<'a> {
         };
         let node = || Node { free: config.frames, leaving: 0, order: Lru::default(), wants: None };
         let io = || Io {
-            controller: Controller::new(config.controller_pages, config.layout()),
+            controller: Controller::new(config.controller_pages, config.layout(), config.first),
             disk: Disk::new(config.disk, blocks),
             arm: None,
         };

@@ -2,7 +2,7 @@
 
 use crate::model::{Model, Stage};
 use crate::multiprocessor::board::Board;
-use crate::multiprocessor::config::{DiskTimes, Leaving, Lenders, NODES_MAX, Rate, SeekCurve};
+use crate::multiprocessor::config::{DiskTimes, First, Leaving, Lenders, NODES_MAX, Rate, SeekCurve};
 use crate::multiprocessor::{Config, Prefetch, Staging};
 use crate::workload::Scale;
 use loam_core::units::Duration;
@@ -18,6 +18,10 @@ pub(super) enum Machine {
     ShortestSeeks,
     /// The same, but pages that their controller refused stay locked until they are safe.
     Locked,
+    /// The same, but the arm reads first.
+    ReadsFirst,
+    /// The same, but the arm writes first.
+    WritesFirst,
     /// The same, but a quarter of each memory is in use by what is private: stacks, code, the system.
     LessMemory,
     /// Today's processors and disks, and Loam's ring in lenders' memory on this network.
@@ -56,8 +60,14 @@ impl Machine {
     }
 
     /// What could be assumed otherwise.
-    pub(super) const ASSUMED: [Self; 4] =
-        [Self::LinearSeeks, Self::ShortestSeeks, Self::Locked, Self::LessMemory];
+    pub(super) const ASSUMED: [Self; 6] = [
+        Self::LinearSeeks,
+        Self::ShortestSeeks,
+        Self::ReadsFirst,
+        Self::WritesFirst,
+        Self::Locked,
+        Self::LessMemory,
+    ];
     /// Loam's ring.
     pub(super) const TODAY: [Self; 2] = [Self::Today(Network::Tcp25), Self::Today(Network::Rdma100)];
     /// More nodes.
@@ -70,6 +80,8 @@ impl Machine {
             Self::LinearSeeks => "seeks grow with the distance".into(),
             Self::ShortestSeeks => "all seeks are the shortest".into(),
             Self::Locked => "refused pages stay locked".into(),
+            Self::ReadsFirst => "the arm reads first".into(),
+            Self::WritesFirst => "the arm writes first".into(),
             Self::LessMemory => "a quarter of memory is private".into(),
             Self::Today(network) => format!("today, {}", network.model().name),
             Self::Nodes(nodes) => format!("{nodes} nodes"),
@@ -84,6 +96,8 @@ impl Machine {
             Self::LinearSeeks => config.disk.curve = SeekCurve::Linear,
             Self::ShortestSeeks => config.disk.curve = SeekCurve::Shortest,
             Self::Locked => config.leaving = Leaving::Locked,
+            Self::ReadsFirst => config.first = First::Reads,
+            Self::WritesFirst => config.first = First::Writes,
             Self::LessMemory => config.frames -= config.frames / 4,
             Self::Today(network) => today(&mut config, network),
             Self::Nodes(nodes) => divide(&mut config, nodes),
