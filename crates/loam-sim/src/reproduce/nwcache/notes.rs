@@ -15,7 +15,7 @@ const ARM: &str =
 const KEEPS_UP: &str =
     "with naive prefetching our disks keep up with the swap-outs: the channels are nearly empty";
 const CLEAN: &str = "more of what our mg reads was never written";
-const SHORT: &str = "a short run: with what else could be assumed it is anything from a tenth slower to a fifth faster (table `assumed`)";
+const SHORT: &str = "a short run: with what else could be assumed it is anything from a tenth slower to three tenths faster (table `assumed`)";
 const ALONE: &str = "a disk that seeks for most reads gives few pages to the network, so nothing is in a hit's way; \
     what was in the paper's is not told";
 
