@@ -10,6 +10,7 @@ pub mod fuzz;
 pub mod machine;
 pub mod model;
 pub mod mrc;
+pub mod multiprocessor;
 pub mod paging;
 pub mod plan;
 pub mod replay;

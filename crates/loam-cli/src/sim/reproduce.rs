@@ -5,7 +5,7 @@ use clap::{Args, ValueEnum};
 use loam_sim::machine::Prepared;
 use loam_sim::report::Html;
 use loam_sim::reproduce::subpages::{App, Experiments};
-use loam_sim::reproduce::{Reproduction, aapc, gms, results_table, subpages};
+use loam_sim::reproduce::{Reproduction, aapc, gms, nwcache, results_table, subpages};
 use loam_sim::trace;
 use std::fs;
 use std::io::{IsTerminal, Write};
@@ -22,6 +22,8 @@ enum Paper {
     Gms,
     /// Automatic Adaptive Page-size Control for Remote Memory Paging (Midorikawa and Uchiyama, CCGrid 2012).
     Aapc,
+    /// NWCache: Optimizing Disk Accesses via an Optical Network/Write Cache Hybrid (Carrera and Bianchini, IPPS/SPDP 1999).
+    Nwcache,
 }
 
 /// Arguments of `loam sim reproduce`.
@@ -40,7 +42,8 @@ pub(crate) struct ReproduceArgs {
     /// Simulations at a time; as many as there are cores unless told otherwise
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
-    /// gms: tables 1 to 5 alone, which take seconds. aapc: without the table of today's path
+    /// gms: tables 1 to 5 alone, which take seconds. aapc: without the table of today's path.
+    /// nwcache: the paper's machine alone
     #[arg(long)]
     quick: bool,
     /// gms: what all chances come from
@@ -56,6 +59,7 @@ Examples:
   loam sim reproduce gms --out gms                    a cluster that shares its memory, against N-chance
   loam sim reproduce gms --quick                      its cost tables alone
   loam sim reproduce aapc --out aapc                  page sizes that adapt, against fixed ones
+  loam sim reproduce nwcache --out nwcache            a multiprocessor whose dirty pages wait on an optical ring
 
 Ends with status 1 if a claim of the paper does not hold.";
 
@@ -72,11 +76,12 @@ const PROGRAMS: [(&str, &str, &str); 5] = [
 pub(super) fn reproduce(args: &ReproduceArgs) -> Result<ExitCode, Failure> {
     let reproduction = match args.paper {
         Paper::Subpages if args.quick => {
-            return Err(Failure::new("--quick is for gms and aapc: subpages has no quicker part"));
+            return Err(Failure::new("--quick is for gms, aapc and nwcache: subpages has no quicker part"));
         }
         Paper::Subpages => subpages(args)?,
         Paper::Gms => gms(args)?,
         Paper::Aapc => aapc(args)?,
+        Paper::Nwcache => nwcache(args)?,
     };
     print(&reproduction).map_err(|error| Failure::new(format!("stdout: {error}")))?;
     if let Some(out) = &args.out {
@@ -140,6 +145,14 @@ fn aapc(args: &ReproduceArgs) -> Result<Reproduction, Failure> {
         done.as_ref().map_or(0, |experiments| experiments.references)
     };
     Ok(aapc::reproduce(&timed(run, references).map_err(Failure::new)?))
+}
+
+fn nwcache(args: &ReproduceArgs) -> Result<Reproduction, Failure> {
+    let extent = if args.quick { nwcache::Extent::Paper } else { nwcache::Extent::All };
+    let run = |done: &(dyn Fn(usize, usize) + Sync)| nwcache::Experiments::run(extent, threads(args), done);
+    let touches =
+        |done: &Result<nwcache::Experiments, String>| done.as_ref().map_or(0, nwcache::Experiments::touches);
+    Ok(nwcache::reproduce(&timed(run, touches).map_err(Failure::new)?))
 }
 
 /// Where the traces are.

@@ -4,6 +4,7 @@
 
 pub mod aapc;
 pub mod gms;
+pub mod nwcache;
 mod published;
 pub mod subpages;
 
@@ -54,7 +55,7 @@ pub fn results_table(results: &[Compared]) -> Table {
     for result in results {
         let row = &result.published;
         let (low, high) = result.ratios();
-        let is_range = matches!(row.value, Value::Range(..));
+        let is_range = matches!(row.value, Value::Range(..) | Value::Spread(..));
         let write = |a: f64, b: f64, ratio: bool| {
             let one = |v: f64| match v {
                 v if v.is_nan() => "-".to_owned(),

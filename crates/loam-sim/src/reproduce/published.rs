@@ -30,6 +30,8 @@ pub enum Value {
     Nodes(f64, f64),
     /// Several, and what stands between them.
     List(&'static str, Vec<f64>),
+    /// The lowest and the highest with whose they are, and the mean.
+    Spread(Box<[(f64, String); 2]>, f64),
     /// Of a claim: that it is so.
     True,
 }
@@ -43,6 +45,7 @@ impl Value {
             Self::Below(value) | Self::Above(value) | Self::About(value) => (value, value),
             Self::Nodes(..) => (self.of_nodes(NODES), self.of_nodes(NODES)),
             Self::List(_, ref all) => (all[0], all[all.len() - 1]),
+            Self::Spread(ref ends, _) => (ends[0].0, ends[1].0),
             Self::True => (1.0, 1.0),
         }
     }
@@ -57,6 +60,14 @@ impl Value {
 
     fn parse(text: &str) -> Option<Self> {
         let number = |text: &str| text.parse::<f64>().ok();
+        if let Some((ends, mean)) = text.split_once(", mean ") {
+            let end = |text: &str| {
+                let (value, of) = text.strip_suffix(')')?.split_once(" (")?;
+                Some((number(value)?, of.to_owned()))
+            };
+            let (low, high) = ends.split_once(" .. ")?;
+            return Some(Self::Spread(Box::new([end(low)?, end(high)?]), number(mean)?));
+        }
         if let Some((low, high)) = text.split_once("..") {
             return Some(Self::Range(number(low)?, number(high)?));
         }
@@ -102,6 +113,10 @@ impl fmt::Display for Value {
             Self::List(between, all) => {
                 let all: Vec<String> = all.iter().map(f64::to_string).collect();
                 f.write_str(&all.join(between))
+            }
+            Self::Spread(ends, mean) => {
+                let [(low, first), (high, last)] = &**ends;
+                write!(f, "{low} ({first}) .. {high} ({last}), mean {mean}")
             }
             Self::True => f.write_str("true"),
         }
@@ -191,6 +206,8 @@ mod tests {
             "true",
             "1,2,4",
             "16 / 128",
+            "-3",
+            "23 (em3d) .. 64 (gauss), mean 41",
         ] {
             let value = Value::parse(text).unwrap_or_else(|| panic!("{text}"));
             assert_eq!(value.to_string(), text);
