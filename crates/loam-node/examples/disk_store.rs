@@ -8,6 +8,7 @@ use loam_core::units::Bytes;
 use loam_node::disk_store::{Completion, DiskStore, PageIn, Refused};
 use loam_wire::page_hash;
 use rustix::event::{PollFd, PollFlags};
+use std::collections::BTreeMap;
 use std::fs::OpenOptions;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
@@ -41,8 +42,9 @@ fn main() {
         let before = store.figures();
         let begin = Instant::now();
         let mut next = 0;
-        let mut durable = 0;
-        while durable < count.div_ceil(run) {
+        let mut waits = Vec::new();
+        let mut begun = BTreeMap::new();
+        while (waits.len() as u64) < count.div_ceil(run) {
             while next < count {
                 let end = (next + run).min(count);
                 let these: Vec<PageIn<'_>> = (next..end)
@@ -52,23 +54,31 @@ fn main() {
                     })
                     .collect();
                 match store.write(SpaceId(1), &these) {
-                    Ok(_) => next = end,
+                    Ok(token) => {
+                        begun.insert(token, Instant::now());
+                        next = end;
+                    }
                     // Slots of older versions come back with the next sync.
                     Err(Refused::Busy | Refused::Full { .. }) => break,
                     Err(error) => panic!("{error}"),
                 }
             }
             wait(&store);
-            durable +=
-                store.poll().inspect(|c| assert!(matches!(c, Completion::Durable { .. }), "{c:?}")).count()
-                    as u64;
+            for completion in store.poll() {
+                let Completion::Durable { token } = completion else { panic!("{completion:?}") };
+                waits.push(begun[&token].elapsed().as_secs_f64() * 1e3);
+            }
         }
         let (figures, seconds) = (store.figures(), begin.elapsed().as_secs_f64());
+        waits.sort_by(f64::total_cmp);
         println!(
-            "store, runs of {run}, version {version}: {:.0} MB/s of pages durable ({} writes, {} syncs)",
+            "store, runs of {run}, version {version}: {:.0} MB/s of pages durable ({} writes, {} syncs; durable \
+             after {:.0} ms, one in a hundred {:.0})",
             (count * PAGE as u64) as f64 / seconds / 1e6,
             figures.writes - before.writes,
             figures.syncs - before.syncs,
+            waits[waits.len() / 2],
+            waits[waits.len() * 99 / 100],
         );
     }
     drop(store);

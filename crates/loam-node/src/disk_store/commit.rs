@@ -37,6 +37,8 @@ enum Step {
 #[derive(Debug)]
 pub(super) struct Commit {
     groups: BTreeMap<u64, Group>,
+    /// Pages in them.
+    pages: usize,
     /// Writes that have ended and wait for a sync, and those that the sync under way covers.
     written: Vec<u64>,
     syncing: Vec<u64>,
@@ -52,6 +54,7 @@ impl Commit {
     pub(super) fn new(table_generation: u64, table_dirty: bool) -> Self {
         Self {
             groups: BTreeMap::new(),
+            pages: 0,
             written: Vec::new(),
             syncing: Vec::new(),
             step: Step::Idle,
@@ -63,7 +66,19 @@ impl Commit {
     }
 
     pub(super) fn begin(&mut self, token: u64, group: Group) {
+        self.pages += group.slots.len();
         assert!(self.groups.insert(token, group).is_none(), "a token was given twice");
+    }
+
+    fn end(&mut self, token: u64) -> Group {
+        let group = self.groups.remove(&token).expect("a write of no pages");
+        self.pages -= group.slots.len();
+        group
+    }
+
+    /// Pages that are not durable yet.
+    pub(super) fn pages(&self) -> usize {
+        self.pages
     }
 
     pub(super) fn table_changed(&mut self) {
@@ -180,7 +195,7 @@ impl<D: Device> DiskStore<D> {
             Ok(()) => {
                 self.figures.syncs += 1;
                 for token in std::mem::take(&mut self.commit.syncing) {
-                    let group = self.commit.groups.remove(&token).expect("a write of no pages");
+                    let group = self.commit.end(token);
                     for &slot in &group.slots {
                         self.records.durable(slot, &mut self.freed);
                     }
@@ -232,7 +247,7 @@ impl<D: Device> DiskStore<D> {
     }
 
     fn fail(&mut self, token: u64, error: Fault) {
-        let group = self.commit.groups.remove(&token).expect("a write of no pages");
+        let group = self.commit.end(token);
         for &slot in &group.slots {
             self.records.failed(slot, group.bad.contains(&slot), &mut self.freed);
         }
@@ -259,6 +274,7 @@ impl<D: Device> DiskStore<D> {
         self.commit.table_dirty = false;
         // The kernel may still write what it has: those slots are never used again.
         let groups = std::mem::take(&mut self.commit.groups);
+        self.commit.pages = 0;
         for (token, group) in groups {
             for &slot in &group.slots {
                 self.records.failed(slot, true, &mut self.freed);

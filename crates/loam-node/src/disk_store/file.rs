@@ -167,6 +167,9 @@ fn open_own(dir: &OwnedFd, path: &Path) -> Result<OwnedFd, DiskStoreError> {
         return Err(DiskStoreError::NotAStore { path: path.to_owned() });
     }
     rustix::fs::fchmod(&fd, mode).map_err(fail)?;
+    // It was for a pipe of that name, where opening would wait. io_uring may take it for "rather EAGAIN than a worker".
+    let flags = rustix::fs::fcntl_getfl(&fd).map_err(fail)?;
+    rustix::fs::fcntl_setfl(&fd, flags - OFlags::NONBLOCK).map_err(fail)?;
     Ok(fd)
 }
 

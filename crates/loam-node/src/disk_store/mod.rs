@@ -48,6 +48,8 @@ use std::path::Path;
 pub const WRITE_PAGES_MAX: usize = GROUP_SLOTS as usize;
 /// Operations of writes that may be under way: 32 pages each, or fewer where the store is in pieces.
 const WRITES_MAX: usize = 64;
+/// Pages that are not durable (64 MiB): a sync that writes keep coming in front of may take as long as they do.
+const UNSYNCED_PAGES_MAX: usize = 16 * 1024;
 /// Reads that may be under way.
 const READS_MAX: usize = 64;
 /// Operations of any kind: also a table of spaces and a sync.

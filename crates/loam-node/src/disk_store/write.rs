@@ -5,7 +5,9 @@ use super::device::Device;
 use super::free_slots::SlotRun;
 use super::layout::{GROUP_SLOTS, SlotHeader};
 use super::records::State;
-use super::{DiskStore, Operation, PageIn, Refused, WRITE_PAGES_MAX, WRITES_MAX, WriteToken};
+use super::{
+    DiskStore, Operation, PageIn, Refused, UNSYNCED_PAGES_MAX, WRITE_PAGES_MAX, WRITES_MAX, WriteToken,
+};
 use loam_core::ids::{PageId, SpaceId};
 use loam_core::units::BASE_PAGE_BYTES;
 use loam_disk::Buffer;
@@ -30,6 +32,9 @@ impl<D: Device> DiskStore<D> {
             return Err(Refused::Broken);
         }
         self.has_room(space, pages)?;
+        if self.commit.pages() + pages.len() > UNSYNCED_PAGES_MAX {
+            return Err(Refused::Busy);
+        }
         let runs = self.take_runs(pages.len())?;
         if !self.records.has_space(space) {
             // Its slots count at recovery only if the table of spaces names it: written before the sync that they wait for.

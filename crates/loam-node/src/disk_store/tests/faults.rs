@@ -174,6 +174,28 @@ fn a_table_of_spaces_that_is_torn_leaves_the_one_before() {
 }
 
 #[test]
+fn writes_do_not_run_away_from_a_slow_sync() {
+    let (disk, mut store) = fresh(Geometry { slots: 20_000, ..GEOMETRY });
+    disk.0.borrow_mut().hold_syncs = true;
+    let (mut next, mut refused) = (0, 0);
+    while refused < 100 {
+        match write(&mut store, 1, &run(next, 32, 1)) {
+            Ok(_) => (next, refused) = (next + 32, 0),
+            Err(error) => {
+                assert_eq!(error, Refused::Busy);
+                refused += 1;
+            }
+        }
+        assert_eq!(store.poll().count(), 0);
+    }
+    assert_eq!((next as usize, store.writes_under_way), (UNSYNCED_PAGES_MAX, 0));
+    disk.0.borrow_mut().hold_syncs = false;
+    assert_eq!(settle(&mut store).len(), UNSYNCED_PAGES_MAX / 32);
+    write(&mut store, 1, &run(next, 32, 1)).unwrap();
+    settle(&mut store);
+}
+
+#[test]
 fn a_write_that_fails_is_reported_its_place_is_not_used_again_and_the_store_goes_on() {
     let (disk, mut store) = fresh(GEOMETRY);
     write(&mut store, 1, &[(7, 1)]).unwrap();

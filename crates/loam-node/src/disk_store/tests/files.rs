@@ -91,6 +91,16 @@ fn the_file_is_this_users_alone_and_has_its_space() {
         assert_eq!(std::fs::metadata(&dir.0).unwrap().mode() & 0o777, 0o700);
         assert!(file.len() <= SIZE.0 && file.len() > SIZE.0 - 2 * 8192, "{} bytes", file.len());
         let (store, _) = open(SIZE).unwrap();
+        let mut descriptors = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+        let ours = descriptors.find(|fd| std::fs::read_link(fd.path()).is_ok_and(|to| to == dir.file()));
+        let info =
+            std::fs::read_to_string(format!("/proc/self/fdinfo/{}", ours.unwrap().file_name().display()));
+        let flags = info
+            .unwrap()
+            .lines()
+            .find_map(|line| line.strip_prefix("flags:").map(str::trim).map(str::to_owned));
+        let flags = u32::from_str_radix(&flags.unwrap(), 8).unwrap();
+        assert_eq!(flags & rustix::fs::OFlags::NONBLOCK.bits(), 0, "EAGAIN where a worker should wait");
         if !store.notes().iter().any(|note| note.contains("reserved")) {
             assert!(file.blocks() * 512 >= file.len(), "holes");
         }

@@ -63,6 +63,8 @@ pub(super) struct Disk {
     under_way: Vec<Operation>,
     pub(super) draw: Draw,
     pub(super) failing: Failing,
+    /// A sync that is under way stays so.
+    pub(super) hold_syncs: bool,
     /// Reads of this byte fail.
     pub(super) bad_byte: Option<usize>,
     /// Writes that ended.
@@ -86,6 +88,7 @@ impl PowerDisk {
             under_way: Vec::new(),
             draw: Draw(seed),
             failing: Failing::default(),
+            hold_syncs: false,
             bad_byte: None,
             writes: 0,
         })))
@@ -203,7 +206,8 @@ impl Device for PowerDisk {
         for _ in 0..disk.under_way.len() {
             let (count, one) = (disk.under_way.len() as u64, disk.draw.next());
             let operation = disk.under_way.swap_remove((one % count) as usize);
-            if disk.draw.below(2) == 0 {
+            let held = disk.hold_syncs && matches!(operation, Operation::Sync { .. });
+            if disk.draw.below(2) == 0 && !held {
                 let ended = disk.end(operation);
                 into.push(ended);
             } else {
