@@ -18,6 +18,7 @@
 //! (`handle_timeout`), so that nobody waits for it.
 
 mod ages;
+mod cache;
 mod drains;
 #[cfg(test)]
 mod drains_tests;
@@ -45,8 +46,8 @@ use ages::{Ages, Moment};
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
 use alloc::vec::Vec;
-use drains::Cache;
-pub use drains::{Drain, DrainPage, Forget, Put, STORED_PAGES_MAX, StoreConfig, Stored};
+use cache::Cache;
+pub use cache::{Drain, DrainPage, Forget, Put, STORED_PAGES_MAX, StoreConfig, Stored};
 use extent::Extent;
 use order::{Order, Page};
 pub use replace::{GONE_PAGES_MAX, Gone};

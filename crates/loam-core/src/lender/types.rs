@@ -1,6 +1,6 @@
 //! What a lender says to its driver, and what it is told.
 
-use super::drains::{Drain, Forget, Stored};
+use super::cache::{Drain, Forget, Stored};
 use super::replace::Gone;
 use super::runs::{Slot, SlotRun};
 use super::shrink::Recall;
