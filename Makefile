@@ -59,7 +59,7 @@ deny: ## licences, sources and banned crates, if cargo-deny is installed
 
 e2e: build ## real programs and real faults, through the built program
 	$(STEP)
-	LOAM_BIN=$(abspath $(RELEASE))/loam $(CARGO) test --release --locked -p loam-tests -- --test-threads=1
+	LOAM_BIN=$(abspath $(RELEASE))/loam $(CARGO) test --locked -p loam-tests -- --test-threads=1
 
 SIM_SEEDS ?= 2000
 sim-fuzz: build ## SIM_SEEDS seeds of each simulation that injects faults: borrowers and lenders, whole clusters
