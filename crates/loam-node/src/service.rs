@@ -121,7 +121,9 @@ impl Service {
             (Peer::Stranger, Frame::Hello { version, features, space, name }) => {
                 *peer = self.hello(version, features, space, name, out.identity())?;
                 let stats = self.shared.lender().stats();
-                let (capacity, free) = (stats.capacity.0, stats.free.0);
+                let staging = features & feature::STAGING != 0;
+                let terms = if staging { Terms::Staging } else { Terms::Recallable };
+                let (capacity, free) = (stats.capacity.0, self.shared.lender().room(terms).0);
                 self.answer(out, |shared, head| {
                     encode::welcome(head, features & FEATURES_KNOWN, shared.instance, capacity, free);
                     if features & feature::STAGING != 0 {
@@ -520,7 +522,7 @@ impl Service {
             self.acks[at] = PageAck::new(pages[at].index(), pages[at].version(), PutStatus::NoRoom);
         }
         self.shared.tell_of(&lender);
-        lender.free()
+        lender.room(lender.terms(space))
     }
 
     fn memory(&self) -> (MemoryFigures, String) {

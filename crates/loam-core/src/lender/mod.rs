@@ -526,6 +526,13 @@ impl Lender {
         if pages <= self.stock() { Bytes(0) } else { BasePages(pages).bytes() }
     }
 
+    /// Room as a borrower on these terms is told it. One whose pages go to the disk is told of those that are there already, too: they give way to
+    /// new ones, and nobody loses anything but time.
+    pub fn room(&self, terms: Terms) -> Bytes {
+        let on_disk = if terms == Terms::Staging { self.order.pages_of(Standing::OnDisk) } else { 0 };
+        Bytes(self.free().0 + BasePages(on_disk).bytes().0)
+    }
+
     /// The figures.
     pub fn stats(&self) -> LenderStats {
         LenderStats {

@@ -40,7 +40,7 @@ pub(super) struct Order {
     /// Grows to the highest slot that ever held a spare page.
     links: Vec<Link>,
     lists: [Ends; LISTS],
-    pages: u64,
+    pages: [u64; LISTS],
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -51,14 +51,19 @@ struct Ends {
 
 impl Default for Order {
     fn default() -> Self {
-        Self { links: Vec::new(), lists: [Ends { oldest: NONE, youngest: NONE }; LISTS], pages: 0 }
+        Self { links: Vec::new(), lists: [Ends { oldest: NONE, youngest: NONE }; LISTS], pages: [0; LISTS] }
     }
 }
 
 impl Order {
     /// In all lists.
     pub(super) fn pages(&self) -> u64 {
-        self.pages
+        self.pages.iter().sum()
+    }
+
+    /// In the list that pages of this standing are in.
+    pub(super) fn pages_of(&self, standing: Standing) -> u64 {
+        standing.list().map_or(0, |list| self.pages[list])
     }
 
     /// A page that was used just now. One that does not give way is passed over, here and below.
@@ -70,14 +75,14 @@ impl Order {
         }
         self.links[at].page = page;
         self.link(list, slot.0);
-        self.pages += 1;
+        self.pages[list] += 1;
     }
 
     pub(super) fn remove(&mut self, standing: Standing, slot: Slot) {
         let Some(list) = standing.list() else { return };
         self.unlink(list, slot.0);
         self.links[slot.0 as usize] = UNLINKED;
-        self.pages -= 1;
+        self.pages[list] -= 1;
     }
 
     /// Some page of this tenancy, whichever chance finds in a few tries.
