@@ -14,7 +14,7 @@ STEP = @printf '\n== %s (%s)\n' "$@" "$$(date +%T)"
 # One step after the other, also under -j: they share the cores, and the end-to-end tests measure.
 .NOTPARALLEL:
 
-.PHONY: help build demo test setup lint fmt unit bare-metal deny sim-fuzz sim-soak e2e bench bench-compare bench-cluster bench-pages fuzz soak traces man install uninstall clean
+.PHONY: help build demo test setup lint fmt unit bare-metal deny sim-fuzz sim-soak e2e bench bench-compare bench-cluster bench-pages bench-write-cache fuzz soak traces man install uninstall clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -86,6 +86,10 @@ bench-cluster: build ## GMS beside N-chance, a lost lender, mounts, each on seve
 bench-pages: build ## page sizes that are found beside fixed ones, on nine kernels (an hour)
 	cargo build --release --locked -p loam-kernels
 	LOAM_BIN=$(RELEASE)/loam bench/pages.py
+
+bench-write-cache: build ## what the write cache is worth on slow disks (blkio cgroups; root)
+	$(CARGO) build --release --locked -p loam-kernels
+	bench/write_cache.py --loam $(RELEASE)/loam
 
 FUZZ_SECONDS ?= 60
 fuzz: ## the decoders against random bytes, FUZZ_SECONDS each (nightly toolchain and cargo-fuzz)

@@ -9,7 +9,7 @@ durability: `disk`, `staged` with two lenders that have disks, `staged` with two
 blkio cgroups (version 1) of their own with --disk-mb megabytes a second, read and written: each machine has its own slow disk.
 
 Prints a markdown table: seconds (median of --repeat, and their spread), the median swap-out, pages sent per page that left with new contents, pages that
-lenders wrote and how many a write. Outputs are compared. Needs root. Nothing is left behind.
+lenders wrote and how many a write, and writes that victim reads and newer versions saved. Outputs are compared. Needs root. Nothing is left behind.
 """
 
 import argparse
@@ -147,18 +147,20 @@ def main():
         sys.exit("cgroups need root")
     if not (BLKIO / "blkio.throttle.write_bps_device").exists():
         sys.exit("no blkio cgroup (version 1) on this machine: the disk cannot be throttled")
-    sql = ROOT / "tests/programs/table.sql"
+    sql = tempfile.NamedTemporaryFile("w", suffix=".sql")
+    sql.write((ROOT / "tests/programs/table.sql").read_text().replace("i < 26000", f"i < {args.mib * 400}"))
+    sql.flush()
     programs = {
-        "radix sort": [args.kernels, "is", "--mib", str(args.mib), "--iterations", "2"],
-        "sqlite3 in memory": ["sh", "-c", f"sqlite3 :memory: < '{sql}'"],
+        "radix sort": [args.kernels, "is", "--bytes", f"{args.mib}M", "--iterations", "4", "--parts", "off"],
+        "sqlite3 in memory": ["sh", "-c", f"sqlite3 :memory: < '{sql.name}'"],
     }
     rows = []
-    print("| program | durability | seconds | against `none` | swap-out p50 | sent per new page | written by lenders | pages a write |")
-    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+    print("| program | durability | seconds | against `none` | swap-out p50 | sent per new page | written by lenders | pages a write | never written |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     for name, command in programs.items():
         wanted, plain_s, peak = plain(command)
         local_mib = max(32, peak * args.local // 100)
-        print(f"| {name} | plain, {peak} MiB | {plain_s:.1f} | | | | | |", flush=True)
+        print(f"| {name} | plain, {peak} MiB | {plain_s:.1f} | | | | | | |", flush=True)
         runs = {way: [] for way in WAYS}
         for _ in range(args.repeat):
             for way in WAYS:
@@ -170,16 +172,17 @@ def main():
             left = summary["evictions"]
             new = max(1, left["moved"] - left["clean"] - left["zero"])
             total = lambda key: sum(lender.get(key, 0) for lender in figures)
-            written, writes = total("loam_store_written_pages_total"), total("loam_store_writes_total")
+            written, writes = total("loam_lender_drained_total"), total("loam_lender_drain_writes_total")
             swap_out = summary["swap_out_us"]["p50"]
             rows.append({"program": name, "durability": way, "seconds": times, "swap_out_us": summary["swap_out_us"],
                          "sent_per_new_page": summary["staging"]["sent"] / new, "written_pages": written, "writes": writes,
                          "lenders": figures, "summary": summary})
             each = f"{written / writes:.1f}" if writes else ""
             print(f"| | `{way}` | {median[way]:.1f} ({min(times):.1f} to {max(times):.1f}) | {median[way] / median['none']:.2f} | "
-                  f"{swap_out / 1000:.2f} ms | {summary['staging']['sent'] / new:.2f} | {written:.0f} | {each} |", flush=True)
+                  f"{swap_out / 1000:.2f} ms | {summary['staging']['sent'] / new:.2f} | {written:.0f} | {each} | "
+                  f"{total('loam_lender_staged_cancelled_total'):.0f} |", flush=True)
         faster = median["disk"] / median["staged"]
-        print(f"| | | `staged` {faster:.1f} times as fast as `disk`; {median['staged'] / median['none']:.2f} of `none` | | | | | |", flush=True)
+        print(f"| | | `staged` {faster:.1f} times as fast as `disk`; {median['staged'] / median['none']:.2f} of `none` | | | | | | |", flush=True)
     if args.json:
         Path(args.json).write_text(json.dumps(rows, indent=1))
 
