@@ -83,6 +83,6 @@ say
 say "What happened, in short"
 say "   The program wanted $((peak_kib / 1024)) MiB. It got $local_mib MiB here; its largest size was $(mib "$(top local_peak_bytes)")."
 say "   $(mib "$(figure bytes out)") went to the lenders and $(mib "$(figure bytes in)") came back, while the program noticed nothing."
-say "   Every page also went to the disk first ($(mib "$(figure bytes disk_written)")), so a lender may die at any time."
+say "   Every page went to two lenders, so any of them may die; it was safe there after $(figure swap_out_us p50) millionths of a second (half of them)."
 say "   It waited for a page $(figure faults total) times; half of the waits were below $(figure fault_latency_us p50) millionths of a second."
 say "   Time: $plain_ms ms as always, $loam_ms ms on a quarter of the memory."

@@ -81,6 +81,7 @@ fn borrowed(summary: &Summary, say: &mut impl FnMut(String)) {
         Bytes(traffic.sent),
         Bytes(traffic.received)
     ));
+    safety(summary, &mut say);
     if summary.lenders.len() > LENDERS_SHOWN_MAX {
         say(format!("            the first {LENDERS_SHOWN_MAX} of them:"));
     }
@@ -138,6 +139,25 @@ fn borrowed(summary: &Summary, say: &mut impl FnMut(String)) {
         seconds(time.put_wait)
     ));
     sizes(summary, say);
+}
+
+/// When pages were safe, and what became of them where that was at several lenders.
+fn safety(summary: &Summary, say: &mut impl FnMut(String)) {
+    let (staging, swap_out) = (&summary.staging, &summary.swap_out_us);
+    let durability = printable(&summary.durability, 40);
+    let stored = match staging.stored {
+        0 => String::new(),
+        stored => format!("; lenders wrote {} pages to their disks", count(stored)),
+    };
+    let mended = match staging.mended {
+        0 => String::new(),
+        mended => format!("; {} pages had lost a lender and were sent to another", count(mended)),
+    };
+    say(format!(
+        "  safe      by {durability}: half of what left within {}, 9 of 10 within {}{stored}{mended}",
+        micros(swap_out.p50),
+        micros(swap_out.p90)
+    ));
 }
 
 /// Which plan and sizes were used, and when.

@@ -104,6 +104,8 @@ pub(super) fn memory(summary: &Summary, recording: &Recording) -> Drawing {
         .series(Series::line("limit here (--local)", vec![(0.0, limit), (wall, limit)]));
     let also = if summary.durability == "disk" && summary.lenders_joined > 0 {
         " What lenders hold is on the disk too, so that a lender may die: the two lines count the same pages, and only one is seen where they are equal."
+    } else if summary.durability != "none" && summary.lenders_joined > 1 {
+        " Several lenders have each page, so that one may die: it counts for each of them."
     } else {
         ""
     };
