@@ -81,7 +81,7 @@ fn borrowed(summary: &Summary, say: &mut impl FnMut(String)) {
         Bytes(traffic.sent),
         Bytes(traffic.received)
     ));
-    safety(summary, &mut say);
+    safety(summary, say);
     if summary.lenders.len() > LENDERS_SHOWN_MAX {
         say(format!("            the first {LENDERS_SHOWN_MAX} of them:"));
     }
