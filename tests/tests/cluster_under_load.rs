@@ -78,7 +78,13 @@ impl Run {
         let (name, summary) = (node.name.clone(), dir.join(format!("{}.json", node.name)));
         let mut run = node.loam();
         run.args(["run", "--local", "32M", "--disk"]).arg(dir.join(format!("{name}-slots")));
-        run.arg("--node").arg(node.socket()).arg("--summary").arg(&summary).arg("--quiet");
+        // More machines end within a moment, or have nothing, than two copies of a page outlive.
+        run.args(["--durability", "disk"])
+            .arg("--node")
+            .arg(node.socket())
+            .arg("--summary")
+            .arg(&summary)
+            .arg("--quiet");
         run.arg("--").arg(walk.get_program()).args(walk.get_args());
         Self { started: shell::start(&mut run, dir, &name), summary }
     }
