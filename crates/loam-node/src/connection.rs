@@ -212,6 +212,8 @@ pub(crate) struct Connection {
     opened: Instant,
     /// Its turn ended with frames left that can be handled.
     unfinished: bool,
+    /// Frames have come that are not handled: there was no room for their answers.
+    held_back: bool,
     /// What epoll was last asked for.
     pub(crate) interest: EventFlags,
     _place: Place,
@@ -240,6 +242,7 @@ impl Connection {
             state: State::Open,
             opened: now,
             unfinished: false,
+            held_back: false,
             interest: EventFlags::IN,
             _place: place,
         }
@@ -254,7 +257,8 @@ impl Connection {
         let mut wants = EventFlags::empty();
         // A socket that can be written at once brings an unfinished turn back, and what has come and is not in the socket.
         let sends = self.line.waits() || !self.line.behind.is_empty();
-        wants.set(EventFlags::OUT, sends || self.unfinished || self.line.stream.holds());
+        let goes_on = self.unfinished || self.may_go_on();
+        wants.set(EventFlags::OUT, sends || goes_on || self.line.stream.holds());
         wants.set(EventFlags::IN, self.has_room() || self.state != State::Open);
         wants
     }
@@ -262,6 +266,11 @@ impl Connection {
     fn has_room(&self) -> bool {
         let may_read = self.line.reading + REQUEST_PAGES_MAX <= READING_PAGES_MAX;
         self.line.outgoing.len() <= QUEUED_BYTES_HIGH && self.line.behind.has_room() && may_read
+    }
+
+    /// Frames waited for room, and there is some: whatever made it, no event of the socket need come any more.
+    fn may_go_on(&self) -> bool {
+        self.held_back && self.state == State::Open && self.has_room()
     }
 
     /// Sends one of the `left` frames of this turn that no thread waits for, if all that was to be sent before is with the kernel. False:
@@ -292,8 +301,8 @@ impl Connection {
             self.line.flush();
             progress = Progress::Some;
             self.handle_frames(service);
-        } else if !self.line.behind.is_empty() {
-            // Requests may have waited for room in that queue.
+        } else if self.may_go_on() {
+            progress = Progress::Some;
             self.handle_frames(service);
         }
         let (mut turn_bytes, mut behind_left) = (0, BEHIND_FRAMES_TURN);
@@ -348,12 +357,13 @@ impl Connection {
 
     /// Handles whole frames while there is room for answers, and sends the answers; at most one turn's worth.
     fn handle_frames(&mut self, service: &mut Service) {
-        self.unfinished = false;
+        (self.unfinished, self.held_back) = (false, false);
         let sent_before = self.line.sent_bytes;
         while self.state == State::Open && !self.line.broken {
             if !self.has_room() {
                 self.line.flush();
                 if !self.has_room() {
+                    self.held_back = true;
                     break;
                 }
             }
