@@ -88,7 +88,6 @@ bench-pages: build ## page sizes that are found beside fixed ones, on nine kerne
 	LOAM_BIN=$(RELEASE)/loam bench/pages.py
 
 bench-write-cache: build ## what the write cache is worth on slow disks (blkio cgroups; root)
-	$(CARGO) build --release --locked -p loam-kernels
 	bench/write_cache.py --loam $(RELEASE)/loam
 
 FUZZ_SECONDS ?= 60

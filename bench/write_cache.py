@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """What the write cache is worth: programs that dirty memory in bursts, on a slow disk (nwcache-1999, tables 3 and 4).
 
-    sudo bench/write_cache.py [--loam target/release/loam] [--kernels target/release/loam-kernel] [--local 25]
-                              [--disk-mb 20] [--repeat 3] [--dir DIR] [--json FILE]
+    sudo bench/write_cache.py [--loam target/release/loam] [--local 25] [--disk-mb 20] [--mib 64] [--repeat 3]
+                              [--dir DIR] [--json FILE]
 
-Two programs (an integer sort by radix; sqlite3 that loads an in-memory database) at --local percent of their memory, under each
+Two programs (bench/radix.c sorts --mib MiB of keys; sqlite3 loads an in-memory database) at --local percent of their memory, under each
 durability: `disk`, `staged` with two lenders that have disks, `staged` with two that have none, and `none`. The borrower and each lender are in
 blkio cgroups (version 1) of their own with --disk-mb megabytes a second, read and written: each machine has its own slow disk.
 
@@ -100,12 +100,7 @@ def plain(command):
         if status:
             sys.exit(f"{' '.join(command)} failed by itself")
         out.seek(0)
-        return stable(out.read()), seconds, usage.ru_maxrss // 1024
-
-
-def stable(output):
-    """Without the times that a kernel prints."""
-    return b"\n".join(line for line in output.splitlines() if b" s" not in line and b"seconds" not in line)
+        return out.read(), seconds, usage.ru_maxrss // 1024
 
 
 def once(args, command, local_mib, way, wanted):
@@ -122,7 +117,7 @@ def once(args, command, local_mib, way, wanted):
             began = time.monotonic()
             done = subprocess.run([*run, "--", *command], capture_output=True, timeout=LIMIT_S, preexec_fn=slow.join)
             seconds = time.monotonic() - began
-            if done.returncode or stable(done.stdout) != wanted:
+            if done.returncode or done.stdout != wanted:
                 sys.exit(f"{' '.join(run)}: {done.returncode}: {done.stderr.decode()[-2000:]}")
             figures = [lender.metrics() for lender in lenders]
             return seconds, json.loads((folder / "summary.json").read_text()), figures
@@ -135,11 +130,10 @@ def once(args, command, local_mib, way, wanted):
 def main():
     parse = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parse.add_argument("--loam", default=str(ROOT / "target/release/loam"))
-    parse.add_argument("--kernels", default=str(ROOT / "target/release/loam-kernel"))
     parse.add_argument("--local", type=int, default=25)
     parse.add_argument("--disk-mb", type=int, default=20)
     parse.add_argument("--repeat", type=int, default=3)
-    parse.add_argument("--mib", type=int, default=160)
+    parse.add_argument("--mib", type=int, default=64)
     parse.add_argument("--dir", default="/var/tmp")
     parse.add_argument("--json")
     args = parse.parse_args()
@@ -150,8 +144,11 @@ def main():
     sql = tempfile.NamedTemporaryFile("w", suffix=".sql")
     sql.write((ROOT / "tests/programs/table.sql").read_text().replace("i < 26000", f"i < {args.mib * 400}"))
     sql.flush()
+    built = tempfile.TemporaryDirectory()
+    radix = f"{built.name}/radix"
+    subprocess.run(["cc", "-O2", "-o", radix, ROOT / "bench/radix.c"], check=True)
     programs = {
-        "radix sort": [args.kernels, "is", "--bytes", f"{args.mib}M", "--iterations", "4", "--parts", "off"],
+        "radix sort": [radix, str(args.mib)],
         "sqlite3 in memory": ["sh", "-c", f"sqlite3 :memory: < '{sql.name}'"],
     }
     rows = []

@@ -34,8 +34,10 @@ struct Sample {
 
 impl Sample {
     fn of(shared: &Shared) -> Self {
+        // First, and by itself: who is asked next takes that lock too.
+        let lender = shared.lender().stats();
         Self {
-            lender: shared.lender().stats(),
+            lender,
             store: shared.store.as_ref().map(StoreLink::figures).unwrap_or_default(),
             memory_bytes: shared.slab.memory().unwrap_or_default().0,
             uptime_s: shared.uptime_s(),

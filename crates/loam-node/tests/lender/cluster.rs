@@ -1,10 +1,11 @@
 //! Nodes in one process: what borrowers are told of the cluster, and who may say what.
 
-use crate::support::{TIMEOUT, config, eventually, lender};
+use crate::support::{Borrower, TIMEOUT, config, eventually, lender};
 use loam_core::units::Bytes;
 use loam_node::{ClusterConfig, LendHandle, LocalSocket, NodeError, spawn};
 use loam_wire::client::{Client, ClientError};
 use loam_wire::{Frame, ViewEntry, cluster_class, encode};
+use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
@@ -162,4 +163,22 @@ fn others_must_know_where_to_connect() {
     config.listen = "127.0.0.1:0".parse().unwrap();
     config.http = Some("0.0.0.0:0".parse().unwrap());
     assert!(matches!(spawn(&config), Err(NodeError::HttpNotLoopback { .. })));
+}
+
+/// A lender of no cluster has metrics too.
+#[test]
+fn one_that_only_lends_is_measured() {
+    let mut config = config(Bytes::from_mib(8));
+    config.http = Some("127.0.0.1:0".parse().unwrap());
+    let lender = spawn(&config).unwrap();
+    let mut borrower = Borrower::new(&lender, 1);
+    borrower.put(0..256, 1);
+    let mut stream = std::net::TcpStream::connect(lender.lending().http.unwrap()).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: loam\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.contains("\nloam_lender_capacity_bytes 8388608.0\n"), "{answer}");
+    assert!(answer.contains("\nloam_lender_pages 256.0\n"), "{answer}");
+    assert_eq!(borrower.get(0..256, 1).len(), 256, "and goes on");
 }
