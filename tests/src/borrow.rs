@@ -134,6 +134,15 @@ impl Running {
         procfs::program_tree(&self.loam)
     }
 
+    /// Waits until the program has as much as `local_mib` lets it keep: pages have begun to leave.
+    pub fn wait_until_full(&self, local_mib: u64) {
+        let near = (local_mib << 20) / 10 * 8;
+        let resident = || self.program().iter().filter_map(|&pid| procfs::resident_bytes(pid)).sum::<u64>();
+        let reached = procfs::wait_until(Duration::from_secs(30), || resident() > near);
+        reached.unwrap_or_else(|_| panic!("never near its limit; stderr: {}", self.run.stderr_so_far()));
+        std::thread::sleep(Duration::from_millis(30));
+    }
+
     /// Waits for its end.
     ///
     /// # Panics
@@ -183,6 +192,13 @@ impl Borrowed {
     pub fn assert_ended_well(&self, what: &str) {
         assert_eq!(self.ended.code(), 0, "{what}: stderr: {}\nsummary: {}", self.ended.stderr, self.summary);
         assert_eq!(self.summary["exit_code"], 0, "{what}: summary {}", self.summary);
+    }
+
+    /// It ended well, printed what it should, and was short of memory while it ran.
+    pub fn assert_right(&self, expected: &str, what: &str) {
+        self.assert_ended_well(what);
+        assert_eq!(String::from_utf8_lossy(&self.ended.stdout), expected, "{what}");
+        self.assert_memory_left(what);
     }
 
     /// Fails unless pages left and came back: a test in which they did not has tested nothing.

@@ -1,6 +1,6 @@
 //! What happens when parts die, hang, lie or fill up. The program checks its memory by itself: it never goes on with a wrong byte.
 
-use loam_tests::borrow::{Borrow, Borrowed, Running};
+use loam_tests::borrow::{Borrow, Running};
 use loam_tests::lender::{self, Lender};
 use loam_tests::place::{self, Scratch};
 use loam_tests::{procfs, shell, workloads};
@@ -34,21 +34,10 @@ fn borrow(scratch: &Scratch) -> Borrow {
 /// Waits for the moment; the first one is in the middle of filling, when pages have begun to leave.
 fn wait_for(running: &mut Running, moment: &str) {
     if moment.is_empty() {
-        let near = (LOCAL_MIB << 20) / 10 * 8;
-        let reached = procfs::wait_until(Duration::from_secs(30), || {
-            running.program().iter().filter_map(|&pid| procfs::resident_bytes(pid)).sum::<u64>() > near
-        });
-        reached.unwrap_or_else(|_| panic!("never near its limit; stderr: {}", running.run.stderr_so_far()));
-        std::thread::sleep(Duration::from_millis(30));
+        running.wait_until_full(LOCAL_MIB);
     } else {
         running.run.wait_for_line(moment, LIMIT);
     }
-}
-
-fn assert_right(borrowed: &Borrowed, expected: &str, what: &str) {
-    borrowed.assert_ended_well(what);
-    assert_eq!(String::from_utf8_lossy(&borrowed.ended.stdout), expected, "{what}");
-    borrowed.assert_memory_left(what);
 }
 
 /// Ended early: non-zero, one line, and whatever was printed before is right.
@@ -111,7 +100,7 @@ fn frames_migrate_meanwhile() {
     let compaction = Compaction::start();
     let borrowed = borrow(&scratch).embedded("1x512M").run(&walk(), None, LIMIT);
     drop(compaction);
-    assert_right(&borrowed, &expected, "under compaction");
+    borrowed.assert_right(&expected, "under compaction");
     let migrated = Compaction::migrated() - before;
     assert!(migrated > 0, "nothing was migrated");
     println!("{migrated} frames migrated in {:.1} s", borrowed.ended.wall.as_secs_f64());
@@ -130,7 +119,7 @@ fn harm_lenders(harmed: usize, harm: fn(&Lender), what: &str) {
         wait_for(&mut running, moment);
         lenders[..harmed].iter().for_each(harm);
         let borrowed = running.finish(LIMIT);
-        assert_right(&borrowed, &expected, &what);
+        borrowed.assert_right(&expected, &what);
         assert_eq!(borrowed.lost(), harmed, "{what}: {}", borrowed.summary["lenders"]);
         println!("{what}: {:.1} s", borrowed.ended.wall.as_secs_f64());
     }
@@ -227,7 +216,7 @@ fn no_lender_at_all() {
     let scratch = Scratch::new("alone");
     let expected = expected(&scratch);
     let borrowed = borrow(&scratch).run(&walk(), None, LIMIT);
-    assert_right(&borrowed, &expected, "no lender");
+    borrowed.assert_right(&expected, "no lender");
     assert!(borrowed.number("/faults/disk") > 0.0, "{}", borrowed.summary);
 }
 
@@ -237,7 +226,7 @@ fn an_unreachable_lender_under_disk() {
     let scratch = Scratch::new("unreachable");
     let expected = expected(&scratch);
     let borrowed = borrow(&scratch).lender(lender::free_addr()).run(&walk(), None, LIMIT);
-    assert_right(&borrowed, &expected, "nobody listens there");
+    borrowed.assert_right(&expected, "nobody listens there");
     assert_eq!(borrowed.lost(), 1, "{}", borrowed.summary);
     assert!(!borrowed.warnings().is_empty(), "the summary says so: {}", borrowed.summary);
 }
@@ -258,7 +247,7 @@ fn a_small_lender() {
     let expected = expected(&scratch);
     let lender = Lender::start("32M");
     let borrowed = borrow(&scratch).lender(lender.addr).run(&walk(), None, LIMIT);
-    assert_right(&borrowed, &expected, "a lender of 32M");
+    borrowed.assert_right(&expected, "a lender of 32M");
     assert_eq!(borrowed.lost(), 0, "a full lender is not lost: {}", borrowed.summary);
 }
 

@@ -41,22 +41,10 @@ fn lenders(count: usize) -> Vec<Lender> {
 /// Waits for the moment; the first one is in the middle of filling, when pages have begun to leave.
 fn wait_for(running: &mut Running, moment: &str) {
     if moment == "filling" {
-        let near = (LOCAL_MIB << 20) / 10 * 8;
-        let resident = |running: &Running| {
-            running.program().iter().filter_map(|&pid| procfs::resident_bytes(pid)).sum::<u64>()
-        };
-        let reached = procfs::wait_until(Duration::from_secs(30), || resident(running) > near);
-        reached.unwrap_or_else(|_| panic!("never near its limit; stderr: {}", running.run.stderr_so_far()));
-        std::thread::sleep(Duration::from_millis(30));
+        running.wait_until_full(LOCAL_MIB);
     } else {
         running.run.wait_for_line(moment, LIMIT);
     }
-}
-
-fn assert_right(borrowed: &Borrowed, expected: &str, what: &str) {
-    borrowed.assert_ended_well(what);
-    assert_eq!(String::from_utf8_lossy(&borrowed.ended.stdout), expected, "{what}");
-    borrowed.assert_memory_left(what);
 }
 
 /// More passes than any of these tests waits for.
@@ -89,7 +77,7 @@ fn two_lenders_have_each_page() {
     let scratch = Scratch::new("staged");
     let lenders = lenders(3);
     let borrowed = borrow(&scratch, "staged", &lenders).run(&walk(3), None, LIMIT);
-    assert_right(&borrowed, &expected(&scratch, 3), "staged");
+    borrowed.assert_right(&expected(&scratch, 3), "staged");
     assert!(!slot_file_is_used(&borrowed), "{}", borrowed.summary);
     let new = borrowed.number("/evictions/moved")
         - borrowed.number("/evictions/clean")
@@ -111,7 +99,7 @@ fn harm_one(durability: &'static str, harm: fn(&Lender), what: &str) {
         wait_for(&mut running, moment);
         harm(&lenders[0]);
         let borrowed = running.finish(LIMIT);
-        assert_right(&borrowed, &expected, &what);
+        borrowed.assert_right(&expected, &what);
         assert_eq!(borrowed.lost(), 1, "{what}: {}", borrowed.summary["lenders"]);
         assert!(borrowed.number("/staging/mended") > 0.0, "{what}: nothing was mended: {}", borrowed.summary);
         println!("{what}: {:.1} s", borrowed.ended.wall.as_secs_f64());
@@ -140,7 +128,7 @@ fn two_of_four_killed_at_once_under_three_replicas() {
         wait_for(&mut running, moment);
         lenders[1..3].iter().for_each(Lender::kill);
         let borrowed = running.finish(LIMIT);
-        assert_right(&borrowed, &expected, moment);
+        borrowed.assert_right(&expected, moment);
         assert_eq!(borrowed.lost(), 2, "{moment}: {}", borrowed.summary["lenders"]);
     }
 }
@@ -210,7 +198,7 @@ fn too_few_lenders() {
     for count in 0..2 {
         let lenders = lenders(count);
         let borrowed = borrow(&scratch, "staged", &lenders).run(&walk(3), None, LIMIT);
-        assert_right(&borrowed, &expected, &format!("{count} lenders"));
+        borrowed.assert_right(&expected, &format!("{count} lenders"));
         assert!(slot_file_is_used(&borrowed), "{count} lenders: {}", borrowed.summary);
     }
 }
@@ -223,7 +211,7 @@ fn lenders_that_are_too_small() {
     let expected = expected(&scratch, 3);
     let lenders: Vec<Lender> = (0..2).map(|_| Lender::start("32M")).collect();
     let borrowed = borrow(&scratch, "staged", &lenders).run(&walk(3), None, LIMIT);
-    assert_right(&borrowed, &expected, "two lenders of 32M");
+    borrowed.assert_right(&expected, "two lenders of 32M");
     assert_eq!(borrowed.lost(), 0, "a full lender is not lost: {}", borrowed.summary);
     assert!(slot_file_is_used(&borrowed), "{}", borrowed.summary);
 }
