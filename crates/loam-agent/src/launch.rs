@@ -92,6 +92,14 @@ pub(crate) enum LaunchError {
         /// Why.
         errno: Errno,
     },
+    /// A process that is to be followed is not there, or not ours.
+    #[error("process {pid} cannot be followed ({errno}): it must run, as the same user")]
+    Attach {
+        /// Which.
+        pid: i32,
+        /// Why.
+        errno: Errno,
+    },
     /// Signals cannot be set up.
     #[error("signals: {call} failed ({errno}): raise the limit of open files (ulimit -n)")]
     Signals {

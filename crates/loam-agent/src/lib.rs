@@ -19,7 +19,8 @@ pub mod summary;
 mod uffd;
 
 pub use config::{Durability, Lenders, PageChoice, RunConfig};
-use std::path::PathBuf;
+use rustix::process::Pid;
+use std::path::{Path, PathBuf};
 
 /// Why a run could not be started or had to be ended. Each prints as one line: what, where, what to do.
 #[derive(Debug, thiserror::Error)]
@@ -57,4 +58,13 @@ pub fn control_dir() -> PathBuf {
 /// [`AgentError::Setup`] before the program has started, [`AgentError::Ended`] if it had to be ended.
 pub fn run(config: &RunConfig) -> Result<RunOutcome, AgentError> {
     agent::run(config)
+}
+
+/// Serves a program that runs already, and that loads the shim by itself: until it, and whatever it has forked, has ended. `ready` is called
+/// with the socket that its shim is to join at. How the program ended stays unknown. Signals of this process are not passed on.
+///
+/// # Errors
+/// [`AgentError::Setup`] before `ready` is called, [`AgentError::Ended`] if the program had to be ended.
+pub fn attach(config: &RunConfig, pid: Pid, ready: impl FnOnce(&Path)) -> Result<RunOutcome, AgentError> {
+    agent::attach(config, pid, ready)
 }

@@ -170,7 +170,7 @@ pub struct Summary {
     pub pid: u32,
     /// The program and its arguments, as one line.
     pub command: String,
-    /// The program's exit code; 128 + signal if one ended it; null while it runs.
+    /// The program's exit code; 128 + signal if one ended it; null while it runs, or if it was not ours to wait for.
     pub exit_code: Option<i32>,
     /// Wall time so far.
     pub wall_s: f64,

@@ -24,7 +24,7 @@ mod watch;
 
 use crate::config::{Durability, Lenders, PageChoice, RunConfig};
 use crate::conn::Conn;
-use crate::launch;
+use crate::launch::{self, LaunchError};
 use crate::pool::Pool;
 use crate::slices;
 use crate::slots::SlotFile;
@@ -46,8 +46,10 @@ use program::Program;
 use report::Report;
 use rustix::event::epoll;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::process::Pid;
 use rustix::time::Timespec;
 use std::collections::BTreeMap;
+use std::path::Path;
 use watch::Watch;
 
 /// What an epoll event is about: kind in the high byte, number below.
@@ -214,6 +216,27 @@ fn size_pages(borrower: &mut Borrower, choice: PageChoice, seed: u64) {
 /// Runs the program to its end.
 pub(crate) fn run(config: &RunConfig) -> Result<RunOutcome, AgentError> {
     let path = launch::check_program(&config.program).map_err(|e| AgentError::Setup(e.to_string()))?;
+    serve(config, |socket| Program::start(&path, config, socket))
+}
+
+/// Serves a program that runs already, to its end.
+pub(crate) fn attach(
+    config: &RunConfig,
+    pid: Pid,
+    ready: impl FnOnce(&Path),
+) -> Result<RunOutcome, AgentError> {
+    serve(config, |socket| {
+        let program = Program::attach(pid)?;
+        ready(socket);
+        Ok(program)
+    })
+}
+
+/// `begin` gets the program to join at the socket that it is given.
+fn serve(
+    config: &RunConfig,
+    begin: impl FnOnce(&Path) -> Result<Program, LaunchError>,
+) -> Result<RunOutcome, AgentError> {
     if config.local.0 < LOCAL_BYTES_MIN {
         return Err(AgentError::Setup(format!(
             "--local {} is too small: Loam needs at least 32M here, give --local 32M or more",
@@ -298,8 +321,7 @@ pub(crate) fn run(config: &RunConfig) -> Result<RunOutcome, AgentError> {
     }
     let (listener, socket_path) = join::listen()?;
     report.listen();
-    let program =
-        Program::start(&path, config, &socket_path).map_err(|e| AgentError::Setup(e.to_string()))?;
+    let program = begin(&socket_path).map_err(|e| AgentError::Setup(e.to_string()))?;
 
     let pool_error = |e: crate::pool::PoolError| AgentError::Setup(e.to_string());
     let mut agent = Agent {
@@ -352,6 +374,9 @@ pub(crate) fn run(config: &RunConfig) -> Result<RunOutcome, AgentError> {
         agent.poll_on(control, Token::Control, false).map_err(setup("epoll"))?;
     }
     agent.poll_on(agent.program.signal_fd(), Token::Signals, false).map_err(setup("epoll"))?;
+    if let Some(end) = agent.program.end_fd() {
+        agent.poll_on(end, Token::Signals, false).map_err(setup("epoll"))?;
+    }
     if let Some(disk) = &agent.disk {
         agent.poll_on(disk.file.event_fd(), Token::Disk, false).map_err(setup("epoll"))?;
     }
@@ -574,7 +599,7 @@ impl Agent<'_> {
         }
         self.tell_if_was_over();
         let status = self.program.status().expect("the program has ended");
-        let summary = self.summary(Some(status.exit_code()));
+        let summary = self.summary(Some(status));
         let recording = self.take_recording();
         self.report.end();
         Ok(RunOutcome { code: status.code, signal: status.signal, summary, recording })
@@ -582,7 +607,7 @@ impl Agent<'_> {
 
     fn kill_tree(&mut self) {
         for _ in 0..200 {
-            let tree = self.program.tree();
+            let tree = self.who_must_end();
             for pid in &tree {
                 let _ = rustix::process::kill_process(*pid, rustix::process::Signal::KILL);
             }
@@ -593,6 +618,16 @@ impl Agent<'_> {
             }
             std::thread::sleep(std::time::Duration::from_millis(2));
         }
+    }
+
+    /// Whoever may not run on without its pager.
+    fn who_must_end(&self) -> Vec<Pid> {
+        let mut tree = self.program.tree();
+        if self.program.is_attached() {
+            let served = |pid: &Pid| self.processes.values().any(|process| process.pid == Some(*pid));
+            tree.retain(served);
+        }
+        tree
     }
 
     fn take_signals(&mut self) {

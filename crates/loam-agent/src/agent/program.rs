@@ -1,10 +1,12 @@
-//! The program itself: started, signalled, waited for.
+//! The program itself: started, signalled, waited for; or one that runs already and has asked for us.
 
 use crate::config::RunConfig;
 use crate::launch::{self, Action, Change, Environment, LaunchError, Signals};
 use crate::procfs;
-use rustix::fd::BorrowedFd;
-use rustix::process::{Pid, getpid};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
+use rustix::time::Timespec;
 use std::ffi::OsStr;
 use std::path::Path;
 
@@ -16,9 +18,9 @@ pub(super) struct Status {
 }
 
 impl Status {
-    /// As a shell says it: 128 + signal.
-    pub(super) fn exit_code(self) -> i32 {
-        self.code.unwrap_or_else(|| 128 + self.signal.unwrap_or(0))
+    /// As a shell says it: 128 + signal. Nobody's if it was not ours to wait for.
+    pub(super) fn exit_code(self) -> Option<i32> {
+        self.code.or_else(|| self.signal.map(|signal| 128 + signal))
     }
 }
 
@@ -29,6 +31,8 @@ pub(super) struct Program {
     status: Option<Status>,
     /// Children that we had before: embedded lenders.
     others: Vec<Pid>,
+    /// Readable when it has ended, of one that we did not start.
+    end: Option<OwnedFd>,
 }
 
 impl Program {
@@ -40,7 +44,25 @@ impl Program {
         let variables = [(OsStr::new("LOAM_SOCKET"), socket.as_os_str())];
         let environment = Environment { preload: &config.shim, variables: &variables };
         let pid = launch::spawn(path, &config.program, &config.args, environment, &signals)?;
-        Ok(Self { pid, signals, status: None, others })
+        Ok(Self { pid, signals, status: None, others, end: None })
+    }
+
+    /// Follows one that runs. Signals that reach us are not meant for it.
+    pub(super) fn attach(pid: Pid) -> Result<Self, LaunchError> {
+        let signals = Signals::block()?;
+        let end = pidfd_open(pid, PidfdFlags::empty())
+            .map_err(|errno| LaunchError::Attach { pid: pid.as_raw_nonzero().get(), errno })?;
+        Ok(Self { pid, signals, status: None, others: vec![getpid()], end: Some(end) })
+    }
+
+    /// It was there before us: what it starts besides is none of our business.
+    pub(super) fn is_attached(&self) -> bool {
+        self.end.is_some()
+    }
+
+    /// Readable when one that was attached to has ended.
+    pub(super) fn end_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.end.as_ref().map(AsFd::as_fd)
     }
 
     /// Readable when a signal has come.
@@ -54,14 +76,22 @@ impl Program {
 
     /// Every process of the tree, those that were orphaned included.
     pub(super) fn tree(&self) -> Vec<Pid> {
-        let mut tree = procfs::descendants(getpid());
+        let mut tree = procfs::descendants(self.root());
+        if self.is_attached() && self.status.is_none() {
+            tree.push(self.pid);
+        }
         tree.retain(|pid| !self.others.contains(pid));
         tree
     }
 
+    /// Whose descendants the tree is made of.
+    fn root(&self) -> Pid {
+        if self.is_attached() { self.pid } else { getpid() }
+    }
+
     /// `pid` belongs to the tree.
     pub(super) fn is_inside(&self, pid: Pid) -> bool {
-        pid == self.pid || (!self.others.contains(&pid) && procfs::is_descendant(pid, getpid()))
+        pid == self.pid || (!self.others.contains(&pid) && procfs::is_descendant(pid, self.root()))
     }
 
     /// Passes signals on, and takes note of children that have ended.
@@ -69,9 +99,21 @@ impl Program {
         while let Ok(Some(received)) = self.signals.read() {
             match received.action(|pid| procfs::is_descendant(pid, self.pid)) {
                 Action::Reap => self.reap(),
-                Action::Forward(signal) if self.status.is_none() => launch::forward(self.pid, signal),
+                Action::Forward(signal) if self.status.is_none() && !self.is_attached() => {
+                    launch::forward(self.pid, signal)
+                }
                 Action::Forward(_) | Action::Nothing => {}
             }
+        }
+        self.look_for_end();
+    }
+
+    /// Takes note of the end of one that is not our child: how it ended is its parent's to know.
+    fn look_for_end(&mut self) {
+        let Some(end) = &self.end else { return };
+        let mut polled = [PollFd::new(end, PollFlags::IN)];
+        if poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) == Ok(1) {
+            self.status = Some(Status { code: None, signal: None });
         }
     }
 

@@ -1,6 +1,7 @@
 //! What a run tells: warnings as they come, a live line, the summary, and the control socket behind `loam status`.
 
 use super::Agent;
+use super::program::Status;
 use crate::config::RunConfig;
 use crate::recording::{Recording, SizeChange, Sizes};
 use crate::summary::{Evictions, Faults, PageSizeChange, Percentiles, Staging, Summary, TimeSplit, Traffic};
@@ -176,8 +177,8 @@ impl Agent<'_> {
         Staging { sent: stats.sent, stored: stats.drained, mended: stats.mended }
     }
 
-    /// The figures so far.
-    pub(super) fn summary(&mut self, exit_code: Option<i32>) -> Summary {
+    /// The figures so far, or of the whole run: the program is over.
+    pub(super) fn summary(&mut self, over: Option<Status>) -> Summary {
         let now = self.now();
         self.report_tick(now);
         let stats = self.borrower.stats();
@@ -185,14 +186,14 @@ impl Agent<'_> {
         let wall_s = now.0 as f64 / 1e9;
         let pages = |n: u64| n * BASE_PAGE_BYTES as u64;
         let changes = self.report.sizes.changes();
-        let untold = if exit_code.is_some() { 0 } else { changes.len().saturating_sub(LIVE_CHANGES_MAX) };
+        let untold = if over.is_some() { 0 } else { changes.len().saturating_sub(LIVE_CHANGES_MAX) };
         let present = self.lenders.iter().enumerate();
         let present = present.map(|(n, l)| l.summary(self.borrower.held_by(LenderIndex(n as u8))));
         let lenders = present.chain(self.past.lenders.iter().cloned()).collect();
         Summary {
             pid: std::process::id(),
             command: self.report.command.clone(),
-            exit_code,
+            exit_code: over.and_then(Status::exit_code),
             wall_s,
             local_limit_bytes: self.config.local.0,
             local_peak_bytes: pages(self.watch.peak_pages),
