@@ -18,7 +18,7 @@ mod slots;
 pub mod summary;
 mod uffd;
 
-pub use config::{Durability, Lenders, PageChoice, RunConfig};
+pub use config::{Durability, Lenders, PageChoice, RegionConfig, RunConfig};
 use std::path::PathBuf;
 
 /// Why a run could not be started or had to be ended. Each prints as one line: what, where, what to do.

@@ -2,7 +2,7 @@
 
 use crate::ca::args::CaArgs;
 use crate::sim::SimArgs;
-use crate::size::{Embedded, Size};
+use crate::size::{Embedded, Region, Size};
 use crate::target::LenderArg;
 use crate::trace::args::TraceArgs;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -348,6 +348,16 @@ pub(crate) struct RunArgs {
     /// Fetch ahead of sequential and strided access
     #[arg(long, value_name = "on|off", value_enum, default_value = "on", hide_possible_values = true)]
     pub(crate) prefetch: Switch,
+    /// Borrow for large allocations only: reserve SIZE in each process, serve its large allocations from there, and keep everything else of
+    /// the program on this machine
+    ///
+    /// SIZE is address space, and may be many times `--local`, which holds for the region and the rest together. What a region has no room for
+    /// the C library serves. `:paged` is the only kind for now (docs/regions.md).
+    #[arg(long, value_name = "SIZE[:paged]")]
+    pub(crate) region: Option<Region>,
+    /// Allocations from this size on go to the region [default: 256K]
+    #[arg(long, value_name = "SIZE", requires = "region")]
+    pub(crate) min_alloc: Option<Size>,
     /// Write the figures of the run to this file as JSON (keys: docs/summary.md)
     #[arg(long, value_name = "FILE.json")]
     pub(crate) summary: Option<PathBuf>,
@@ -369,6 +379,7 @@ const RUN_EXAMPLES: &str = "\
 Examples:
   loam run --local 512M --lender 10.0.0.7:7070 --lender 10.0.0.8:7070 -- ./assembler reads.fq
   loam run --local 25% --embedded 3x1G -- sort --parallel=2 -S 4G big.txt -o sorted.txt
+  loam run --local 1G --region 64G -- ./solver grid.dat          large arrays alone go to lenders (docs/regions.md)
   loam run --local 1G --report run.html -- python3 job.py        the cluster of this machine's `loam node`, if it runs
 
 Exit status: the program's own; 125 if Loam fails, 126 if PROGRAM cannot be executed, 127 if it is not found.

@@ -7,8 +7,8 @@ use crate::failure::{self, Failure};
 use crate::machine::{self, Memory};
 use crate::{node, run_report, target};
 use loam_agent::summary::Summary;
-use loam_agent::{Durability, Lenders, PageChoice, RunConfig};
-use loam_core::units::Bytes;
+use loam_agent::{Durability, Lenders, PageChoice, RegionConfig, RunConfig};
+use loam_core::units::{BASE_PAGE_BYTES, Bytes};
 use loam_wire::client::Target;
 use loam_wire::tls::Role;
 use std::ffi::OsStr;
@@ -22,6 +22,13 @@ use std::process::ExitCode;
 const LOCAL_PERCENT_DEFAULT: u64 = 75;
 /// The shim's file name.
 const SHIM: &str = "libloam_shim.so";
+
+/// Least size of an allocation that goes to a region. Each takes whole base pages of it, and its own place in the books: 256 KiB waste less than
+/// 2%, and hold what a program's large arrays and buffers have, not its objects.
+const MIN_ALLOC_DEFAULT: Bytes = Bytes(256 << 10);
+/// Less is not worth a region; more is more than any machine's address space should be asked for.
+const REGION_MIN: Bytes = Bytes(1 << 20);
+const REGION_MAX: Bytes = Bytes(8 << 40);
 
 /// Pages that a small `--local` should hold at first: what is larger than a program wants shrinks within one turn of local memory, and
 /// what is smaller has cost a fault each until it has grown.
@@ -59,6 +66,7 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode, Failure> {
             "--subpage {subpage} is larger than a page of {page}: give less, or a larger --page"
         )));
     }
+    let region = region(&args, memory)?;
     let mut disk_dir = args.disk.clone().unwrap_or_else(machine::default_disk_dir);
     // Without lenders there is nobody to ask for.
     let sent = args.placement != Some(PlacementArg::None);
@@ -117,6 +125,7 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode, Failure> {
         fetch_plan: args.fetch_plan,
         subpage,
         prefetch: args.prefetch == Switch::On,
+        region,
         record: args.report.is_some(),
         live_line: !args.quiet && std::io::stderr().is_terminal(),
         quiet: args.quiet,
@@ -200,6 +209,24 @@ fn local_size(args: &RunArgs, memory: Memory) -> Result<Bytes, Failure> {
         )));
     }
     Ok(local)
+}
+
+/// `--region` and `--min-alloc`, in whole base pages.
+fn region(args: &RunArgs, memory: Memory) -> Result<Option<RegionConfig>, Failure> {
+    let Some(region) = args.region else { return Ok(None) };
+    let page = BASE_PAGE_BYTES as u64;
+    let size = Bytes(region.size.on(memory.total).0 / page * page);
+    let min_alloc = args.min_alloc.map_or(MIN_ALLOC_DEFAULT, |least| least.on(memory.total));
+    if !(REGION_MIN..=REGION_MAX).contains(&size) {
+        return Err(Failure::new(format!("--region {size}: a region has {REGION_MIN} to {REGION_MAX}")));
+    }
+    if min_alloc.0 < page || min_alloc > size {
+        return Err(Failure::new(format!(
+            "--min-alloc {min_alloc}: give a size from {} to that of the region, {size}",
+            Bytes(page)
+        )));
+    }
+    Ok(Some(RegionConfig { size, min_alloc }))
 }
 
 /// Looks the program up as `execvp` does, so that a missing one is told before anything is started.

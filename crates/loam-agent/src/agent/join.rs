@@ -184,6 +184,7 @@ impl Agent<'_> {
             window_bytes: TRANSFER_BYTES as u64,
             status: status::GO_ON,
             reserved: 0,
+            region: self.config.region.map(|r| r.plan(self.config.local)).unwrap_or_default(),
         };
         if hello.role == role::CALL {
             peer.stage = Stage::Calls;
@@ -263,6 +264,7 @@ impl Agent<'_> {
             events: VecDeque::new(),
             probe: hello.probe_address >> 12,
             window,
+            region: self.region_at(hello.region_address),
             released: Vec::new(),
             adoption_unsure: false,
             statm: None,
@@ -273,6 +275,13 @@ impl Agent<'_> {
         self.add_process(process);
         self.give_hand(key, pid, shared, socket, window);
         Ok(())
+    }
+
+    /// The region of a process that has it at `address`. One that says nonsense has none, and borrows nothing.
+    fn region_at(&self, address: u64) -> Option<BaseRange> {
+        let bytes = self.config.region?.size.0;
+        let sane = address > 0 && address.is_multiple_of(4096) && address < 1 << 56;
+        sane.then(|| BaseRange::new(address >> 12, (address + bytes) >> 12))
     }
 
     /// A forked child whose userfaultfd came with the fork event, and whose thread knocked at the probe page.

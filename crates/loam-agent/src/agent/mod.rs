@@ -19,6 +19,7 @@ mod lenders;
 mod process;
 mod program;
 mod recorder;
+mod region;
 mod report;
 mod watch;
 

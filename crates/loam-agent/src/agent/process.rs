@@ -43,6 +43,8 @@ pub(super) struct Process {
     /// Base page of the probe page.
     pub probe: u64,
     pub window: BaseRange,
+    /// Its region, where there are such: nothing else of it is adopted.
+    pub region: Option<BaseRange>,
     /// Ranges that the program keeps for itself.
     pub released: Vec<BaseRange>,
     /// A mapping is registered, and the policy was not told: nobody can say whether a child of which we have not heard inherited that.

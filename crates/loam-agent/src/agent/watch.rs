@@ -237,7 +237,10 @@ impl Agent<'_> {
         if !lasts && watch.burst.as_ref().is_some_and(|burst| burst.0 >= resident) {
             return; // it was worse before
         }
-        let why = if others + watch.buffers + ADOPTED_PAGES_MIN > watch.local_pages {
+        let has_region = self.config.region.is_some();
+        let why = if has_region && others + watch.buffers + ADOPTED_PAGES_MIN > watch.local_pages {
+            format!("{} MiB of it are outside of its region, and only the region is borrowed", others >> 8)
+        } else if others + watch.buffers + ADOPTED_PAGES_MIN > watch.local_pages {
             format!(
                 "{} MiB of the program is memory that cannot be lent (files, libraries, stacks, shared memory)",
                 others >> 8
@@ -302,6 +305,11 @@ impl Agent<'_> {
         if process.hand.as_ref().is_some_and(|hand| hand.forks > 0) {
             return; // what is adopted now would be hidden from the child
         }
+        if self.config.region.is_some() {
+            self.adopt_region(key, pid);
+            self.set_looked_at(key);
+            return;
+        }
         if !self.adopt_grown(key, pid) {
             self.set_looked_at(key);
             return;
@@ -356,7 +364,7 @@ impl Agent<'_> {
         process.looked_at_pages = resident.saturating_sub(self.borrower.local_in(key).0);
     }
 
-    fn adopt_mapping(&mut self, key: SpaceKey, whole: BaseRange) {
+    pub(super) fn adopt_mapping(&mut self, key: SpaceKey, whole: BaseRange) {
         let process = &self.processes[&key];
         let mut parts = vec![whole];
         let kept = [process.window, BaseRange::new(process.probe, process.probe + 1)];
