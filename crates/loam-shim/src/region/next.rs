@@ -5,12 +5,29 @@
 
 use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_char, c_int, c_void};
-use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicPtr, AtomicUsize};
 
 use crate::message::{self, Piece};
 use crate::start::{dlsym_address, errno_location};
 use crate::sys::Errno;
+
+type Memory = *mut c_void;
+
+/// Calls the next allocator's function, or evaluates to the last expression where there is none.
+macro_rules! call {
+    ($which:expr, fn($($kind:ty),*) -> $answer:ty, ($($argument:expr),*), $otherwise:expr) => {{
+        let address = address($which);
+        if address != 0 {
+            // SAFETY: the signature that C gives the function; the arguments are the program's own.
+            let function: unsafe extern "C" fn($($kind),*) -> $answer = unsafe { core::mem::transmute(address) };
+            // SAFETY: as above.
+            unsafe { function($($argument),*) }
+        } else {
+            $otherwise
+        }
+    }};
+}
 
 /// What the dynamic linker asks for while it looks for a few symbols: an error message or two.
 const EARLY_BYTES: usize = 32 * 1024;
@@ -95,7 +112,30 @@ pub(crate) fn find_all() {
         let found = unsafe { find(RTLD_NEXT, next.name.as_ptr()) };
         next.address.store(found as usize, Relaxed);
     }
+    let found = |which: usize, instead: usize| match NEXT[which].address.load(Relaxed) {
+        0 => instead,
+        address => address,
+    };
+    QUICK_MALLOC.store(found(MALLOC, early as *const () as usize) as *mut (), Relaxed);
+    if EARLY_USED.load(Relaxed) == 0 {
+        QUICK_FREE.store(found(FREE, slow_free as *const () as usize) as *mut (), Relaxed);
+    }
     STAGE.store(2, Release);
+}
+
+/// What most calls end in, as one jump: at first the functions below, which look for all of them; then the next allocator's own. Where early
+/// allocations may have to be told from others, `free` stays as it is.
+static QUICK_MALLOC: AtomicPtr<()> = AtomicPtr::new(slow_malloc as *mut ());
+static QUICK_FREE: AtomicPtr<()> = AtomicPtr::new(slow_free as *mut ());
+
+extern "C" fn slow_malloc(bytes: usize) -> Memory {
+    call!(MALLOC, fn(usize) -> Memory, (bytes), early(bytes))
+}
+
+unsafe extern "C" fn slow_free(memory: Memory) {
+    if !is_early(memory as usize) {
+        call!(FREE, fn(Memory) -> (), (memory), ());
+    }
 }
 
 fn early_start() -> usize {
@@ -108,7 +148,7 @@ pub(super) fn is_early(address: usize) -> bool {
 }
 
 /// Zeroed memory while the allocator is being looked for.
-fn early(bytes: usize) -> *mut c_void {
+extern "C" fn early(bytes: usize) -> *mut c_void {
     if STAGE.load(Acquire) == 2 {
         return out_of_memory(); // this libc has no such function
     }
@@ -138,33 +178,21 @@ pub(super) fn out_of_memory() -> *mut c_void {
     core::ptr::null_mut()
 }
 
-/// Calls the next allocator's function, or evaluates to the last expression where there is none.
-macro_rules! call {
-    ($which:expr, fn($($kind:ty),*) -> $answer:ty, ($($argument:expr),*), $otherwise:expr) => {{
-        let address = address($which);
-        if address != 0 {
-            // SAFETY: the signature that C gives the function; the arguments are the program's own.
-            let function: unsafe extern "C" fn($($kind),*) -> $answer = unsafe { core::mem::transmute(address) };
-            // SAFETY: as above.
-            unsafe { function($($argument),*) }
-        } else {
-            $otherwise
-        }
-    }};
-}
-
-type Memory = *mut c_void;
-
+#[inline(always)]
 pub(super) fn malloc(bytes: usize) -> Memory {
-    call!(MALLOC, fn(usize) -> Memory, (bytes), early(bytes))
+    // SAFETY: it holds functions of this signature only.
+    let quick: extern "C" fn(usize) -> Memory = unsafe { core::mem::transmute(QUICK_MALLOC.load(Relaxed)) };
+    quick(bytes)
 }
 
+#[inline(always)]
 pub(super) fn calloc(count: usize, bytes: usize) -> Memory {
     call!(CALLOC, fn(usize, usize) -> Memory, (count, bytes), early(count.saturating_mul(bytes)))
 }
 
 /// # Safety
 /// `memory` is null or an allocation of the next allocator's or an early one, and not used afterwards unless the answer is null.
+#[inline(always)]
 pub(super) unsafe fn realloc(memory: Memory, bytes: usize) -> Memory {
     if !is_early(memory as usize) {
         return call!(REALLOC, fn(Memory, usize) -> Memory, (memory, bytes), early(bytes));
@@ -179,9 +207,12 @@ pub(super) unsafe fn realloc(memory: Memory, bytes: usize) -> Memory {
 
 /// # Safety
 /// As [`realloc`].
+#[inline(always)]
 pub(super) unsafe fn free(memory: Memory) {
-    if !is_early(memory as usize) {
-        call!(FREE, fn(Memory) -> (), (memory), ());
+    // SAFETY: it holds functions of this signature only; the caller's promise.
+    unsafe {
+        let quick: unsafe extern "C" fn(Memory) = core::mem::transmute(QUICK_FREE.load(Relaxed));
+        quick(memory);
     }
 }
 
