@@ -100,12 +100,40 @@ pub struct RunConfig {
     pub prefetch: bool,
     /// Show a line that is rewritten twice a second on stderr.
     pub live_line: bool,
+    /// Borrow for large allocations only.
+    pub region: Option<RegionConfig>,
     /// Record what `--report` draws ([`crate::recording`]).
     pub record: bool,
     /// Print nothing but errors.
     pub quiet: bool,
     /// `libloam_shim.so`.
     pub shim: PathBuf,
+}
+
+/// A region for each process of the tree: its large allocations are served from there, and nothing else of it is borrowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RegionConfig {
+    /// Address space that is reserved, in whole base pages.
+    pub size: Bytes,
+    /// Allocations from this size on; at least a base page, at most `size`.
+    pub min_alloc: Bytes,
+}
+
+/// Freed memory of a region may keep its contents up to this part of `--local`: what was freed and is allocated again soon is there then, as it
+/// would be with the C library; beyond that, old contents would push out what the program uses.
+const SPARE_SHARE: u64 = 4;
+
+impl RegionConfig {
+    /// What shims are told.
+    pub(crate) fn plan(self, local: Bytes) -> loam_hand::RegionPlan {
+        let plan = loam_hand::RegionPlan {
+            bytes: self.size.0,
+            least_bytes: self.min_alloc.0,
+            spare_bytes: local.0 / SPARE_SHARE,
+        };
+        assert!(plan.is_sane() && plan.bytes > 0, "the command line was checked");
+        plan
+    }
 }
 
 /// How large pages are. A size is a power of two from 4 KiB to 1 MiB.

@@ -18,7 +18,7 @@ mod slots;
 pub mod summary;
 mod uffd;
 
-pub use config::{Durability, Lenders, PageChoice, RunConfig};
+pub use config::{Durability, Lenders, PageChoice, RegionConfig, RunConfig};
 use rustix::process::Pid;
 use std::path::{Path, PathBuf};
 

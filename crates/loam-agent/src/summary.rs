@@ -142,6 +142,27 @@ impl PageSizeChange {
     }
 }
 
+/// What the processes of a run had from their regions.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RegionSummary {
+    /// `--region`, for each process.
+    pub size_bytes: u64,
+    /// `--min-alloc`.
+    pub min_alloc_bytes: u64,
+    /// Allocations that were served from a region.
+    pub allocations: u64,
+    /// Their bytes, in all.
+    pub allocated_bytes: u64,
+    /// Most that was allocated at once in the region of one process.
+    pub peak_bytes: u64,
+    /// Allocations for which a region had no room: the C library served them.
+    pub full: u64,
+    /// Their bytes, in all.
+    pub full_bytes: u64,
+    /// Processes that were served and have never called the functions that Loam stands in for: with an allocator of their own, or none.
+    pub processes_not_calling: u64,
+}
+
 /// One lender as the run saw it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LenderSummary {
@@ -230,6 +251,9 @@ pub struct Summary {
     /// Changes that are not in the list.
     #[serde(default)]
     pub page_size_changes_left_out: u64,
+    /// With `--region`: what was allocated there.
+    #[serde(default)]
+    pub region: Option<RegionSummary>,
     /// Processes of the tree that were served, in all; one that executes another program counts again.
     pub processes: u64,
     /// Processes of the tree that ran without Loam (static or set-user-id programs, cleaned environments).

@@ -2,7 +2,7 @@
 
 use crate::ca::args::CaArgs;
 use crate::sim::SimArgs;
-use crate::size::{Embedded, Size};
+use crate::size::{Embedded, Region, Size};
 use crate::target::LenderArg;
 use crate::trace::args::TraceArgs;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -62,6 +62,9 @@ pub(crate) enum Command {
     /// stdin, stdout, signals and the exit status pass through. The program keeps its own allocator and runs untouched until its memory
     /// nears `--local`. It must be dynamically linked and not set-user-id.
     Run(RunArgs),
+    /// Serve a program that runs already and loads the shim by itself (what the library starts)
+    #[command(hide = true)]
+    Attach(AttachArgs),
     /// Show a directory read-only, its contents cached by all machines that do so
     ///
     /// Shows the directory SOURCE at MOUNTPOINT, read-only. What is read is kept in memory here and offered to the other mounts of the
@@ -302,6 +305,19 @@ pub(crate) const FETCH_PLAN_DEFAULT: &str = "eager";
 #[derive(Args, Debug)]
 #[command(after_help = RUN_EXAMPLES)]
 pub(crate) struct RunArgs {
+    #[command(flatten)]
+    pub(crate) borrow: BorrowArgs,
+    /// The program
+    #[arg(value_name = "PROGRAM")]
+    pub(crate) program: OsString,
+    /// Its arguments
+    #[arg(value_name = "ARGS", trailing_var_arg = true, allow_hyphen_values = true)]
+    pub(crate) args: Vec<OsString>,
+}
+
+/// How to borrow.
+#[derive(Args, Debug)]
+pub(crate) struct BorrowArgs {
     /// Memory that the program and its children may keep on this machine [default: 75% of what is available now]
     #[arg(long, value_name = "SIZE")]
     pub(crate) local: Option<Size>,
@@ -348,6 +364,16 @@ pub(crate) struct RunArgs {
     /// Fetch ahead of sequential and strided access
     #[arg(long, value_name = "on|off", value_enum, default_value = "on", hide_possible_values = true)]
     pub(crate) prefetch: Switch,
+    /// Borrow for large allocations only: reserve SIZE in each process, serve its large allocations from there, and keep everything else of
+    /// the program on this machine
+    ///
+    /// SIZE is address space, and may be many times `--local`, which holds for the region and the rest together. What a region has no room for
+    /// the C library serves. `:paged` is the only kind for now (docs/regions.md).
+    #[arg(long, value_name = "SIZE[:paged]")]
+    pub(crate) region: Option<Region>,
+    /// Allocations from this size on go to the region [default: 256K]
+    #[arg(long, value_name = "SIZE", requires = "region")]
+    pub(crate) min_alloc: Option<Size>,
     /// Write the figures of the run to this file as JSON (keys: docs/summary.md)
     #[arg(long, value_name = "FILE.json")]
     pub(crate) summary: Option<PathBuf>,
@@ -357,18 +383,23 @@ pub(crate) struct RunArgs {
     /// Print nothing but errors
     #[arg(long)]
     pub(crate) quiet: bool,
-    /// The program
-    #[arg(value_name = "PROGRAM")]
-    pub(crate) program: OsString,
-    /// Its arguments
-    #[arg(value_name = "ARGS", trailing_var_arg = true, allow_hyphen_values = true)]
-    pub(crate) args: Vec<OsString>,
+}
+
+/// Arguments of `loam attach`. It prints one line on stdout, the socket at which the shim joins, and ends with the program.
+#[derive(Args, Debug)]
+pub(crate) struct AttachArgs {
+    #[command(flatten)]
+    pub(crate) borrow: BorrowArgs,
+    /// The process that wants to borrow
+    #[arg(long)]
+    pub(crate) pid: i32,
 }
 
 const RUN_EXAMPLES: &str = "\
 Examples:
   loam run --local 512M --lender 10.0.0.7:7070 --lender 10.0.0.8:7070 -- ./assembler reads.fq
   loam run --local 25% --embedded 3x1G -- sort --parallel=2 -S 4G big.txt -o sorted.txt
+  loam run --local 1G --region 64G -- ./solver grid.dat          large arrays alone go to lenders (docs/regions.md)
   loam run --local 1G --report run.html -- python3 job.py        the cluster of this machine's `loam node`, if it runs
 
 Exit status: the program's own; 125 if Loam fails, 126 if PROGRAM cannot be executed, 127 if it is not found.
@@ -664,8 +695,8 @@ mod tests {
         let Command::Run(run) = cli.expect("valid").command else { panic!("not a run") };
         assert_eq!(run.program, "sort");
         assert_eq!(run.args, ["--parallel=2", "--quiet", "-x"]);
-        assert!(!run.quiet && run.prefetch == Switch::On && run.durability.is_none());
-        assert_eq!(run.page, PageArg::Auto);
+        assert!(!run.borrow.quiet && run.borrow.prefetch == Switch::On && run.borrow.durability.is_none());
+        assert_eq!(run.borrow.page, PageArg::Auto);
     }
 
     #[test]
@@ -683,7 +714,7 @@ mod tests {
         let cli = Cli::try_parse_from(["loam", "run", "sort", "-n", "--local", "1"]).expect("valid");
         let Command::Run(run) = cli.command else { panic!("not a run") };
         assert_eq!(run.args, ["-n", "--local", "1"]);
-        assert!(run.local.is_none());
+        assert!(run.borrow.local.is_none());
     }
 
     #[test]

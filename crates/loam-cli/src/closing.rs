@@ -1,7 +1,7 @@
 //! The closing lines of a run, in words that need no manual.
 
 use crate::text::{count, micros, percent, printable, seconds};
-use loam_agent::summary::Summary;
+use loam_agent::summary::{RegionSummary, Summary};
 use loam_core::units::{BASE_PAGE_BYTES, Bytes};
 use std::fmt::Write;
 
@@ -34,6 +34,9 @@ pub(crate) fn lines(summary: &Summary) -> String {
     } else {
         borrowed(summary, &mut say);
     }
+    if let Some(region) = &summary.region {
+        lines_of_region(region, &mut say);
+    }
     if summary.shared_local_bytes > 0 {
         say(format!(
             "  shared    {} of shared memory stayed here, outside of Loam",
@@ -51,6 +54,31 @@ pub(crate) fn lines(summary: &Summary) -> String {
         say(format!("  WARNING   {}", printable(warning, 400)));
     }
     out
+}
+
+/// What was allocated in the region, and what was not.
+fn lines_of_region(region: &RegionSummary, say: &mut impl FnMut(String)) {
+    say(format!(
+        "  region    {}: {} allocations of {} and more, {} in all, at most {} at a time in one process",
+        Bytes(region.size_bytes),
+        count(region.allocations),
+        Bytes(region.min_alloc_bytes),
+        Bytes(region.allocated_bytes),
+        Bytes(region.peak_bytes)
+    ));
+    if region.full > 0 {
+        say(format!(
+            "            FULL: it had no room for {} allocations of {} in all, which the C library served: give --region more",
+            count(region.full),
+            Bytes(region.full_bytes)
+        ));
+    }
+    if region.processes_not_calling > 0 {
+        say(format!(
+            "            {} processes never called the C library's allocator: they have one of their own, or none, and nothing of them was borrowed",
+            count(region.processes_not_calling)
+        ));
+    }
 }
 
 /// The part about pages that left and came back.
@@ -205,6 +233,26 @@ mod tests {
         let text = lines(&summary());
         assert!(text.contains("sort big.txt exited with status 0 after 12.3 s"), "{text}");
         assert!(text.contains("nothing was borrowed") && !text.contains("faults"), "{text}");
+    }
+
+    #[test]
+    fn a_region_that_was_full_or_not_used_is_told() {
+        let region = RegionSummary {
+            size_bytes: 64 << 20,
+            min_alloc_bytes: 256 << 10,
+            allocations: 1234,
+            allocated_bytes: 3 << 30,
+            peak_bytes: 60 << 20,
+            ..RegionSummary::default()
+        };
+        let text = lines(&Summary { region: Some(region.clone()), ..summary() });
+        assert!(text.contains("1,234 allocations") && !text.contains("FULL"), "{text}");
+        let region = RegionSummary { full: 7, full_bytes: 70 << 20, processes_not_calling: 2, ..region };
+        let text = lines(&Summary { region: Some(region), ..summary() });
+        for part in ["FULL", "7 allocations of 70.0 MiB", "2 processes never called"] {
+            assert!(text.contains(part), "{part:?} is missing in\n{text}");
+        }
+        assert!(!lines(&summary()).contains("region"));
     }
 
     #[test]

@@ -1,146 +1,22 @@
 //! `loam run`: from the command line to the agent, and from its outcome to the closing lines and the exit status.
 
-use crate::args::{PageArg, PlacementArg, RunArgs, Switch};
-use crate::closing;
-use crate::embedded;
+use crate::args::{AttachArgs, RunArgs};
+use crate::borrow::Borrowing;
 use crate::failure::{self, Failure};
-use crate::machine::{self, Memory};
-use crate::{node, run_report, target};
-use loam_agent::summary::Summary;
-use loam_agent::{Durability, Lenders, PageChoice, RunConfig};
-use loam_core::units::Bytes;
-use loam_wire::client::Target;
-use loam_wire::tls::Role;
+use rustix::process::Pid;
 use std::ffi::OsStr;
-use std::io::IsTerminal;
+use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
-
-/// Part of the available memory that a run may use unless `--local` says otherwise: the rest stays for the file cache and
-/// for whatever else the machine does.
-const LOCAL_PERCENT_DEFAULT: u64 = 75;
-/// The shim's file name.
-const SHIM: &str = "libloam_shim.so";
-
-/// Pages that a small `--local` should hold at first: what is larger than a program wants shrinks within one turn of local memory, and
-/// what is smaller has cost a fault each until it has grown.
-const FRAMES_AT_FIRST: u64 = 2048;
-/// Four base pages cost hardly more than one to fetch.
-const PAGE_AT_FIRST_MIN: u64 = 16 << 10;
-/// From here on larger pages gain little on a network of 10 Gb/s, and cost a program that jumps about.
-const PAGE_AT_FIRST_MAX: u64 = 64 << 10;
-
-/// The page's size at first, where it is to be found.
-fn page_at_first(local: Bytes) -> Bytes {
-    let page = (local.0 / FRAMES_AT_FIRST).clamp(PAGE_AT_FIRST_MIN, PAGE_AT_FIRST_MAX);
-    Bytes(1 << page.ilog2())
-}
 
 /// Runs the program and ends as it ended.
 pub(crate) fn run(args: RunArgs) -> Result<ExitCode, Failure> {
     crate::lend::start_log("warn");
-    let executable = std::env::current_exe()
-        .map_err(|error| Failure::new(format!("cannot find its own executable ({error}): mount /proc")))?;
     find_program(&args.program)?;
-    let shim = find_shim(std::env::var_os("LOAM_SHIM").map(PathBuf::from), &executable)?;
-    let memory = machine::memory()?;
-    let local = local_size(&args, memory)?;
-    let page = match args.page {
-        PageArg::Fixed(size) => PageChoice::Fixed(size),
-        PageArg::Auto => PageChoice::Auto(page_at_first(local)),
-        PageArg::Aapc => PageChoice::Aapc(page_at_first(local)),
-    };
-    let subpage = args.subpage.on(memory.total);
-    if let PageChoice::Fixed(page) = page
-        && subpage > page
-    {
-        return Err(Failure::new(format!(
-            "--subpage {subpage} is larger than a page of {page}: give less, or a larger --page"
-        )));
-    }
-    let mut disk_dir = args.disk.clone().unwrap_or_else(machine::default_disk_dir);
-    // Without lenders there is nobody to ask for.
-    let sent = args.placement != Some(PlacementArg::None);
-    let asks_node = args.lender.is_empty() && args.embedded.is_none() && (sent || args.node.is_some());
-    let cluster = if asks_node { node::find(args.node.as_deref())? } else { None };
-    let durability = args.durability.unwrap_or_else(|| default_durability(&args, cluster.is_some()));
-    if durability != Durability::Disk {
-        check_not_durable(&args, durability, cluster.is_some())?;
-    }
-    match (machine::private_dir(&disk_dir), durability) {
-        (Ok(()), _) => {}
-        // Only what too few lenders take, or one wants back, would go there: no reason not to begin.
-        (Err(_), Durability::None | Durability::Staged | Durability::Replicas(_)) if args.disk.is_none() => {
-            disk_dir = PathBuf::new();
-        }
-        (Err(failure), _) => return Err(failure),
-    }
-    // Written at the end of what may be a long run: find out now whether it can be.
-    if args.report.is_some() && args.report == args.summary {
-        return Err(Failure::new("--report and --summary name the same file: give each its own"));
-    }
-    let summary_file = args.summary.as_deref().map(open_summary).transpose()?;
-    let report_file = args.report.as_deref().map(run_report::open).transpose()?;
-
-    let embedded =
-        args.embedded.map(|embedded| embedded::Lenders::start(&executable, embedded, None)).transpose()?;
-    let placement = args.placement.unwrap_or(match cluster {
-        Some(_) => PlacementArg::Gms,
-        None => PlacementArg::RoundRobin,
-    });
-    let lenders = match cluster {
-        Some(socket) => Lenders::Cluster(socket, target::watched(args.tls.as_deref(), &[Role::Borrower])?),
-        None => {
-            let mut lenders = target::targets(&args.lender, args.tls.as_deref(), &[Role::Borrower])?;
-            // On loopback, and ours alone: nothing to encrypt.
-            let started = embedded.iter().flat_map(|started| &started.addrs);
-            lenders.extend(started.map(|&addr| Target::from(addr)));
-            Lenders::Fixed(lenders)
-        }
-    };
-    if matches!(&lenders, Lenders::Fixed(none) if none.is_empty()) && !args.quiet {
-        let dir = disk_dir.display();
-        eprintln!("loam: no --lender and {}: pages go to the disk alone, in {dir}", node::absent());
-    }
-    let config = RunConfig {
-        program: args.program,
-        args: args.args,
-        local,
-        lenders,
-        placement: placement.name().into(),
-        lend_max: args.lend_max.map(|size| size.on(memory.total)),
-        guard_scans: args.guard_scans == Switch::On,
-        durability,
-        disk_dir,
-        page,
-        fetch_plan: args.fetch_plan,
-        subpage,
-        prefetch: args.prefetch == Switch::On,
-        record: args.report.is_some(),
-        live_line: !args.quiet && std::io::stderr().is_terminal(),
-        quiet: args.quiet,
-        shim,
-    };
-    let outcome = loam_agent::run(&config);
-    // Before anything that may end this process.
-    drop(embedded);
-    let outcome = outcome.map_err(|error| {
-        // There are no figures: better no file than an empty one.
-        for path in [&args.summary, &args.report].into_iter().flatten().filter(|path| path.is_file()) {
-            let _ = std::fs::remove_file(path);
-        }
-        Failure::new(error)
-    })?;
-    if let (Some(file), Some(path)) = (summary_file, &args.summary) {
-        write_summary(file, path, &outcome.summary)?;
-    }
-    if let (Some(file), Some(path), Some(recording)) = (report_file, &args.report, &outcome.recording) {
-        run_report::write(file, path, &outcome.summary, recording)?;
-    }
-    if !args.quiet {
-        eprint!("{}", closing::lines(&outcome.summary));
-    }
+    let borrowing = Borrowing::prepare(args.borrow, args.program, args.args)?;
+    let outcome = loam_agent::run(&borrowing.config);
+    let outcome = borrowing.finish(outcome)?;
     match (outcome.code, outcome.signal) {
         (Some(code), _) => Ok(ExitCode::from((code & 0xFF) as u8)),
         (None, Some(signal)) => Ok(end_by(signal)),
@@ -148,58 +24,29 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode, Failure> {
     }
 }
 
-/// What a user who says nothing would want: no disk here in the way where lenders can keep pages safe without it (nwcache-1999).
-fn default_durability(args: &RunArgs, in_cluster: bool) -> Durability {
-    let embedded = args.embedded.as_ref().map_or(0, |embedded| embedded.count as usize);
-    let lenders = args.lender.len() + embedded;
-    if needs_disk(args).is_none() && (in_cluster || lenders >= 2) {
-        Durability::Staged
-    } else {
-        Durability::Disk
-    }
-}
-
-/// A flag that leaves pages to the disk alone, if one is given.
-fn needs_disk(args: &RunArgs) -> Option<&'static str> {
-    let flags = [
-        ("--placement none", args.placement == Some(PlacementArg::None)),
-        ("--lend-max", args.lend_max.is_some()),
-        ("--guard-scans", args.guard_scans == Switch::On),
-    ];
-    flags.into_iter().find(|(_, given)| *given).map(|(flag, _)| flag)
-}
-
-/// Without a disk of one's own every page needs a lender.
-fn check_not_durable(args: &RunArgs, durability: Durability, in_cluster: bool) -> Result<(), Failure> {
-    let is_none = durability == Durability::None;
-    if is_none && args.lender.is_empty() && args.embedded.is_none() && !in_cluster {
-        return Err(Failure::new(format!(
-            "--durability none keeps pages on lenders only, and there is no lender and {}: \
-             give --lender ADDR:PORT, or leave --durability out",
-            node::absent()
-        )));
-    }
-    match needs_disk(args) {
-        Some(flag) => Err(Failure::new(format!(
-            "{flag} leaves pages to the disk alone, and --durability {durability} has no disk: leave one of them out"
-        ))),
-        None => Ok(()),
-    }
-}
-
-/// `--local`, or its default; never more than the machine has.
-fn local_size(args: &RunArgs, memory: Memory) -> Result<Bytes, Failure> {
-    let local = match args.local {
-        Some(size) => size.on(memory.total),
-        None => Bytes(memory.available.0 / 100 * LOCAL_PERCENT_DEFAULT),
+/// Serves a program that runs already, and has started us, until it ends.
+pub(crate) fn attach(args: AttachArgs) -> Result<ExitCode, Failure> {
+    crate::lend::start_log("warn");
+    let Some(pid) = Pid::from_raw(args.pid) else {
+        return Err(Failure::new(format!("--pid {}: there is no such process", args.pid)));
     };
-    if local > memory.total {
-        return Err(Failure::new(format!(
-            "--local {local} is more than this machine's {}: give less",
-            memory.total
-        )));
+    if args.borrow.region.is_none() {
+        return Err(Failure::new(
+            "what a program borrows that runs already is a region of it: give --region SIZE",
+        ));
     }
-    Ok(local)
+    let name = std::fs::read(format!("/proc/{}/comm", args.pid)).unwrap_or_default();
+    let name = OsStr::from_bytes(name.trim_ascii_end()).to_owned();
+    let borrowing = Borrowing::prepare(args.borrow, name, Vec::new())?;
+    let outcome = loam_agent::attach(&borrowing.config, pid, |socket| {
+        let mut line = socket.as_os_str().as_bytes().to_vec();
+        line.push(b'\n');
+        // If it is not there any more we shall see its end.
+        let _ = std::io::stdout().write_all(&line);
+        let _ = std::io::stdout().flush();
+    });
+    borrowing.finish(outcome)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Looks the program up as `execvp` does, so that a missing one is told before anything is started.
@@ -229,42 +76,6 @@ pub(crate) fn find_program(program: &OsStr) -> Result<(), Failure> {
     Err(Failure::with_status(format!("{shown}: not found in PATH: give its path"), failure::NOT_FOUND))
 }
 
-/// `LOAM_SHIM`, else beside the executable, else where `make install` puts it.
-fn find_shim(from_environment: Option<PathBuf>, executable: &Path) -> Result<PathBuf, Failure> {
-    if let Some(path) = from_environment {
-        // The program may change its folder before it executes another: only an absolute path keeps its meaning.
-        return std::fs::canonicalize(&path).map_err(|error| {
-            Failure::new(format!("LOAM_SHIM={} ({error}): unset it or set it right", path.display()))
-        });
-    }
-    let dir = executable.parent().unwrap_or(Path::new("/"));
-    let places = [dir.join(SHIM), dir.join("../lib/loam").join(SHIM)];
-    for place in &places {
-        if let Ok(path) = std::fs::canonicalize(place) {
-            return Ok(path);
-        }
-    }
-    Err(Failure::new(format!(
-        "{SHIM} is neither {} nor {}: build it with `make`, or set LOAM_SHIM to it",
-        places[0].display(),
-        places[1].display()
-    )))
-}
-
-fn open_summary(path: &Path) -> Result<std::fs::File, Failure> {
-    std::fs::File::create(path).map_err(|error| summary_failure(path, &error))
-}
-
-fn write_summary(mut file: std::fs::File, path: &Path, summary: &Summary) -> Result<(), Failure> {
-    let mut json = serde_json::to_vec_pretty(summary).expect("a summary has only keys that JSON has");
-    json.push(b'\n');
-    std::io::Write::write_all(&mut file, &json).map_err(|error| summary_failure(path, &error))
-}
-
-fn summary_failure(path: &Path, error: &std::io::Error) -> Failure {
-    Failure::new(format!("cannot write the summary to {} ({error}): give another --summary", path.display()))
-}
-
 /// Ends this process as the program ended, so that a shell or a supervisor sees the same signal.
 pub(crate) fn end_by(signal: i32) -> ExitCode {
     loam_agent::ending::end_by_signal(signal);
@@ -276,6 +87,7 @@ pub(crate) fn end_by(signal: i32) -> ExitCode {
 mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
+    use std::path::PathBuf;
 
     /// A folder of this test's own, removed at the end.
     struct Scratch(PathBuf);
@@ -293,13 +105,6 @@ mod tests {
     }
 
     #[test]
-    fn a_small_budget_has_small_pages() {
-        let page = |mib: u64| page_at_first(Bytes(mib << 20)).0 >> 10;
-        assert_eq!([32, 63, 64, 127, 128, 256, 65_536].map(page), [16, 16, 32, 32, 64, 64, 64]);
-        assert_eq!(page_at_first(Bytes(0)).0, 16_384);
-    }
-
-    #[test]
     fn programs_are_found_as_the_shell_finds_them() {
         let scratch = Scratch::new("find");
         let plain = scratch.0.join("plain");
@@ -313,30 +118,5 @@ mod tests {
         assert!(report(OsStr::new("")).contains("127"));
         std::fs::set_permissions(&plain, std::fs::Permissions::from_mode(0o755)).expect("our own file");
         assert!(find_program(plain.as_os_str()).is_ok());
-    }
-
-    #[test]
-    fn the_shim_is_looked_for_in_three_places() {
-        let scratch = Scratch::new("shim");
-        let executable = scratch.0.join("bin/loam");
-        let missing = find_shim(None, &executable).expect_err("nothing is there");
-        assert!(format!("{missing:?}").contains("LOAM_SHIM"));
-        for place in ["lib/loam", "bin"] {
-            let dir = scratch.0.join(place);
-            std::fs::create_dir_all(&dir).expect("a folder can be made");
-            std::fs::create_dir_all(scratch.0.join("bin")).expect("a folder can be made");
-            let shim = dir.join(SHIM);
-            std::fs::write(&shim, "").expect("writable");
-            let found = find_shim(None, &executable).expect("it is there");
-            assert_eq!(
-                found,
-                std::fs::canonicalize(&shim).expect("it is there"),
-                "the later place is the nearer one"
-            );
-        }
-        assert!(
-            find_shim(Some(scratch.0.join("gone.so")), &executable).is_err(),
-            "a wrong LOAM_SHIM is not passed over"
-        );
     }
 }

@@ -97,6 +97,28 @@ pub(crate) struct Embedded {
     pub(crate) size: Size,
 }
 
+/// `SIZE[:paged]` of `--region`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Region {
+    /// How much address space.
+    pub(crate) size: Size,
+}
+
+impl FromStr for Region {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (size, kind) = text.split_once(':').unwrap_or((text, "paged"));
+        match kind {
+            "paged" => {}
+            "direct" => return Err(format!("direct regions cannot be borrowed yet: write {size}:paged")),
+            _ => return Err(format!("there is no such kind of region: write {size}:paged")),
+        }
+        let size = size.parse().map_err(|error: NotASize| error.to_string())?;
+        Ok(Self { size })
+    }
+}
+
 /// Most lenders that one run may start by itself.
 const EMBEDDED_MAX: u32 = 64;
 
@@ -157,6 +179,17 @@ mod tests {
             "١G",
         ] {
             assert!(text.parse::<Size>().is_err(), "{text:?} passed");
+        }
+    }
+
+    #[test]
+    fn a_region_is_paged_for_now() {
+        let region = |text: &str| text.parse::<Region>();
+        let size = |text: &str| region(text).expect(text).size.on(Bytes(8 << 30)).0;
+        assert_eq!([size("4G"), size("512M:paged"), size("50%")], [4 << 30, 512 << 20, 4 << 30]);
+        assert!(region("4G:direct").expect_err("refused").contains("4G:paged"));
+        for text in ["", ":paged", "4G:", "4G:paged:paged", "4G:cxl", "0", "lots:paged"] {
+            assert!(region(text).is_err(), "{text:?} passed");
         }
     }
 

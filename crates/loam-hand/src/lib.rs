@@ -13,7 +13,7 @@
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 /// Changes with every change of the layout; the agent refuses a shim that was built with another.
-pub const LAYOUT_VERSION: u32 = 3;
+pub const LAYOUT_VERSION: u32 = 4;
 /// Bytes of a base page.
 pub const BASE_PAGE_BYTES: usize = 4096;
 /// Commands that may be posted and not yet taken back by the agent.
@@ -134,8 +134,54 @@ pub struct Control {
     /// The part of the program that runs, as the program has said (`loam_part`): its number in the low byte, and above how often a part has begun,
     /// so that the same part again is seen. 0: none yet. Any of its threads writes it.
     pub part: AtomicU32,
+    /// What the shim counts.
+    pub region: RegionFigures,
     /// The ring.
     pub commands: [Command; RING_COMMANDS],
+}
+
+/// What a process has had from its region. Written by the shim, from any of the program's threads.
+#[repr(C)]
+#[derive(Debug, Default)]
+pub struct RegionFigures {
+    /// Allocations that the region served.
+    pub allocations: AtomicU64,
+    /// Their bytes, as they were asked for.
+    pub allocated_bytes: AtomicU64,
+    /// Most bytes that were in use at once.
+    pub peak_bytes: AtomicU64,
+    /// Allocations for which it had no room.
+    pub full: AtomicU64,
+    /// Their bytes.
+    pub full_bytes: AtomicU64,
+    /// 1: the program has called one of the functions that the shim stands in for.
+    pub called: AtomicU32,
+    reserved: AtomicU32,
+}
+
+/// The region that a process shall reserve, from which its large allocations are served.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RegionPlan {
+    /// A multiple of 4,096; 0: no region, and the other two are 0, too.
+    pub bytes: u64,
+    /// Allocations from this size on.
+    pub least_bytes: u64,
+    /// Freed memory that may keep its contents, to be used again without a fault.
+    pub spare_bytes: u64,
+}
+
+/// Largest region: its base pages are counted in 32 bits.
+pub const REGION_BYTES_MAX: u64 = 8 << 40;
+
+impl RegionPlan {
+    /// Whether a region can be like this.
+    pub const fn is_sane(&self) -> bool {
+        let page = BASE_PAGE_BYTES as u64;
+        let none = self.bytes == 0 && self.least_bytes == 0 && self.spare_bytes == 0;
+        let some = self.bytes <= REGION_BYTES_MAX && self.bytes.is_multiple_of(page);
+        none || some && self.least_bytes >= page && self.least_bytes <= self.bytes
+    }
 }
 
 const _: () = assert!(size_of::<Control>() <= CONTROL_BYTES);
@@ -188,6 +234,8 @@ pub struct Hello {
     pub userfaultfd_errno: u32,
     /// Its process id as it sees it.
     pub pid: u32,
+    /// Where its region is, of the size that [`Welcome::region`] says; 0: it has none.
+    pub region_address: u64,
 }
 
 /// Why a shim connects.
@@ -216,6 +264,8 @@ pub struct Welcome {
     pub status: u32,
     /// 0.
     pub reserved: u32,
+    /// See [`RegionPlan`].
+    pub region: RegionPlan,
 }
 
 /// The agent's answer to a shim's complete [`Hello`]: window and probe are registered. For [`role::FORKED`] with fork events
@@ -276,6 +326,14 @@ pub mod call {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_region_has_whole_pages_and_room_for_one_allocation() {
+        let plan = |bytes, least_bytes| RegionPlan { bytes, least_bytes, spare_bytes: 0 }.is_sane();
+        assert!(RegionPlan::default().is_sane() && plan(1 << 20, 1 << 20) && plan(REGION_BYTES_MAX, 4096));
+        assert!(!plan(1 << 20, 0) && !plan(1 << 20, (1 << 20) + 4096) && !plan((1 << 20) + 1, 4096));
+        assert!(!plan(REGION_BYTES_MAX + 4096, 4096) && !plan(0, 4096) && !plan(1 << 20, 4095));
+    }
 
     #[test]
     fn the_same_part_again_is_another_word() {

@@ -43,7 +43,7 @@ unsafe impl Packet for Call {}
 // SAFETY: as above.
 unsafe impl Packet for CallReply {}
 
-const _: () = assert!(size_of::<Hello>() == 40 && size_of::<Call>() == 24 && size_of::<Welcome>() == 24);
+const _: () = assert!(size_of::<Hello>() == 48 && size_of::<Call>() == 24 && size_of::<Welcome>() == 48);
 const _: () = assert!(size_of::<Ready>() == 8 && size_of::<CallReply>() == 8);
 
 #[repr(C)]

@@ -9,6 +9,7 @@ use crate::connect::{self, Patience};
 use crate::join::{self, Reason};
 use crate::message;
 use crate::process;
+use crate::region;
 use crate::sys::{SignalsBlocked, map};
 
 /// Before the fork. Where the kernel does not tell the agent of forks, everything that the child could read must be at
@@ -22,10 +23,12 @@ pub(crate) extern "C" fn prepare() {
             message::exit_errno(b"the agent (loam run) cannot bring the memory home for a fork", errno);
         }
     }
+    region::fork_begins();
 }
 
 /// After the fork, in the parent.
 pub(crate) extern "C" fn parent() {
+    region::fork_ends(false);
     if process::is_under_loam() && !process::has_fork_events() {
         let _blocked = SignalsBlocked::new();
         let path = process::path();
@@ -38,6 +41,7 @@ pub(crate) extern "C" fn parent() {
 /// After the fork, in the child.
 pub(crate) extern "C" fn child() {
     process::forget_control();
+    region::fork_ends(true);
     if !process::is_under_loam() {
         return;
     }

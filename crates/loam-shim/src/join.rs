@@ -8,9 +8,9 @@ use loam_hand::{
 use crate::connect::{self, FDS_MAX};
 use crate::message::{self, Piece};
 use crate::process::Place;
-use crate::sys::map::{self, map, unmap};
+use crate::sys::map::{self, map, map_guarded, unmap};
 use crate::sys::{self, Errno, Fd, Result};
-use crate::{hand, process, userfault};
+use crate::{hand, process, region, userfault};
 
 /// A limit on what the agent may ask for.
 const WINDOW_BYTES_MAX: u64 = 64 << 20;
@@ -61,6 +61,7 @@ fn failed(what: &'static [u8]) -> impl FnOnce(Errno) -> Failure {
 
 const NO_ANSWER: &[u8] = b"the agent (loam run) does not answer as it should";
 const NO_MEMORY: &[u8] = b"no address space for the shim's own memory";
+const NO_REGION: &[u8] = b"no address space for so large a --region: raise ulimit -v, or give less";
 const NO_HAND: &[u8] = b"cannot start the shim's thread";
 
 /// True: under Loam, the hand is at work.
@@ -85,7 +86,7 @@ fn shake_hands(socket: Fd, reason: Reason) -> core::result::Result<bool, Failure
     }
     let sane = (TRANSFER_BYTES as u64..=WINDOW_BYTES_MAX).contains(&welcome.window_bytes)
         && welcome.window_bytes.is_multiple_of(BASE_PAGE_BYTES as u64);
-    let (Some(memory), true) = (memory, sane) else {
+    let (Some(memory), true) = (memory, sane && welcome.region.is_sane()) else {
         return Err(Failure { what: NO_ANSWER, errno: Errno::EPROTO });
     };
     let window_bytes = welcome.window_bytes as usize;
@@ -100,6 +101,7 @@ fn shake_hands(socket: Fd, reason: Reason) -> core::result::Result<bool, Failure
     if process::probe() == 0 {
         process::set_probe(map_guarded(BASE_PAGE_BYTES, 0).map_err(failed(NO_MEMORY))?);
     }
+    hello.region_address = region::reserve(&welcome.region).map_err(failed(NO_REGION))? as u64;
     // With fork events the kernel has made the child's userfaultfd already, and the agent has it.
     let made = if reason == Reason::Forked && has_fork_events { None } else { Some(userfault::open(device)) };
     let own_userfaultfd = made.and_then(Result::ok);
@@ -120,6 +122,7 @@ fn shake_hands(socket: Fd, reason: Reason) -> core::result::Result<bool, Failure
         hand::start(&start).map_err(failed(NO_HAND))?;
         // SAFETY: mapped above, the agent has written it, and it stays for the life of the process.
         process::set_control(unsafe { &*(control as *const Control) });
+        region::tell_called();
     } else {
         // SAFETY: both were mapped above and nobody else knows them: the agent has answered that it does not want them.
         unsafe {
@@ -154,17 +157,6 @@ fn map_shared(memory: Fd) -> Result<usize> {
     own(address, SHARED_BYTES)?;
     process::set_place(Place::Shared, address);
     Ok(address)
-}
-
-/// Anonymous memory between two pages without access, so that it never becomes one mapping with a neighbour.
-fn map_guarded(bytes: usize, hint: usize) -> Result<usize> {
-    let all = bytes + 2 * BASE_PAGE_BYTES;
-    let anonymous = map::PRIVATE | map::ANONYMOUS | map::NORESERVE;
-    // SAFETY: a new mapping where the kernel finds room, then its own middle is replaced.
-    unsafe {
-        let low = map(hint, all, map::PROTECTION_NONE, anonymous, -1)?;
-        map(low + BASE_PAGE_BYTES, bytes, map::PROTECTION_READ_WRITE, anonymous | map::FIXED, -1)
-    }
 }
 
 /// The shim's own memory: not for a forked child, not for a core dump, in base pages.

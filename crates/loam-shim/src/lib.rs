@@ -2,8 +2,8 @@
 //!
 //! It does only what must be done inside the program: it makes the userfaultfd and hands it to the agent ([`join`]),
 //! starts the *hand*, the one thread that takes pages away on the agent's commands ([`hand`], [`evict`]), gives
-//! forked children a hand of their own ([`fork`]), and tells the agent of two requests that would clash with ours
-//! ([`interpose`]). Without `LOAM_SOCKET` in the environment it does nothing.
+//! forked children a hand of their own ([`fork`]), tells the agent of two requests that would clash with ours
+//! ([`interpose`]), and serves large allocations from the region if there is one ([`region`]). Without `LOAM_SOCKET` in the environment it does nothing.
 //!
 //! Rules of this crate: no allocation, no thread-local storage, no libc wrappers (they write `errno`, which the hand
 //! shares with the thread that it was cloned from): system calls are made in [`sys`]. It needs no library: the few
@@ -24,8 +24,10 @@ mod fork;
 mod hand;
 mod interpose;
 mod join;
+mod lock;
 mod message;
 mod process;
+mod region;
 mod start;
 mod sys;
 mod userfault;

@@ -14,6 +14,8 @@ const DIGITS_MAX: usize = 20;
 pub(crate) enum Piece<'a> {
     Text(&'a [u8]),
     Number(u64),
+    /// In hexadecimal digits, with `0x`.
+    Address(usize),
 }
 
 impl Piece<'_> {
@@ -31,6 +33,20 @@ fn decimal(mut number: u64, digits: &mut [u8; DIGITS_MAX]) -> usize {
         number /= 10;
         if number == 0 {
             return at;
+        }
+    }
+}
+
+/// `0x` and hexadecimal digits at the end of `digits`; the index of the first.
+fn hexadecimal(mut number: usize, digits: &mut [u8; DIGITS_MAX]) -> usize {
+    let mut at = DIGITS_MAX;
+    loop {
+        at -= 1;
+        digits[at] = b"0123456789abcdef"[number % 16];
+        number /= 16;
+        if number == 0 {
+            digits[at - 2..at].copy_from_slice(b"0x");
+            return at - 2;
         }
     }
 }
@@ -53,6 +69,10 @@ fn write_line(fd: Fd, pieces: &[Piece<'_>]) {
             Piece::Text(text) => slice(text),
             Piece::Number(number) => {
                 let first = decimal(*number, digits);
+                slice(&digits[first..])
+            }
+            Piece::Address(address) => {
+                let first = hexadecimal(*address, digits);
                 slice(&digits[first..])
             }
         };
@@ -78,6 +98,15 @@ pub(crate) fn exit_errno(what: &[u8], errno: Errno) -> ! {
         Piece::errno(errno),
         Piece::Text(b"); the program is ended, run it without Loam or see `loam doctor`"),
     ])
+}
+
+/// Prints the line and ends the program by SIGABRT, as libc does when a program misuses its allocator: a debugger or a handler finds the caller.
+pub(crate) fn abort(pieces: &[Piece<'_>]) -> ! {
+    const SIGABRT: u32 = 6;
+    write_line(2, pieces);
+    let _ = sys::kill_thread(SIGABRT);
+    // A handler has returned, or it is blocked or ignored.
+    sys::exit_group(128 + SIGABRT)
 }
 
 /// Prints the line on the program's stderr and ends the program by SIGKILL, which nothing in it can catch or delay: its

@@ -10,7 +10,7 @@ use crate::connect::PATH_BYTES_MAX;
 use crate::join::{self, Reason};
 use crate::message::{self, Piece};
 use crate::sys::SignalsBlocked;
-use crate::{fork, process};
+use crate::{fork, process, region};
 
 /// Address of a weak symbol; 0: this libc has none.
 macro_rules! weak {
@@ -41,12 +41,22 @@ pub(crate) fn errno_location() -> *mut c_int {
     location()
 }
 
+/// Where `dlsym` is; 0: this libc has none.
+pub(crate) fn dlsym_address() -> usize {
+    weak!("dlsym")
+}
+
 /// Runs before the program's own constructors and `main`.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static CONSTRUCTOR: extern "C" fn(c_int, *const *const c_char, *const *const c_char) = construct;
 
 extern "C" fn construct(_: c_int, _: *const *const c_char, environment: *const *const c_char) {
+    begin(environment);
+    region::settle();
+}
+
+fn begin(environment: *const *const c_char) {
     // SAFETY: glibc passes the environment, a list of strings that ends with a null pointer.
     let Some(path) = (unsafe { variable(if is_glibc() { environment } else { environ() }, b"LOAM_SOCKET=") })
     else {

@@ -2,6 +2,7 @@
 //! threaded program, and before libc is set up.
 
 use core::arch::asm;
+use core::sync::atomic::AtomicU32;
 
 /// An error number of the kernel, positive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +52,8 @@ pub(crate) const KILL: usize = 62;
 pub(crate) const FCNTL: usize = 72;
 pub(crate) const PRCTL: usize = 157;
 pub(crate) const GETTID: usize = 186;
+pub(crate) const TGKILL: usize = 234;
+pub(crate) const FUTEX: usize = 202;
 pub(crate) const CLOCK_GETTIME: usize = 228;
 pub(crate) const EXIT_GROUP: usize = 231;
 pub(crate) const OPENAT: usize = 257;
@@ -162,13 +165,36 @@ pub(crate) fn exit_thread() -> ! {
     }
 }
 
+const FUTEX_WAIT_PRIVATE: usize = 128;
+const FUTEX_WAKE_PRIVATE: usize = 129;
+
+/// Sleeps until it is woken, if the word is still as it was. May return for no reason.
+pub(crate) fn futex_wait(word: &AtomicU32, value: u32) {
+    let arguments = [word.as_ptr() as usize, FUTEX_WAIT_PRIVATE, value as usize, 0, 0, 0];
+    // SAFETY: the kernel only reads the word, which lives; no time limit.
+    let _ = unsafe { call(FUTEX, arguments) };
+}
+
+/// Wakes one that sleeps.
+pub(crate) fn futex_wake_one(word: &AtomicU32) {
+    let arguments = [word.as_ptr() as usize, FUTEX_WAKE_PRIVATE, 1, 0, 0, 0];
+    // SAFETY: the word's address is all that is used.
+    let _ = unsafe { call(FUTEX, arguments) };
+}
+
 pub(crate) fn kill(pid: u32, signal: u32) -> Result<()> {
     plain(KILL, pid as usize, signal as usize, 0).map(drop)
+}
+
+/// Sends the calling thread a signal.
+pub(crate) fn kill_thread(signal: u32) -> Result<()> {
+    plain(TGKILL, getpid() as usize, gettid() as usize, signal as usize).map(drop)
 }
 
 pub(crate) mod map {
     //! Mappings.
     use super::{Fd, MADVISE, MINCORE, MMAP, MUNMAP, Result, call};
+    use loam_hand::BASE_PAGE_BYTES;
 
     pub(crate) const PROTECTION_NONE: usize = 0;
     pub(crate) const PROTECTION_READ_WRITE: usize = 3;
@@ -208,6 +234,17 @@ pub(crate) mod map {
     pub(crate) unsafe fn advise(address: usize, bytes: usize, advice: usize) -> Result<()> {
         // SAFETY: the caller's promise.
         unsafe { call(MADVISE, [address, bytes, advice, 0, 0, 0]) }.map(drop)
+    }
+
+    /// Anonymous memory between two pages without access, so that it never becomes one mapping with a neighbour.
+    pub(crate) fn map_guarded(bytes: usize, hint: usize) -> Result<usize> {
+        let all = bytes + 2 * BASE_PAGE_BYTES;
+        let anonymous = PRIVATE | ANONYMOUS | NORESERVE;
+        // SAFETY: a new mapping where the kernel finds room, then its own middle is replaced.
+        unsafe {
+            let low = map(hint, all, PROTECTION_NONE, anonymous, -1)?;
+            map(low + BASE_PAGE_BYTES, bytes, PROTECTION_READ_WRITE, anonymous | FIXED, -1)
+        }
     }
 
     /// Whether there is a page at an address of private anonymous memory. False also where nothing is mapped.

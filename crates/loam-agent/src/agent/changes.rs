@@ -41,10 +41,12 @@ impl Agent<'_> {
             events: VecDeque::new(),
             probe: from.probe,
             window: BaseRange::new(0, 0),
+            region: from.region,
             released: from.released.clone(),
             adoption_unsure: false,
             statm: None,
             pagemap: None,
+            before_pages: 0,
             looked_at_pages: 0,
             part: 0,
         };
@@ -55,6 +57,7 @@ impl Agent<'_> {
     pub(super) fn process_gone(&mut self, key: SpaceKey) {
         self.deal_with_last_changes(key);
         let Some(mut process) = self.processes.remove(&key) else { return };
+        self.report.regions.ended(&process);
         let batches = process.hand.as_mut().map_or_else(Vec::new, Hand::take_batches);
         let now = self.now();
         self.borrower.handle_space_gone(now, key);

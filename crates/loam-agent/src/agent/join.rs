@@ -184,6 +184,7 @@ impl Agent<'_> {
             window_bytes: TRANSFER_BYTES as u64,
             status: status::GO_ON,
             reserved: 0,
+            region: self.config.region.map(|r| r.plan(self.config.local)).unwrap_or_default(),
         };
         if hello.role == role::CALL {
             peer.stage = Stage::Calls;
@@ -263,16 +264,25 @@ impl Agent<'_> {
             events: VecDeque::new(),
             probe: hello.probe_address >> 12,
             window,
+            region: self.region_at(hello.region_address),
             released: Vec::new(),
             adoption_unsure: false,
             statm: None,
             pagemap: None,
+            before_pages: 0,
             looked_at_pages: 0,
             part: 0,
         };
         self.add_process(process);
         self.give_hand(key, pid, shared, socket, window);
         Ok(())
+    }
+
+    /// The region of a process that has it at `address`. One that says nonsense has none, and borrows nothing.
+    fn region_at(&self, address: u64) -> Option<BaseRange> {
+        let bytes = self.config.region?.size.0;
+        let sane = address > 0 && address.is_multiple_of(4096) && address < 1 << 56;
+        sane.then(|| BaseRange::new(address >> 12, (address + bytes) >> 12))
     }
 
     /// A forked child whose userfaultfd came with the fork event, and whose thread knocked at the probe page.
@@ -307,6 +317,10 @@ impl Agent<'_> {
         process.hand = Some(Hand::new(shared, socket));
         process.window = window;
         process.statm = Statm::open(pid).ok();
+        if self.program.is_attached() {
+            let resident = process.statm.as_ref().and_then(|statm| statm.resident_pages().ok()).unwrap_or(0);
+            process.before_pages = resident.saturating_sub(self.borrower.local_in(key).0);
+        }
         process.pagemap = Pagemap::open(pid).ok();
         self.watch.joined(pid);
     }

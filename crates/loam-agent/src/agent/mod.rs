@@ -19,6 +19,7 @@ mod lenders;
 mod process;
 mod program;
 mod recorder;
+mod region;
 mod report;
 mod watch;
 
@@ -607,7 +608,7 @@ impl Agent<'_> {
 
     fn kill_tree(&mut self) {
         for _ in 0..200 {
-            let tree = self.who_must_end();
+            let tree = self.tree();
             for pid in &tree {
                 let _ = rustix::process::kill_process(*pid, rustix::process::Signal::KILL);
             }
@@ -620,8 +621,8 @@ impl Agent<'_> {
         }
     }
 
-    /// Whoever may not run on without its pager.
-    fn who_must_end(&self) -> Vec<Pid> {
+    /// The processes of the program, which may not run on without us. What one that was there before us starts besides is none of our business.
+    fn tree(&self) -> Vec<Pid> {
         let mut tree = self.program.tree();
         if self.program.is_attached() {
             let served = |pid: &Pid| self.processes.values().any(|process| process.pid == Some(*pid));

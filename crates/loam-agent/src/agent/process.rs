@@ -43,12 +43,16 @@ pub(super) struct Process {
     /// Base page of the probe page.
     pub probe: u64,
     pub window: BaseRange,
+    /// Its region, where there are such: nothing else of it is adopted.
+    pub region: Option<BaseRange>,
     /// Ranges that the program keeps for itself.
     pub released: Vec<BaseRange>,
     /// A mapping is registered, and the policy was not told: nobody can say whether a child of which we have not heard inherited that.
     pub adoption_unsure: bool,
     pub statm: Option<Statm>,
     pub pagemap: Option<Pagemap>,
+    /// What it had when it came and we did not start it: not what it borrows for.
+    pub before_pages: u64,
     /// Unadopted resident pages when its mappings were looked at last.
     pub looked_at_pages: u64,
     /// The part of the program that ran at its last fault.

@@ -2,6 +2,7 @@
 
 use super::Agent;
 use super::program::Status;
+use super::region::Regions;
 use crate::config::RunConfig;
 use crate::recording::{Recording, SizeChange, Sizes};
 use crate::summary::{Evictions, Faults, PageSizeChange, Percentiles, Staging, Summary, TimeSplit, Traffic};
@@ -33,6 +34,7 @@ pub(super) struct Report {
     swap_out_ns: Histogram<u64>,
     pub bytes: Traffic,
     pub processes: u64,
+    pub regions: Regions,
     control: Option<(UnixListener, PathBuf)>,
     live_due: Instant,
     live_faults: u64,
@@ -59,6 +61,7 @@ impl Report {
             swap_out_ns: histogram(),
             bytes: Traffic::default(),
             processes: 0,
+            regions: Regions::default(),
             control: None,
             live_due: Instant(0),
             live_faults: 0,
@@ -230,6 +233,7 @@ impl Agent<'_> {
             subpage_bytes: self.borrower.subpage().bytes().0,
             page_size_changes: changes[untold..].iter().map(PageSizeChange::of).collect(),
             page_size_changes_left_out: self.report.sizes.left_out() + untold as u64,
+            region: self.config.region.map(|r| self.report.regions.summary(r, self.processes.values())),
             processes: self.report.processes,
             processes_without_loam: self.watch.without_loam(),
             agent_bytes: self.own_bytes(),

@@ -154,7 +154,7 @@ impl Agent<'_> {
         let mut grown: Vec<(SpaceKey, u64)> = Vec::new();
         for process in self.processes.values() {
             let Some(figures) = process.statm.as_ref().and_then(|s| s.read().ok()) else { continue };
-            let pages = figures.resident_pages;
+            let pages = figures.resident_pages.saturating_sub(process.before_pages);
             files += figures.file_pages;
             let shared = self.borrower.shared_in(process.key).0;
             let local = self.borrower.local_in(process.key).0;
@@ -237,7 +237,10 @@ impl Agent<'_> {
         if !lasts && watch.burst.as_ref().is_some_and(|burst| burst.0 >= resident) {
             return; // it was worse before
         }
-        let why = if others + watch.buffers + ADOPTED_PAGES_MIN > watch.local_pages {
+        let has_region = self.config.region.is_some();
+        let why = if has_region && others + watch.buffers + ADOPTED_PAGES_MIN > watch.local_pages {
+            format!("{} MiB of it are outside of its region, and only the region is borrowed", others >> 8)
+        } else if others + watch.buffers + ADOPTED_PAGES_MIN > watch.local_pages {
             format!(
                 "{} MiB of the program is memory that cannot be lent (files, libraries, stacks, shared memory)",
                 others >> 8
@@ -271,7 +274,7 @@ impl Agent<'_> {
 
     /// Who is there, and who of them is without a hand.
     fn look_at_tree(&mut self) {
-        let tree = self.program.tree();
+        let tree = self.tree();
         let known: Vec<Pid> =
             self.processes.values().filter(|p| p.statm.is_some()).filter_map(|p| p.pid).collect();
         self.watch.strangers.retain(|pid, _| tree.contains(pid) && !known.contains(pid));
@@ -301,6 +304,11 @@ impl Agent<'_> {
         process.adoption_unsure = false;
         if process.hand.as_ref().is_some_and(|hand| hand.forks > 0) {
             return; // what is adopted now would be hidden from the child
+        }
+        if self.config.region.is_some() {
+            self.adopt_region(key, pid);
+            self.set_looked_at(key);
+            return;
         }
         if !self.adopt_grown(key, pid) {
             self.set_looked_at(key);
@@ -356,7 +364,7 @@ impl Agent<'_> {
         process.looked_at_pages = resident.saturating_sub(self.borrower.local_in(key).0);
     }
 
-    fn adopt_mapping(&mut self, key: SpaceKey, whole: BaseRange) {
+    pub(super) fn adopt_mapping(&mut self, key: SpaceKey, whole: BaseRange) {
         let process = &self.processes[&key];
         let mut parts = vec![whole];
         let kept = [process.window, BaseRange::new(process.probe, process.probe + 1)];

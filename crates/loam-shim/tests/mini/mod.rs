@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 
 use kernel::{Event, Message};
 use loam_hand::{
-    BASE_PAGE_BYTES, Call, CallReply, Control, Hello, LAYOUT_VERSION, RING_COMMANDS, Ready, SHARED_BYTES,
-    TRANSFER_BYTES, Welcome, call, kind, role, state, status,
+    BASE_PAGE_BYTES, Call, CallReply, Control, Hello, LAYOUT_VERSION, RING_COMMANDS, Ready, RegionPlan,
+    SHARED_BYTES, TRANSFER_BYTES, Welcome, call, kind, role, state, status,
 };
 
 pub const PAGE: u64 = BASE_PAGE_BYTES as u64;
@@ -51,6 +51,8 @@ pub struct Mini {
     pub fork_events: bool,
     /// What a handshake answers, and what a call does.
     pub welcome_status: u32,
+    /// The region that programs shall have.
+    pub region: RegionPlan,
     listener: Option<OwnedFd>,
     path: PathBuf,
     adopted: Vec<(u64, u64)>,
@@ -108,6 +110,7 @@ impl Mini {
             calls: Vec::new(),
             fork_events,
             welcome_status: status::GO_ON,
+            region: RegionPlan::default(),
             listener: Some(listener),
             path,
             adopted: Vec::new(),
@@ -236,6 +239,7 @@ impl Mini {
             window_bytes: TRANSFER_BYTES as u64,
             status: self.welcome_status,
             reserved: 0,
+            region: self.region,
         };
         if self.welcome_status != status::GO_ON {
             kernel::send(&socket, &welcome, &[]);

@@ -1,0 +1,74 @@
+//! Regions: of a process that has one, only that is adopted; and what the processes of the tree had from theirs.
+
+use super::Agent;
+use super::process::Process;
+use crate::config::RegionConfig;
+use crate::procfs;
+use crate::summary::RegionSummary;
+use loam_core::borrower::{BaseRange, SpaceKey};
+use rustix::process::Pid;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// What processes that have ended had.
+#[derive(Debug, Default)]
+pub(super) struct Regions {
+    past: RegionSummary,
+}
+
+impl Regions {
+    /// Takes the figures of a process that has ended.
+    pub(super) fn ended(&mut self, process: &Process) {
+        add(&mut self.past, process);
+    }
+
+    /// The figures of all processes, those that live included.
+    pub(super) fn summary<'a>(
+        &self,
+        config: RegionConfig,
+        living: impl Iterator<Item = &'a Process>,
+    ) -> RegionSummary {
+        let mut all = self.past.clone();
+        living.for_each(|process| add(&mut all, process));
+        (all.size_bytes, all.min_alloc_bytes) = (config.size.0, config.min_alloc.0);
+        all
+    }
+}
+
+/// The program can write its figures as it likes: they are told and nothing else.
+fn add(all: &mut RegionSummary, process: &Process) {
+    let Some(hand) = &process.hand else { return };
+    let figures = &hand.shared.control().region;
+    let sums = [
+        (&mut all.allocations, &figures.allocations),
+        (&mut all.allocated_bytes, &figures.allocated_bytes),
+        (&mut all.full, &figures.full),
+        (&mut all.full_bytes, &figures.full_bytes),
+    ];
+    for (sum, figure) in sums {
+        *sum = sum.saturating_add(figure.load(Relaxed));
+    }
+    all.peak_bytes = all.peak_bytes.max(figures.peak_bytes.load(Relaxed));
+    all.processes_not_calling += u64::from(figures.called.load(Relaxed) == 0);
+}
+
+impl Agent<'_> {
+    /// Adopts what is not yet adopted of a process's region.
+    pub(super) fn adopt_region(&mut self, key: SpaceKey, pid: Pid) {
+        let Some(region) = self.processes.get(&key).and_then(|process| process.region) else { return };
+        let adopted: u64 = self.borrower.ranges(key).iter().map(|r| r.intersect(region).len()).sum();
+        if adopted == region.len() {
+            return;
+        }
+        let Ok(details) = procfs::flags(pid) else { return };
+        for detail in details {
+            let mapping = detail.mapping;
+            let part = BaseRange::new(mapping.start >> 12, mapping.end >> 12).intersect(region);
+            // Where memory is hidden from children by us, what the program itself hides must stay apart.
+            let hidden = !self.fork_events && detail.flags.has("dc");
+            // The region is large enough: a piece of it is small only because the program protects or locks its neighbours.
+            if !part.is_empty() && !hidden && procfs::adoptable(&mapping, detail.flags, true, 0).is_ok() {
+                self.adopt_mapping(key, part);
+            }
+        }
+    }
+}
