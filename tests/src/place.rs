@@ -47,6 +47,19 @@ pub fn program(name: &str) -> PathBuf {
     build(name, &[])
 }
 
+/// An example of the library, built as the tests are.
+pub fn example(name: &str) -> PathBuf {
+    // target/PROFILE/deps/this-test
+    let own = std::env::current_exe().expect("/proc is mounted");
+    let profile = own.parent().and_then(Path::parent).expect("cargo's own folders");
+    let target = profile.parent().expect("cargo's own folders");
+    let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    build.args(["build", "--locked", "--quiet", "-p", "loam", "--example", name, "--target-dir"]).arg(target);
+    let status = build.current_dir(env!("CARGO_MANIFEST_DIR")).status().expect("cargo runs");
+    assert!(status.success(), "{build:?} failed");
+    target.join("debug/examples").join(name)
+}
+
 /// The same without shared libraries.
 ///
 /// # Panics

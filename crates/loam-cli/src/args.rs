@@ -385,7 +385,8 @@ pub(crate) struct BorrowArgs {
     pub(crate) quiet: bool,
 }
 
-/// Arguments of `loam attach`. It prints one line on stdout, the socket at which the shim joins, and ends with the program.
+/// Arguments of `loam attach`. It returns at once; what serves the program goes on in the background, tells on stdout how to join (`ready`, the
+/// socket and the shim, a line each; or `failed: ` and why) and ends with the program.
 #[derive(Args, Debug)]
 pub(crate) struct AttachArgs {
     #[command(flatten)]
@@ -393,6 +394,9 @@ pub(crate) struct AttachArgs {
     /// The process that wants to borrow
     #[arg(long)]
     pub(crate) pid: i32,
+    /// This is the process in the background (set by `loam attach`)
+    #[arg(long, hide = true)]
+    pub(crate) background_child: bool,
 }
 
 const RUN_EXAMPLES: &str = "\

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod attach;
 mod bench;
 mod borrow;
 mod ca;
@@ -47,7 +48,7 @@ fn dispatch(cli: args::Cli) -> Result<ExitCode, Failure> {
         args::Command::Lend(lend) => lend::lend(&lend),
         args::Command::Node(node) => daemon::node(&node),
         args::Command::Run(run) => run::run(run),
-        args::Command::Attach(attach) => run::attach(attach),
+        args::Command::Attach(attach) => attach::attach(attach),
         args::Command::Mount(mount) => mount::mount(&mount),
         args::Command::Unmount(unmount) => mount::unmount(&unmount),
         args::Command::Status(status) => status::status(&status),

@@ -1,11 +1,9 @@
 //! `loam run`: from the command line to the agent, and from its outcome to the closing lines and the exit status.
 
-use crate::args::{AttachArgs, RunArgs};
+use crate::args::RunArgs;
 use crate::borrow::Borrowing;
 use crate::failure::{self, Failure};
-use rustix::process::Pid;
 use std::ffi::OsStr;
-use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::ExitCode;
@@ -22,31 +20,6 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode, Failure> {
         (None, Some(signal)) => Ok(end_by(signal)),
         (None, None) => Err(Failure::new("the program's end was not seen; its exit status is lost")),
     }
-}
-
-/// Serves a program that runs already, and has started us, until it ends.
-pub(crate) fn attach(args: AttachArgs) -> Result<ExitCode, Failure> {
-    crate::lend::start_log("warn");
-    let Some(pid) = Pid::from_raw(args.pid) else {
-        return Err(Failure::new(format!("--pid {}: there is no such process", args.pid)));
-    };
-    if args.borrow.region.is_none() {
-        return Err(Failure::new(
-            "what a program borrows that runs already is a region of it: give --region SIZE",
-        ));
-    }
-    let name = std::fs::read(format!("/proc/{}/comm", args.pid)).unwrap_or_default();
-    let name = OsStr::from_bytes(name.trim_ascii_end()).to_owned();
-    let borrowing = Borrowing::prepare(args.borrow, name, Vec::new())?;
-    let outcome = loam_agent::attach(&borrowing.config, pid, |socket| {
-        let mut line = socket.as_os_str().as_bytes().to_vec();
-        line.push(b'\n');
-        // If it is not there any more we shall see its end.
-        let _ = std::io::stdout().write_all(&line);
-        let _ = std::io::stdout().flush();
-    });
-    borrowing.finish(outcome)?;
-    Ok(ExitCode::SUCCESS)
 }
 
 /// Looks the program up as `execvp` does, so that a missing one is told before anything is started.

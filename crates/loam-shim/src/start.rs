@@ -78,6 +78,38 @@ fn begin(environment: *const *const c_char) {
     }
 }
 
+/// For a program that has loaded the shim by itself and was not started by an agent: joins the one at this socket. Called once, by a thread
+/// that may allocate. 0: it is served from here on.
+///
+/// # Safety
+/// `path` is a string.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn loam_join(path: *const c_char) -> c_int {
+    // SAFETY: the caller's promise.
+    let path = unsafe { CStr::from_ptr(path) };
+    if process::is_under_loam() || !process::set_path(path.to_bytes()) {
+        return 1;
+    }
+    {
+        let _blocked = SignalsBlocked::new();
+        join::join(Reason::Started);
+    }
+    if !process::is_under_loam() {
+        return 2;
+    }
+    if !register_fork_handlers() {
+        message::exit(&[Piece::Text(b"this program's libc has no fork handlers; it cannot borrow")]);
+    }
+    region::serve_late();
+    0
+}
+
+/// 1: an agent serves this process.
+#[unsafe(no_mangle)]
+extern "C" fn loam_is_served() -> c_int {
+    c_int::from(process::is_under_loam())
+}
+
 fn is_glibc() -> bool {
     weak!("__register_atfork") != 0
 }

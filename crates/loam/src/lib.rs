@@ -9,6 +9,8 @@
 //! }
 //! ```
 
+pub mod paged;
+
 use std::ffi::c_void;
 use std::sync::OnceLock;
 

@@ -87,6 +87,13 @@ pub(crate) fn settle() {
     next::find_all();
 }
 
+/// The region was reserved after the constructor: it is served from now on, to whoever asks for these functions by name.
+pub(crate) fn serve_late() {
+    CALLED.store(true, Relaxed);
+    tell_called();
+    LEAST.store(LEAST_PLANNED.load(Acquire), Relaxed);
+}
+
 /// The process has a new place for its figures, as it has started or is a forked child.
 pub(crate) fn tell_called() {
     if CALLED.load(Relaxed) {

@@ -1,0 +1,150 @@
+//! Memory that is paged to other machines, for a program that was not started by `loam run`: [`connect`] has an agent serve this process, and
+//! [`PagedVec`]s have their contents in its region, of which at most `local` stays here.
+//!
+//! Under `loam run` the program is served already: then [`connect`] does nothing, and vectors are borrowed for as all of the program's memory is.
+//!
+//! ```no_run
+//! loam::paged::connect(&loam::paged::Options::new(1 << 30, 64 << 30).flags(["--lender", "10.0.0.7:7070"]))?;
+//! let mut sums = loam::paged::PagedVec::<f64>::zeroed(1 << 30)?; // 8 GiB, of which at most one is here
+//! sums[12] = 0.5;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod shim;
+mod vec;
+
+pub use vec::PagedVec;
+
+use shim::Shim;
+use std::ffi::{OsStr, OsString};
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{ChildStdout, Command, Stdio};
+use std::sync::{Mutex, OnceLock};
+
+/// The command that serves, if `LOAM` does not name another.
+const COMMAND: &str = "loam";
+
+/// Why nothing can be borrowed. Each is one line: what, where, what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum PagedError {
+    /// `loam` is not there.
+    #[error("{}: cannot be started ({error}): install Loam, or set LOAM to the path of its command", command.display())]
+    Command {
+        /// What was tried.
+        command: PathBuf,
+        /// Why not.
+        error: std::io::Error,
+    },
+    /// It says why it cannot serve.
+    #[error("{0}")]
+    Refused(String),
+    /// It ended without a word, or said something else than agreed.
+    #[error("`loam attach` did not begin: is it of the same version as this library?")]
+    NoAnswer,
+    /// The shim cannot be loaded.
+    #[error("{}: cannot be loaded ({why}): install Loam again", path.display())]
+    Shim {
+        /// Which.
+        path: PathBuf,
+        /// What the dynamic loader says.
+        why: String,
+    },
+    /// [`connect`] comes first.
+    #[error("this program is not connected: call connect, or start it by `loam run`")]
+    NotConnected,
+    /// No room, here or in the region.
+    #[error(
+        "no memory for {bytes} bytes: the region is full, and this machine as well; ask for a larger region"
+    )]
+    Full {
+        /// How much was asked for.
+        bytes: usize,
+    },
+}
+
+/// What to borrow.
+#[derive(Clone, Debug)]
+pub struct Options {
+    local_bytes: u64,
+    region_bytes: u64,
+    flags: Vec<OsString>,
+}
+
+impl Options {
+    /// At most `local_bytes` of what this program allocates from now on is here, and its region reserves `region_bytes` of address space: all that it can
+    /// borrow for at once. An unserved allocation, once the region is full, is an ordinary one.
+    pub fn new(local_bytes: u64, region_bytes: u64) -> Self {
+        Self { local_bytes, region_bytes, flags: Vec::new() }
+    }
+
+    /// More flags of `loam run`, such as `--lender ADDR:PORT`; without one the cluster of this machine's node lends.
+    pub fn flags<S: AsRef<OsStr>>(mut self, flags: impl IntoIterator<Item = S>) -> Self {
+        self.flags.extend(flags.into_iter().map(|flag| flag.as_ref().to_owned()));
+        self
+    }
+}
+
+static SHIM: OnceLock<Option<Shim>> = OnceLock::new();
+
+/// The shim that serves this process; none if it is not served.
+fn served() -> Option<&'static Shim> {
+    SHIM.get().and_then(Option::as_ref).or_else(|| {
+        let preloaded = Shim::preloaded()?;
+        Some(SHIM.get_or_init(|| Some(preloaded)).as_ref().expect("nobody stores less"))
+    })
+}
+
+/// Has an agent serve this process, from now to its end. A process that is served already goes on as it is; the options of later calls are
+/// not looked at. Children that fork are served too.
+///
+/// # Errors
+/// [`PagedError`], and nothing has changed.
+pub fn connect(options: &Options) -> Result<(), PagedError> {
+    static ONE: Mutex<()> = Mutex::new(());
+    let _one = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    if served().is_some() {
+        return Ok(());
+    }
+    let (socket, path) = attach(options)?;
+    let shim = Shim::load(&path)?;
+    shim.join(&socket)?;
+    let mut shim = Some(shim);
+    SHIM.get_or_init(|| shim.take());
+    assert!(shim.is_none(), "connecting is behind a lock");
+    Ok(())
+}
+
+/// Whether this process is served: by [`connect`], or as it was started by `loam run`.
+pub fn is_connected() -> bool {
+    served().is_some()
+}
+
+/// Starts the agent; where it listens, and the shim that fits it.
+fn attach(options: &Options) -> Result<(PathBuf, PathBuf), PagedError> {
+    let command = std::env::var_os("LOAM").map_or_else(|| PathBuf::from(COMMAND), PathBuf::from);
+    let mut child = Command::new(&command)
+        .args(["attach", "--quiet", "--pid"])
+        .arg(std::process::id().to_string())
+        .args(["--local", &options.local_bytes.to_string(), "--region", &options.region_bytes.to_string()])
+        .args(&options.flags)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(|error| PagedError::Command { command, error })?;
+    let answer = answer(child.stdout.take().expect("asked for as a pipe"));
+    // It has started the agent and ended; or it will have, soon.
+    let _ = child.wait();
+    answer
+}
+
+fn answer(stdout: ChildStdout) -> Result<(PathBuf, PathBuf), PagedError> {
+    let mut lines = BufReader::new(stdout).lines();
+    let mut next = || lines.next().and_then(Result::ok).ok_or(PagedError::NoAnswer);
+    let first = next()?;
+    match first.strip_prefix("failed: ") {
+        Some(why) => Err(PagedError::Refused(why.to_owned())),
+        None if first == "ready" => Ok((PathBuf::from(next()?), Path::new(&next()?).to_owned())),
+        None => Err(PagedError::NoAnswer),
+    }
+}

@@ -1,0 +1,92 @@
+//! The shim, as this process has it: its functions by name.
+
+use super::PagedError;
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::ptr::NonNull;
+
+/// See the module's documentation. It is never unloaded.
+#[derive(Debug)]
+pub(super) struct Shim {
+    join: unsafe extern "C" fn(*const c_char) -> c_int,
+    calloc: extern "C" fn(usize, usize) -> *mut c_void,
+    free: unsafe extern "C" fn(*mut c_void),
+}
+
+/// The address of a symbol.
+fn symbol(handle: *mut c_void, name: &CStr) -> Option<NonNull<c_void>> {
+    // SAFETY: looks a string up in an object that is loaded.
+    NonNull::new(unsafe { libc::dlsym(handle, name.as_ptr()) })
+}
+
+impl Shim {
+    /// The one that `loam run` has preloaded, if an agent serves this process.
+    pub(super) fn preloaded() -> Option<Self> {
+        let is_served = symbol(libc::RTLD_DEFAULT, c"loam_is_served")?;
+        // SAFETY: only the shim defines that name, and with this type.
+        let is_served: extern "C" fn() -> c_int = unsafe { std::mem::transmute(is_served) };
+        // Then `calloc` and `free` are those of the shim as well, or of the program's own allocator: whose memory is borrowed for.
+        (is_served() == 1).then(|| Self::of(libc::RTLD_DEFAULT)).flatten()
+    }
+
+    /// Loads it.
+    pub(super) fn load(path: &Path) -> Result<Self, PagedError> {
+        let failed = |why: String| PagedError::Shim { path: path.to_owned(), why };
+        let name =
+            CString::new(path.as_os_str().as_bytes()).map_err(|_| failed("a zero in its path".into()))?;
+        // SAFETY: its constructor does nothing without `LOAM_SOCKET`, and what it defines hides nothing of the program's (RTLD_LOCAL).
+        let handle =
+            unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL | libc::RTLD_NODELETE) };
+        if handle.is_null() {
+            // SAFETY: after a failure it is a string, or null.
+            let why = unsafe { libc::dlerror() };
+            let why = NonNull::new(why).map_or_else(String::new, |why| {
+                // SAFETY: as above; it is copied before anybody calls the loader again.
+                unsafe { CStr::from_ptr(why.as_ptr()) }.to_string_lossy().into_owned()
+            });
+            return Err(failed(why));
+        }
+        Self::of(handle).ok_or_else(|| failed("it is of another version".into()))
+    }
+
+    fn of(handle: *mut c_void) -> Option<Self> {
+        let [join, calloc, free] = [c"loam_join", c"calloc", c"free"].map(|name| symbol(handle, name));
+        // SAFETY: that is how the shim, and every libc, declares them.
+        unsafe {
+            Some(Self {
+                join: std::mem::transmute::<NonNull<c_void>, unsafe extern "C" fn(*const c_char) -> c_int>(
+                    join?,
+                ),
+                calloc: std::mem::transmute::<NonNull<c_void>, extern "C" fn(usize, usize) -> *mut c_void>(
+                    calloc?,
+                ),
+                free: std::mem::transmute::<NonNull<c_void>, unsafe extern "C" fn(*mut c_void)>(free?),
+            })
+        }
+    }
+
+    /// Joins the agent at `socket`.
+    pub(super) fn join(&self, socket: &Path) -> Result<(), PagedError> {
+        let socket = CString::new(socket.as_os_str().as_bytes()).map_err(|_| PagedError::NoAnswer)?;
+        // SAFETY: a string, and the caller sees to it that nobody joins twice.
+        match unsafe { (self.join)(socket.as_ptr()) } {
+            0 => Ok(()),
+            _ => Err(PagedError::NoAnswer),
+        }
+    }
+
+    /// Zeros, aligned for everything; of the region if they are many. `None`: no memory.
+    pub(super) fn zeros(&self, bytes: usize) -> Option<NonNull<u8>> {
+        NonNull::new((self.calloc)(1, bytes).cast())
+    }
+
+    /// Frees what [`zeros`](Self::zeros) has given.
+    ///
+    /// # Safety
+    /// It was not freed before, and nobody uses it any more.
+    pub(super) unsafe fn free(&self, memory: NonNull<u8>) {
+        // SAFETY: the caller's promise.
+        unsafe { (self.free)(memory.as_ptr().cast()) };
+    }
+}
