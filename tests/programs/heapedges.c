@@ -139,12 +139,12 @@ int main(int count, char **arguments) {
         return 0;
     }
     // Whether the compiler sees what is wrong is not what is tested.
-    unsigned char *volatile at = malloc(5 * MIB);
-    at[0] = 1;
-    if (!strcmp(fault, "twice")) free(at), free(at);
-    else if (!strcmp(fault, "middle")) free(at + MIB);
-    else if (!strcmp(fault, "stale")) free(at), at = realloc(at, 9 * MIB);
-    else if (!strcmp(fault, "realloc")) at = realloc(at + 16, 9 * MIB);
+    volatile uintptr_t at = (uintptr_t)malloc(5 * MIB);
+    *(char *)at = 1;
+    if (!strcmp(fault, "twice")) free((void *)at), free((void *)at);
+    else if (!strcmp(fault, "middle")) free((void *)(at + MIB));
+    else if (!strcmp(fault, "stale")) free((void *)at), at = (uintptr_t)realloc((void *)at, 9 * MIB);
+    else if (!strcmp(fault, "realloc")) at = (uintptr_t)realloc((void *)(at + 16), 9 * MIB);
     puts("went on");
     return 0;
 }
