@@ -1,11 +1,16 @@
 //! Programs whose large allocations come from a region several times as large as what may stay here: their output is what it is without Loam, the
 //! allocations were in the region, and what a region cannot do is told.
 
-use loam_tests::borrow::{Borrow, Borrowed};
+use loam_tests::borrow::{Borrow, Borrowed, Running};
 use loam_tests::place::{self, Scratch};
 use loam_tests::plain;
 use loam_tests::workloads::{self, Workload};
+use loam_tests::{procfs, shell};
+use rustix::process::Signal;
+use serde_json::Value;
 use std::fs;
+use std::io::Read;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -50,6 +55,10 @@ fn same_output(name: &str, peak_mib_min: f64, prepare: impl Fn(&Path) -> Workloa
         assert!(fs::read(path).expect("written") == expected, "{name}: {} is another", path.display());
     }
     borrowed.assert_memory_left(name);
+    // Of local memory that forked relatives share, each has its own in the samples.
+    if name != "heap" {
+        borrowed.samples.assert_below_bar(name);
+    }
     let peak_mib = borrowed.number("/region/peak_bytes") / f64::from(1 << 20);
     assert!(peak_mib >= peak_mib_min, "{name}: {peak_mib} MiB in the region: {}", borrowed.summary["region"]);
     assert_eq!(borrowed.number("/region/full"), 0.0, "{name}: {}", borrowed.summary["region"]);
@@ -232,6 +241,71 @@ fn programs_with_their_own_allocator() {
     // Of the fine print jemalloc keeps most.
     assert!(right(&borrowed.ended.stdout) + 2 >= right(&expected), "{:?}", borrowed.ended);
     assert!(borrowed.number("/region/allocations") > 10.0, "{}", borrowed.summary);
+}
+
+/// A buffer that is freed and allocated again and again has its memory each time, and not fresh pages: those would be fetched one by one.
+#[test]
+fn buffers_in_a_loop_cost_no_faults() {
+    let _alone = place::alone();
+    let scratch = Scratch::new("region-loop");
+    let borrowed = with_region(&scratch).run(&program("heapedges", &["loop"]), None, LIMIT);
+    borrowed.assert_ended_well("loop");
+    assert!(String::from_utf8_lossy(&borrowed.ended.stdout).contains("right"), "{:?}", borrowed.ended);
+    borrowed.assert_memory_left("loop");
+    let touched = 1000.0 * f64::from((2 << 20) / 4096);
+    let faults = borrowed.number("/faults/total");
+    assert!(faults < touched / 10.0, "{faults} faults for {touched} pages that were touched in the loop");
+}
+
+/// What is freed leaves the lenders too, but for a quarter of `--local`.
+#[test]
+fn freed_memory_is_given_back() {
+    let _alone = place::alone();
+    let scratch = Scratch::new("region-freed");
+    let mut running = with_region(&scratch).start(&program("heapedges", &["freed"]), None);
+    let elsewhere = |running: &Running| status(running)["remote_bytes"].as_u64().expect("a number");
+    running.run.wait_for_line("filled", LIMIT);
+    procfs::wait_until(Duration::from_secs(20), || elsewhere(&running) > 64 << 20).expect("it left");
+    running.run.wait_for_line("freed", LIMIT);
+    let spare = (LOCAL_MIB << 20) / 4;
+    let given_back = || elsewhere(&running) <= spare;
+    let told = procfs::wait_until(Duration::from_secs(20), given_back);
+    assert!(told.is_ok(), "{} MiB are still elsewhere", elsewhere(&running) >> 20);
+    running.program().iter().for_each(|&pid| procfs::send(pid, Signal::TERM));
+    running.finish(LIMIT);
+}
+
+/// What a living run says of itself.
+fn status(running: &Running) -> Value {
+    let socket = std::env::temp_dir()
+        .join(format!("loam-{}", rustix::process::getuid().as_raw()))
+        .join(format!("run-{}.sock", running.run.pid()));
+    let mut text = String::new();
+    UnixStream::connect(socket).and_then(|mut run| run.read_to_string(&mut text)).expect("it runs");
+    serde_json::from_str(&text).expect("JSON")
+}
+
+/// A user who may not hear of forks: before each, what the child could read is brought home.
+#[test]
+fn without_fork_events() {
+    let _alone = place::alone();
+    if !place::is_root() {
+        println!("passed over: needs root, to give a capability up");
+        return;
+    }
+    let scratch = Scratch::new("region-unprivileged");
+    let programs = [program("heapedges", &[]), program("heap", &["3", "120", "4096", "4"])];
+    for inner in programs {
+        let mut plain = Command::new(inner.get_program());
+        let expected = plain.args(inner.get_args()).output().expect("it runs without Loam").stdout;
+        let inner = with_region(&scratch).command(&inner);
+        let mut command = Command::new("setpriv");
+        command.args(["--bounding-set", "-sys_ptrace", "--inh-caps", "-all"]);
+        command.arg(inner.get_program()).args(inner.get_args()).current_dir(scratch.path());
+        let ended = shell::run(&mut command, scratch.path(), "loam", LIMIT);
+        assert_eq!(ended.code(), 0, "stderr: {}", ended.stderr);
+        assert_eq!(String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&expected));
+    }
 }
 
 /// A program that executes another, through a shell: each has a region of its own.
