@@ -140,6 +140,25 @@ fn threads_and_forks() {
     assert!(borrowed.number("/region/allocations") > 200.0, "{}", borrowed.summary["region"]);
 }
 
+/// What the shim does not serve is the sanitizer's, which checks each copy between the two, and that nothing is freed twice or by the wrong one.
+/// (Of the region it knows nothing; what is in there the program checks.)
+#[test]
+fn under_the_address_sanitizer() {
+    let _alone = place::alone();
+    let scratch = Scratch::new("region-asan");
+    let mut heap = Command::new(place::sanitized_program("heap"));
+    heap.args(["4", "150", "2048", "2"]);
+    // It wants to be the first library, and does not know of what is kept in the region when it looks for leaks.
+    heap.env("ASAN_OPTIONS", "verify_asan_link_order=0:detect_leaks=0");
+    let plain = heap.output().expect("it runs without Loam");
+    assert!(plain.status.success(), "{}", String::from_utf8_lossy(&plain.stderr));
+    // What the sanitizer keeps back of freed memory is not borrowed.
+    let borrowed = with_region(&scratch).local_mib(96).run(&heap, None, LIMIT);
+    borrowed.assert_ended_well("heap");
+    assert_eq!(borrowed.ended.stdout, plain.stdout);
+    assert!(borrowed.number("/region/allocations") > 100.0, "{}", borrowed.summary["region"]);
+}
+
 /// The edges of the interface, and the children of forks.
 #[test]
 fn the_interface_is_that_of_the_c_library() {
@@ -254,7 +273,8 @@ fn buffers_in_a_loop_cost_no_faults() {
     borrowed.assert_memory_left("loop");
     let touched = 1000.0 * f64::from((2 << 20) / 4096);
     let faults = borrowed.number("/faults/total");
-    assert!(faults < touched / 10.0, "{faults} faults for {touched} pages that were touched in the loop");
+    // About 1,000; with all that is freed given back at once, 45,000.
+    assert!(faults < touched / 64.0, "{faults} faults for {touched} pages that were touched in the loop");
 }
 
 /// What is freed leaves the lenders too, but for a quarter of `--local`.
