@@ -14,7 +14,7 @@ STEP = @printf '\n== %s (%s)\n' "$@" "$$(date +%T)"
 # One step after the other, also under -j: they share the cores, and the end-to-end tests measure.
 .NOTPARALLEL:
 
-.PHONY: help build demo test setup lint fmt unit bare-metal deny sim-fuzz sim-soak e2e bench bench-compare bench-cluster bench-pages bench-write-cache fuzz soak traces man install uninstall clean
+.PHONY: help build demo test setup lint fmt unit bare-metal deny sim-fuzz sim-soak e2e bench bench-compare bench-cluster bench-pages bench-write-cache fuzz soak region-soak traces man install uninstall clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -100,6 +100,11 @@ SOAK_ROUNDS ?= 20
 soak: build sim-soak ## a million seeds of the simulation, then the end-to-end tests SOAK_ROUNDS times; stops at the first failure
 	for round in $$(seq $(SOAK_ROUNDS)); do echo "== round $$round of $(SOAK_ROUNDS)"; \
 	  LOAM_BIN=$(abspath $(RELEASE))/loam $(CARGO) test --release --locked -p loam-tests -- --test-threads=1 || exit 1; done
+
+HEAP_OPERATIONS ?= 5000
+region-soak: build ## a minute of eight threads that allocate, grow, free and fork on a region, every content checked
+	LOAM_BIN=$(abspath $(RELEASE))/loam LOAM_HEAP_OPERATIONS=$(HEAP_OPERATIONS) \
+	  $(CARGO) test --locked -p loam-tests --test region -- --nocapture threads_and_forks
 
 traces: build ## full-size traces for the simulator into target/traces (hours; installs what it needs as root)
 	LOAM=$(abspath $(RELEASE))/loam bench/traces/record.sh full $(TARGET)/traces

@@ -105,7 +105,7 @@ static void allocate(struct worker *w, struct block *b) {
         break;
     case 4:
         align = 4096;
-        b->at = aligned_alloc(align, b->bytes);
+        b->at = aligned_alloc(align, (b->bytes + align - 1) / align * align);
         break;
     default:
         b->at = malloc(b->bytes);

@@ -3,6 +3,8 @@
 //
 //   heapedges             all of it
 //   heapedges FAULT       one misuse, which must end the program: twice, middle, realloc, stale
+//   heapedges loop        a large buffer is allocated, filled and freed a thousand times, beside 64 MiB that stay
+//   heapedges freed       128 MiB are filled and freed; then it says so and waits for its end
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -131,6 +133,30 @@ static void sized(void) {
     say("free_sized", 1);
 }
 
+static void loop(void) {
+    unsigned char *kept = malloc(64 * MIB);
+    memset(kept, 5, 64 * MIB);
+    int right = 1;
+    for (int i = 0; i < 1000; i++) {
+        unsigned char *volatile at = malloc(2 * MIB);
+        for (int n = 0; n < 2 * MIB; n += 4096) at[n] = (unsigned char)i;
+        right &= at[MIB] == (unsigned char)i;
+        free(at);
+    }
+    say("a thousand buffers", right && all(kept, 64 * MIB, 5));
+    free(kept);
+}
+
+static void freed(void) {
+    void *blocks[16];
+    for (int i = 0; i < 16; i++) blocks[i] = memset(malloc(8 * MIB), i + 1, 8 * MIB);
+    puts("filled");
+    sleep(2);
+    for (int i = 0; i < 16; i++) free(blocks[i]);
+    puts("freed");
+    pause();
+}
+
 int main(int count, char **arguments) {
     setvbuf(stdout, NULL, _IOLBF, 0);
     const char *fault = count > 1 ? arguments[1] : "";
@@ -138,13 +164,15 @@ int main(int count, char **arguments) {
         refusals(), alignments(), sizes(), zeros(), forks(), sized();
         return 0;
     }
+    if (!strcmp(fault, "loop")) return loop(), 0;
+    if (!strcmp(fault, "freed")) return freed(), 0;
     // Whether the compiler sees what is wrong is not what is tested.
-    unsigned char *volatile at = malloc(5 * MIB);
-    at[0] = 1;
-    if (!strcmp(fault, "twice")) free(at), free(at);
-    else if (!strcmp(fault, "middle")) free(at + MIB);
-    else if (!strcmp(fault, "stale")) free(at), at = realloc(at, 9 * MIB);
-    else if (!strcmp(fault, "realloc")) at = realloc(at + 16, 9 * MIB);
+    volatile uintptr_t at = (uintptr_t)malloc(5 * MIB);
+    *(char *)at = 1;
+    if (!strcmp(fault, "twice")) free((void *)at), free((void *)at);
+    else if (!strcmp(fault, "middle")) free((void *)(at + MIB));
+    else if (!strcmp(fault, "stale")) free((void *)at), at = (uintptr_t)realloc((void *)at, 9 * MIB);
+    else if (!strcmp(fault, "realloc")) at = (uintptr_t)realloc((void *)(at + 16), 9 * MIB);
     puts("went on");
     return 0;
 }

@@ -68,6 +68,14 @@ pub fn static_program(name: &str) -> PathBuf {
     build(name, &["-static"])
 }
 
+/// The same with the compiler's address sanitizer.
+///
+/// # Panics
+/// If the compiler fails.
+pub fn sanitized_program(name: &str) -> PathBuf {
+    build(name, &["-g", "-fsanitize=address"])
+}
+
 fn build(name: &str, flags: &[&str]) -> PathBuf {
     let place = source(name);
     let mut sources = Vec::new();

@@ -376,8 +376,9 @@ impl<'a> Blocks<'a> {
         self.nodes.give_back(block);
     }
 
+    /// Proves that lists, trees and counts say the same of every page. It visits everything.
     #[cfg(test)]
-    /// Proves that lists, trees and counts say the same of every page. For tests: it visits everything.
+    #[allow(dead_code, reason = "for tests/blocks.rs, which has this file as a module")]
     pub(crate) fn audit(&self) {
         let (mut at, mut page) = (self.first(), 0);
         let (mut used, mut dirty, mut giving_back, mut before) = (0, 0, 0, State::Unused);

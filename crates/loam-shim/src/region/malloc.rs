@@ -93,14 +93,16 @@ unsafe extern "C" fn realloc(memory: Memory, bytes: usize) -> Memory {
     if memory.is_null() {
         return malloc(bytes);
     }
-    // SAFETY: the caller's promise, for both.
     if contains(memory as usize) {
-        unsafe { realloc_of_region(memory, bytes) }
-    } else if is_large(bytes) {
-        unsafe { realloc_of_next(memory, bytes) }
-    } else {
-        unsafe { next::realloc(memory, bytes) }
+        // SAFETY: the caller's promise.
+        return unsafe { realloc_of_region(memory, bytes) };
     }
+    if is_large(bytes) {
+        // SAFETY: the caller's promise.
+        return unsafe { realloc_of_next(memory, bytes) };
+    }
+    // SAFETY: the caller's promise.
+    unsafe { next::realloc(memory, bytes) }
 }
 
 /// An allocation of the region stays there if it stays large.
