@@ -34,6 +34,16 @@ fn target_dir() -> PathBuf {
     test.ancestors().nth(3).expect("a test lies in TARGET/PROFILE/deps").to_owned()
 }
 
+/// An example of the crate `loam`, of the build that holds this test.
+///
+/// # Panics
+/// If it is not built.
+pub fn example(name: &str) -> PathBuf {
+    let path = target_dir().join("debug/examples").join(name);
+    assert!(path.is_file(), "no {}: cargo build -p loam --example {name}", path.display());
+    path
+}
+
 /// A file of `tests/programs`.
 pub fn source(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("programs").join(name)

@@ -8,6 +8,12 @@
 //!     loam::part(2); // and from here on along z
 //! }
 //! ```
+//!
+//! Programs that want memory of the node by name, [map it as a region](region).
+
+pub mod region;
+
+pub use region::{Region, RegionError, RegionVec, Regions, SharedRegion};
 
 use std::ffi::c_void;
 use std::sync::OnceLock;
