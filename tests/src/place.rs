@@ -34,6 +34,16 @@ fn target_dir() -> PathBuf {
     test.ancestors().nth(3).expect("a test lies in TARGET/PROFILE/deps").to_owned()
 }
 
+/// An example of the crate `loam`, of the build that holds this test.
+///
+/// # Panics
+/// If it is not built.
+pub fn example(name: &str) -> PathBuf {
+    let path = target_dir().join("debug/examples").join(name);
+    assert!(path.is_file(), "no {}: cargo build -p loam --example {name}", path.display());
+    path
+}
+
 /// A file of `tests/programs`.
 pub fn source(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("programs").join(name)
@@ -45,19 +55,6 @@ pub fn source(name: &str) -> PathBuf {
 /// If the compiler fails.
 pub fn program(name: &str) -> PathBuf {
     build(name, &[])
-}
-
-/// An example of the library, built as the tests are.
-pub fn example(name: &str) -> PathBuf {
-    // target/PROFILE/deps/this-test
-    let own = std::env::current_exe().expect("/proc is mounted");
-    let profile = own.parent().and_then(Path::parent).expect("cargo's own folders");
-    let target = profile.parent().expect("cargo's own folders");
-    let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    build.args(["build", "--locked", "--quiet", "-p", "loam", "--example", name, "--target-dir"]).arg(target);
-    let status = build.current_dir(env!("CARGO_MANIFEST_DIR")).status().expect("cargo runs");
-    assert!(status.success(), "{build:?} failed");
-    target.join("debug/examples").join(name)
 }
 
 /// The same without shared libraries.

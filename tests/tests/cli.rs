@@ -259,7 +259,8 @@ fn doctor_has_findings() {
 fn help_has_examples() {
     let _alone = place::alone();
     let scratch = Scratch::new("help");
-    for command in [&[][..], &["run"], &["lend"], &["status"], &["doctor"], &["bench", "fault"]] {
+    for command in [&[][..], &["run"], &["lend"], &["status"], &["region"], &["doctor"], &["bench", "fault"]]
+    {
         let args: Vec<&str> = command.iter().copied().chain(["--help"]).collect();
         let ended = loam(&args, scratch.path());
         let text = String::from_utf8_lossy(&ended.stdout).into_owned();

@@ -1,6 +1,7 @@
 //! The command line. Every flag is documented here once; help, man pages and completions come from it.
 
 use crate::ca::args::CaArgs;
+use crate::region::RegionArgs;
 use crate::sim::SimArgs;
 use crate::size::{Embedded, Region, Size};
 use crate::target::LenderArg;
@@ -76,6 +77,10 @@ pub(crate) enum Command {
     Mount(MountArgs),
     /// End a `loam mount`
     Unmount(UnmountArgs),
+    /// Reserve memory of this machine's node for programs that map it
+    ///
+    /// Reserves memory of this machine's node for programs that map it and use it by plain loads and stores, or shows, resizes and removes such regions.
+    Region(RegionArgs),
     /// Show this user's runs, the cluster, and if asked other nodes and lenders
     ///
     /// Shows the runs of this user while they run, and the cluster as this machine's node sees it, or the nodes whose addresses are given.
@@ -139,6 +144,9 @@ pub(crate) struct LendArgs {
     /// Answer /metrics (Prometheus, see docs/metrics.md) and /health here
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) http: Option<SocketAddr>,
+    /// Listen here for programs of this user, too: for direct regions (`loam region`)
+    #[arg(long, value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) store: StoreArgs,
     /// Print the address on stdout and end with process PID (set by `loam run --embedded`)

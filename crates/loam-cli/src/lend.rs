@@ -4,6 +4,7 @@ use crate::args::LendArgs;
 use crate::embedded;
 use crate::failure::Failure;
 use crate::machine;
+use loam_node::LocalSocket;
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
@@ -23,6 +24,8 @@ pub(crate) fn lend(args: &LendArgs) -> Result<ExitCode, Failure> {
     config.keep = args.keep.map(|keep| keep.on(memory.total));
     config.machine_root.clone_from(&args.machine_root);
     config.http = args.http;
+    // For this user alone: with --tls a lender serves nobody else without a certificate.
+    config.socket = args.socket.clone().map(|path| LocalSocket { path, mode: 0o600, required: true });
     args.store.apply(memory.total, &mut config);
     if embedded {
         // Several of them share this machine with the program that they serve.

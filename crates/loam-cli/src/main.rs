@@ -18,6 +18,7 @@ mod machine;
 mod mount;
 mod node;
 mod pipes;
+mod region;
 mod run;
 mod run_report;
 mod sim;
@@ -51,6 +52,7 @@ fn dispatch(cli: args::Cli) -> Result<ExitCode, Failure> {
         args::Command::Attach(attach) => attach::attach(attach),
         args::Command::Mount(mount) => mount::mount(&mount),
         args::Command::Unmount(unmount) => mount::unmount(&unmount),
+        args::Command::Region(region) => region::region(&region),
         args::Command::Status(status) => status::status(&status),
         args::Command::Ca(ca) => ca::ca(&ca),
         args::Command::Bench(bench) => bench::bench(&bench),

@@ -5,15 +5,19 @@ use crate::buffers::{Incoming, Outgoing};
 use crate::cluster::Published;
 use crate::drainer::Reply;
 use crate::limits::*;
+use crate::regions::Call;
 use crate::service::{Outlet, Peer, Refusal, Service};
 use crate::shared::Shared;
 use loam_core::ids::SpaceId;
-use loam_wire::limits::REQUEST_PAGES_MAX;
+use loam_wire::limits::{REGION_SPANS_MAX, REQUEST_PAGES_MAX};
 use loam_wire::tls::{Identity, TlsError};
 use loam_wire::{Decoded, MountAt, Stream, WireError, decode, encode, error_code};
 use rustix::event::epoll::EventFlags;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use std::fmt;
-use std::io::{self, Read, Write};
+use std::io::{self, IoSlice, Read, Write};
+use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -113,6 +117,22 @@ impl Drop for Here {
     }
 }
 
+/// A program that makes calls about regions; what it has open is closed with it.
+#[derive(Debug)]
+struct Caller {
+    shared: Arc<Shared>,
+    number: u64,
+    uid: u32,
+    /// A call is under way.
+    waits: bool,
+}
+
+impl Drop for Caller {
+    fn drop(&mut self) {
+        self.shared.regions.gone(self.number);
+    }
+}
+
 #[derive(Debug)]
 struct Line {
     stream: Stream,
@@ -127,6 +147,7 @@ struct Line {
     origin: Origin,
     local_pages: Option<LocalPages>,
     mount: Option<Here>,
+    caller: Option<Caller>,
     reply: Reply,
     /// Pages that are being read from the disk for it.
     reading: usize,
@@ -149,6 +170,23 @@ impl Outlet for Line {
 
     fn is_local(&self) -> bool {
         self.origin == Origin::Local
+    }
+
+    fn calls(&mut self, shared: &Arc<Shared>, call: Call) -> Result<(), Refusal> {
+        if self.caller.is_none() {
+            let peer = rustix::net::sockopt::socket_peercred(self.stream.socket());
+            let uid = peer.map_err(|why| Refusal::bad_frame(&format!("cannot tell who you are: {why}")))?.uid;
+            let number = shared.regions.connection();
+            self.caller =
+                Some(Caller { shared: Arc::clone(shared), number, uid: uid.as_raw(), waits: false });
+        }
+        let caller = self.caller.as_mut().expect("it is there by now");
+        if std::mem::replace(&mut caller.waits, true) {
+            return Err(Refusal::bad_frame("one call about a region at a time: wait for the answer"));
+        }
+        let call = Call { connection: caller.number, uid: caller.uid, ..call };
+        shared.regions.call(call, self.reply.clone());
+        Ok(())
     }
 
     fn has_local_pages(&mut self, shared: &Arc<Shared>, pages: u64) {
@@ -233,6 +271,7 @@ impl Connection {
                 subscription: None,
                 local_pages: None,
                 mount: None,
+                caller: None,
                 reply,
                 reading: 0,
                 origin,
@@ -461,6 +500,35 @@ impl Connection {
         }
     }
 
+    /// Sends the answer to a call about a region, with descriptors of its memory. They go beside the bytes, so all that was
+    /// to be sent before has to be with the kernel.
+    pub(crate) fn hand(&mut self, frame: &[u8], files: &[Arc<OwnedFd>]) {
+        if let Some(caller) = &mut self.line.caller {
+            caller.waits = false;
+        }
+        if self.state != State::Open {
+            return;
+        }
+        if files.is_empty() {
+            return self.tell(frame);
+        }
+        self.line.flush();
+        if self.line.waits() {
+            tracing::warn!("closed {}: it does not take its answers", self.line.origin);
+            self.line.broken = true;
+            return;
+        }
+        match send_with(self.line.stream.socket(), frame, files) {
+            // What did not fit follows as bytes; the descriptors went with the first.
+            Ok(sent) if sent < frame.len() => self.tell(&frame[sent..]),
+            Ok(_) => {}
+            Err(why) => {
+                tracing::warn!("cannot hand memory to {}: {why}", self.line.origin);
+                self.line.broken = true;
+            }
+        }
+    }
+
     pub(crate) fn wants_views(&self) -> bool {
         self.line.subscription.is_some()
     }
@@ -518,4 +586,18 @@ impl Connection {
             shared.tell_keeper();
         }
     }
+}
+
+/// Sends bytes with descriptors.
+fn send_with(
+    socket: &std::net::TcpStream,
+    bytes: &[u8],
+    files: &[Arc<OwnedFd>],
+) -> rustix::io::Result<usize> {
+    let files: Vec<BorrowedFd<'_>> = files.iter().map(|file| file.as_fd()).collect();
+    let mut space = vec![MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(REGION_SPANS_MAX))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    assert!(control.push(SendAncillaryMessage::ScmRights(&files)), "a region has no more spans than that");
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    rustix::io::retry_on_intr(|| rustix::net::sendmsg(socket, &[IoSlice::new(bytes)], &mut control, flags))
 }

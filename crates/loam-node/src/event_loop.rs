@@ -35,12 +35,14 @@ pub(crate) struct Mailbox {
     newcomers: Mutex<Vec<Newcomer>>,
     /// Frames for connections that are there, and the pages that each answers.
     answers: Mutex<Vec<(u64, usize, Vec<u8>)>>,
+    /// Answers to calls about regions, and the memory that goes with them.
+    handed: Mutex<Vec<(u64, Vec<u8>, Vec<Arc<OwnedFd>>)>>,
     bell: OwnedFd,
 }
 
 impl Mailbox {
     pub(crate) fn new(bell: OwnedFd) -> Self {
-        Self { newcomers: Mutex::new(Vec::new()), answers: Mutex::new(Vec::new()), bell }
+        Self { newcomers: Mutex::new(Vec::new()), answers: Mutex::default(), handed: Mutex::default(), bell }
     }
 
     /// Hands a connection over.
@@ -52,6 +54,12 @@ impl Mailbox {
     /// Answers `pages` that one of its connections has asked for. If it has gone, nobody wants to know.
     pub(crate) fn answer(&self, connection: u64, pages: usize, frame: Vec<u8>) {
         self.answers.lock().expect("nothing panics under it").push((connection, pages, frame));
+        ring(&self.bell);
+    }
+
+    /// Answers a call about a region that one of its connections has made, with the memory that goes with it.
+    pub(crate) fn hand(&self, connection: u64, frame: Vec<u8>, files: Vec<Arc<OwnedFd>>) {
+        self.handed.lock().expect("nothing panics under it").push((connection, frame, files));
         ring(&self.bell);
     }
 
@@ -131,6 +139,7 @@ impl EventLoop {
                     if token == BELL {
                         self.welcome_newcomers();
                         self.deliver_answers();
+                        self.hand_over();
                         self.deliver_posts();
                         self.offer_views();
                     } else if self.advance(token) == Progress::Some {
@@ -193,6 +202,17 @@ impl EventLoop {
         for (token, pages, frame) in answers {
             if let Some(connection) = self.connections.get_mut(&token) {
                 connection.answer(pages, &frame);
+                self.advance(token);
+            }
+        }
+    }
+
+    /// Sends what became of calls about regions.
+    fn hand_over(&mut self) {
+        let handed = std::mem::take(&mut *self.mailbox.handed.lock().expect("nothing panics under it"));
+        for (token, frame, files) in handed {
+            if let Some(connection) = self.connections.get_mut(&token) {
+                connection.hand(&frame, &files);
                 self.advance(token);
             }
         }

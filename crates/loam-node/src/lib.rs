@@ -25,6 +25,7 @@ mod latency;
 pub mod limits;
 mod local;
 mod metrics;
+mod regions;
 mod server;
 mod service;
 mod shared;

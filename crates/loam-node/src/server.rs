@@ -12,6 +12,7 @@ use crate::error::NodeError;
 use crate::event_loop::{EventLoop, Mailbox};
 use crate::limits::*;
 use crate::local::Local;
+use crate::regions::{self, Desk};
 use crate::shared::Shared;
 use crate::slab::Slab;
 use crate::watch::{Watch, post_gone, post_recall, post_room, post_stored};
@@ -116,6 +117,8 @@ struct Keeper {
     looked: Instant,
     loops: Vec<(Arc<Mailbox>, JoinHandle<()>)>,
     drainer: Option<JoinHandle<()>>,
+    /// For programs of this machine, so only where there is a socket for them.
+    regions: Option<JoinHandle<()>>,
     next: usize,
     watch: Watch,
 }
@@ -204,7 +207,8 @@ impl Keeper {
         }
         let (store, link) = store.unzip();
         let zone = config.zone.clone().unwrap_or_default();
-        let shared = Arc::new(Shared::new(lender, slab, link, zone, front, bell()?));
+        let (desk, ear) = Desk::new();
+        let shared = Arc::new(Shared::new(lender, slab, link, zone, front, bell()?, desk));
         let lending = Lending {
             size: pages.bytes(),
             addr,
@@ -225,6 +229,7 @@ impl Keeper {
             looked: Instant::now(),
             loops: Vec::new(),
             drainer: None,
+            regions: None,
             next: 0,
             watch,
         };
@@ -232,6 +237,12 @@ impl Keeper {
             let drainer = Drainer::new(Arc::clone(&keeper.shared), store);
             let thread = thread::Builder::new().name("loam-drain".into()).spawn(move || drainer.run());
             keeper.drainer = Some(thread.map_err(NodeError::system("starting a thread"))?);
+        }
+        if keeper.local.is_some() {
+            let shared = Arc::clone(&keeper.shared);
+            let thread = thread::Builder::new().name("loam-regions".into());
+            let thread = thread.spawn(move || regions::run(&shared, pages, &ear));
+            keeper.regions = Some(thread.map_err(NodeError::system("starting a thread"))?);
         }
         let cores = thread::available_parallelism().map_or(1, usize::from);
         for number in 0..config.loops.unwrap_or(cores).clamp(1, LOOPS_MAX) {
@@ -463,6 +474,10 @@ impl Keeper {
         }
         for (_, thread) in self.loops {
             assert!(thread.join().is_ok(), "an event loop broke an invariant");
+        }
+        self.shared.regions.end();
+        if let Some(regions) = self.regions {
+            assert!(regions.join().is_ok(), "the thread of regions broke an invariant");
         }
         if let (Some(drainer), Some(store)) = (self.drainer, &self.shared.store) {
             store.tell();

@@ -5,6 +5,7 @@ use crate::buffers::Outgoing;
 use crate::cluster::{Packet, Published};
 use crate::drainer::{Read, Reply};
 use crate::limits::ANSWER_PAGES;
+use crate::regions::Call;
 use crate::shared::Shared;
 use loam_core::ids::{NodeId, PutClass, SpaceId, Urgency};
 use loam_core::lender::{Found, Put, Slot, SlotRun, Terms, Unwelcome};
@@ -27,7 +28,7 @@ pub(crate) struct Refusal {
 }
 
 impl Refusal {
-    fn bad_frame(text: &str) -> Self {
+    pub(crate) fn bad_frame(text: &str) -> Self {
         Self { code: error_code::BAD_FRAME, text: text.to_owned() }
     }
 }
@@ -59,6 +60,8 @@ pub(crate) trait Outlet {
     fn flush(&mut self);
     /// It is a program of this machine, by the UNIX socket.
     fn is_local(&self) -> bool;
+    /// It makes this call about a region, as a program of this machine.
+    fn calls(&mut self, shared: &Arc<Shared>, call: Call) -> Result<(), Refusal>;
     /// It has so many local pages, from now on and until it goes.
     fn has_local_pages(&mut self, shared: &Arc<Shared>, pages: u64);
     /// It is a mount, there, from now on and until it goes.
@@ -202,6 +205,11 @@ impl Service {
                 self.answer(out, |_, head| encode::mounts(head, request, &mounts));
             }
             (_, Frame::Local { pages }) if out.is_local() => out.has_local_pages(&self.shared, pages),
+            (Peer::Tool, Frame::RegionCall { request, call, flags, bytes, name }) if out.is_local() => {
+                // Connection and user are what the socket says, not the peer.
+                let name = name.to_owned();
+                out.calls(&self.shared, Call { request, call, flags, bytes, name, connection: 0, uid: 0 })?;
+            }
             // Local programs borrow; they have no part in what nodes agree on.
             (Peer::Tool, Frame::Cluster { sender, class, bytes }) if !out.is_local() => {
                 require(Role::Node, out.identity())?;

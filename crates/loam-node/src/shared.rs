@@ -6,6 +6,7 @@
 use crate::cluster::{Front, Published};
 use crate::drainer::StoreLink;
 use crate::limits::{COMPLAINT_AGAIN, COMPLAINTS_MAX};
+use crate::regions::{Desk, Shares};
 use crate::slab::Slab;
 use crate::watch;
 use loam_core::ids::SpaceId;
@@ -43,6 +44,10 @@ pub(crate) struct Shared {
     /// Frames for borrowers that have asked for nothing, until a loop that has a connection of theirs takes them.
     posts: Mutex<Vec<Post>>,
     memory: Mutex<watch::Report>,
+    /// Where calls about regions go.
+    pub(crate) regions: Desk,
+    /// What runs and regions may have. Locked after the lender.
+    shares: Mutex<Shares>,
     /// What was complained of lately, and when.
     complaints: Mutex<BTreeMap<(IpAddr, String), std::time::Instant>>,
 }
@@ -63,8 +68,12 @@ impl Shared {
         zone: String,
         front: Front,
         keeper: OwnedFd,
+        regions: Desk,
     ) -> Self {
+        let capacity = lender.stats().capacity.base_pages();
         Self {
+            regions,
+            shares: Mutex::new(Shares::new(capacity)),
             lender: Mutex::new(lender),
             slab,
             store,
@@ -86,6 +95,11 @@ impl Shared {
 
     pub(crate) fn lender(&self) -> MutexGuard<'_, Lender> {
         self.lender.lock().expect("a thread that breaks an invariant ends the lender")
+    }
+
+    /// What runs and regions may have; the lender is locked before it, if at all.
+    pub(crate) fn shares(&self) -> MutexGuard<'_, Shares> {
+        self.shares.lock().expect("nothing panics under it")
     }
 
     /// Whether this was not complained of for a while; from now on it was.

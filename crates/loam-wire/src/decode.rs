@@ -5,6 +5,9 @@ use crate::error::WireError;
 use crate::layout::*;
 use crate::mount::{ExtentRef, ExtentRuns, FileVersion, Holders, MountHelloBody, MountWelcomeBody};
 use crate::mounts::MountAt;
+use crate::regions::{
+    RegionCall, RegionCallBody, RegionEntry, RegionFigures, RegionRefusal, RegionRefusedBody, RegionSpan,
+};
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
 /// One message. Lists and payloads borrow from the buffer that was decoded.
@@ -268,6 +271,46 @@ pub enum Frame<'a> {
         /// The living nodes, by ascending id.
         nodes: &'a [NodeEntry],
     },
+    /// Program to the node of its own machine, over the UNIX socket: do this with a region. One at a time.
+    RegionCall {
+        /// Comes back in the answer.
+        request: u64,
+        /// What.
+        call: RegionCall,
+        /// [`crate::region_flag`]s.
+        flags: u8,
+        /// Its size, for create and resize.
+        bytes: u64,
+        /// Its name.
+        name: &'a str,
+    },
+    /// The answer of a call on one region. With spans, if the asker has it open, there came a descriptor for each.
+    Region {
+        /// The call's.
+        request: u64,
+        /// The region, as it is now.
+        entry: &'a RegionEntry,
+        /// Its memory, from its beginning on.
+        spans: &'a [RegionSpan],
+    },
+    /// The answer to a list.
+    Regions {
+        /// The call's.
+        request: u64,
+        /// What the node lends as regions.
+        figures: &'a RegionFigures,
+        /// By name.
+        entries: &'a [RegionEntry],
+    },
+    /// The call was refused, and nothing was changed. The connection goes on.
+    RegionRefused {
+        /// The call's.
+        request: u64,
+        /// Why.
+        why: RegionRefusal,
+        /// For people.
+        text: &'a str,
+    },
 }
 
 /// What the front of a buffer holds.
@@ -401,6 +444,28 @@ fn frame<'a>(
         }
         kind::WELCOME => Frame::Welcome(one(fixed)),
         kind::GETPAGE => Frame::GetPage { request, pages: list(entries) },
+        kind::REGION_CALL => {
+            let body: &RegionCallBody = one(fixed);
+            let call = body.call_checked().ok_or(WireError::Field { kind })?;
+            let name = printable(entries).ok_or(WireError::Text { kind })?;
+            Frame::RegionCall { request, call, flags: body.flags, bytes: body.bytes.get(), name }
+        }
+        kind::REGION => {
+            let entry: &RegionEntry = one(fixed);
+            entry.name_checked().ok_or(WireError::Text { kind })?;
+            Frame::Region { request, entry, spans: list(entries) }
+        }
+        kind::REGIONS => {
+            let regions: &[RegionEntry] = list(entries);
+            if regions.iter().any(|region| region.name_checked().is_none()) {
+                return Err(WireError::Text { kind });
+            }
+            Frame::Regions { request, figures: one::<RegionFigures>(fixed), entries: regions }
+        }
+        kind::REGION_REFUSED => {
+            let why = one::<RegionRefusedBody>(fixed).why_checked().ok_or(WireError::Field { kind })?;
+            Frame::RegionRefused { request, why, text: printable(entries).ok_or(WireError::Text { kind })? }
+        }
         kind::HURRY => Frame::Hurry { pages: list(entries) },
         kind::PAGE => Frame::Page { request, pages: list(entries), payload },
         kind::MISS => Frame::Miss { request, pages: list(entries) },

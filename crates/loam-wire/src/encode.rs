@@ -6,6 +6,7 @@ use crate::cluster::{ClusterBody, ClusterFigures, NodeEntry, ViewEntry, ViewFigu
 use crate::layout::*;
 use crate::limits::*;
 use crate::mounts::MountAt;
+pub use crate::regions::{region, region_call, region_refused, regions};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// The front of `text` that fits into `bytes_max`, cut between characters.

@@ -4,6 +4,7 @@ use crate::cluster::{ClusterBody, ClusterFigures, NodeEntry, ViewEntry, ViewFigu
 use crate::limits::*;
 use crate::mount::{ExtentRef, ExtentRuns, FileVersion, Holders, MountHelloBody, MountWelcomeBody};
 use crate::mounts::MountAt;
+use crate::regions::{RegionCallBody, RegionEntry, RegionFigures, RegionRefusedBody, RegionSpan};
 use loam_core::ids::{ContentHash, PutClass, Urgency, Version};
 use loam_core::units::BASE_PAGE_BYTES;
 use zerocopy::little_endian::{U16, U32, U64, U128};
@@ -72,6 +73,11 @@ pub(crate) mod kind {
     pub(crate) const MOUNTS: u8 = 27;
     pub(crate) const NODES_REQUEST: u8 = 18;
     pub(crate) const NODES: u8 = 19;
+    // Between programs and the node of their machine: direct regions.
+    pub(crate) const REGION_CALL: u8 = 48;
+    pub(crate) const REGION: u8 = 49;
+    pub(crate) const REGIONS: u8 = 50;
+    pub(crate) const REGION_REFUSED: u8 = 51;
 }
 
 /// What a body of one kind is made of: a fixed part, entries, and a payload for each entry.
@@ -137,6 +143,10 @@ impl Shape {
                 Self::new(0, size_of::<ExtentRuns>(), 1, REGISTER_EXTENTS_MAX)
             }
             kind::NODES => Self::new(size_of::<ClusterFigures>(), size_of::<NodeEntry>(), 0, VIEW_NODES_MAX),
+            kind::REGION_CALL => Self::new(size_of::<RegionCallBody>(), 1, 0, NAME_BYTES_MAX),
+            kind::REGION => Self::new(size_of::<RegionEntry>(), size_of::<RegionSpan>(), 0, REGION_SPANS_MAX),
+            kind::REGIONS => Self::new(size_of::<RegionFigures>(), size_of::<RegionEntry>(), 0, REGIONS_MAX),
+            kind::REGION_REFUSED => Self::new(size_of::<RegionRefusedBody>(), 1, 0, ERROR_TEXT_BYTES_MAX),
             _ => return None,
         })
     }

@@ -19,6 +19,7 @@ mod layout;
 pub mod limits;
 pub mod mount;
 mod mounts;
+mod regions;
 mod stream;
 #[cfg(test)]
 mod tests;
@@ -32,6 +33,7 @@ pub use layout::{
     BorrowerEntry, MemoryFigures, PageAck, PageMeta, PageRef, PutStatus, StatusFigures, WelcomeBody,
 };
 pub use mounts::MountAt;
+pub use regions::{RegionCall, RegionEntry, RegionFigures, RegionRefusal, RegionSpan, region_flag};
 pub use stream::Stream;
 
 use loam_core::ids::ContentHash;

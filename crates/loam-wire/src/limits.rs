@@ -36,6 +36,10 @@ pub const REASON_BYTES_MAX: usize = 256;
 pub const LOCATE_EXTENTS_MAX: usize = 64;
 /// Extents that one register, unregister or last copy may name.
 pub const REGISTER_EXTENTS_MAX: usize = 256;
+/// Regions that a node has, and one list tells of.
+pub const REGIONS_MAX: usize = 256;
+/// Spans of one region.
+pub const REGION_SPANS_MAX: usize = 64;
 /// Bytes of the largest frame: a full putpage.
 pub const FRAME_BYTES_MAX: usize =
     crate::layout::HEADER_BYTES + REQUEST_PAGES_MAX * (crate::layout::PAGE_META_BYTES + BASE_PAGE_BYTES);

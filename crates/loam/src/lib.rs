@@ -8,8 +8,14 @@
 //!     loam::part(2); // and from here on along z
 //! }
 //! ```
+//!
+//! Programs that want memory of the node by name, [map it as a region](region); programs that want to borrow for some of their arrays without
+//! `loam run` [connect](paged).
 
 pub mod paged;
+pub mod region;
+
+pub use region::{Region, RegionError, RegionVec, Regions, SharedRegion};
 
 use std::ffi::c_void;
 use std::sync::OnceLock;
@@ -26,6 +32,9 @@ pub fn part(number: u32) {
         // SAFETY: only `libloam_shim.so` and `loam.h` define that name, and with this type.
         (!symbol.is_null()).then(|| unsafe { std::mem::transmute::<*mut c_void, extern "C" fn(u32)>(symbol) })
     });
+    if paged::part(number) {
+        return;
+    }
     if let Some(call) = call {
         call(number);
     }

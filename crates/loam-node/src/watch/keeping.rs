@@ -50,17 +50,18 @@ impl Watch {
         }
         // The slab first: what it gives back in between counts as neither.
         let slab = shared.slab.memory().unwrap_or_default();
-        let limit = self.governor.look(now, slab, &self.sources.read()).base_pages();
+        let governed = self.governor.look(now, slab, &self.sources.read()).base_pages();
         let interval = self.governor.interval(slab);
         self.due = now + interval;
         let report = self.governor.report().clone();
-        let (before, room, kept) = {
+        let (limit, before, room, kept) = {
             let mut lender = shared.lender();
+            let limit = shared.shares().govern(governed);
             let before = lender.limit();
             if before != limit {
                 lender.handle_limit(limit);
             }
-            (before, lender.free(), lender.stats().kept)
+            (limit, before, lender.free(), lender.stats().kept)
         };
         self.tell_log(&report, kept);
         *shared.memory() = report;

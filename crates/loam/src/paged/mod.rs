@@ -85,14 +85,11 @@ impl Options {
     }
 }
 
-static SHIM: OnceLock<Option<Shim>> = OnceLock::new();
+static SHIM: OnceLock<Shim> = OnceLock::new();
 
 /// The shim that serves this process; none if it is not served.
 fn served() -> Option<&'static Shim> {
-    SHIM.get().and_then(Option::as_ref).or_else(|| {
-        let preloaded = Shim::preloaded()?;
-        Some(SHIM.get_or_init(|| Some(preloaded)).as_ref().expect("nobody stores less"))
-    })
+    SHIM.get().or_else(|| Shim::preloaded().map(|preloaded| SHIM.get_or_init(|| preloaded)))
 }
 
 /// Has an agent serve this process, from now to its end. A process that is served already goes on as it is; the options of later calls are
@@ -109,15 +106,18 @@ pub fn connect(options: &Options) -> Result<(), PagedError> {
     let (socket, path) = attach(options)?;
     let shim = Shim::load(&path)?;
     shim.join(&socket)?;
-    let mut shim = Some(shim);
-    SHIM.get_or_init(|| shim.take());
-    assert!(shim.is_none(), "connecting is behind a lock");
+    SHIM.set(shim).expect("connecting is behind a lock, and nobody has preloaded one");
     Ok(())
 }
 
 /// Whether this process is served: by [`connect`], or as it was started by `loam run`.
 pub fn is_connected() -> bool {
     served().is_some()
+}
+
+/// See [`crate::part`]. False: this process has not connected.
+pub(crate) fn part(number: u32) -> bool {
+    SHIM.get().inspect(|shim| shim.part(number)).is_some()
 }
 
 /// Starts the agent; where it listens, and the shim that fits it.

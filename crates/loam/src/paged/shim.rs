@@ -12,6 +12,7 @@ pub(super) struct Shim {
     join: unsafe extern "C" fn(*const c_char) -> c_int,
     calloc: extern "C" fn(usize, usize) -> *mut c_void,
     free: unsafe extern "C" fn(*mut c_void),
+    part: extern "C" fn(u32),
 }
 
 /// The address of a symbol.
@@ -51,7 +52,8 @@ impl Shim {
     }
 
     fn of(handle: *mut c_void) -> Option<Self> {
-        let [join, calloc, free] = [c"loam_join", c"calloc", c"free"].map(|name| symbol(handle, name));
+        let [join, calloc, free, part] =
+            [c"loam_join", c"calloc", c"free", c"loam_part"].map(|name| symbol(handle, name));
         // SAFETY: that is how the shim, and every libc, declares them.
         unsafe {
             Some(Self {
@@ -62,8 +64,14 @@ impl Shim {
                     calloc?,
                 ),
                 free: std::mem::transmute::<NonNull<c_void>, unsafe extern "C" fn(*mut c_void)>(free?),
+                part: std::mem::transmute::<NonNull<c_void>, extern "C" fn(u32)>(part?),
             })
         }
+    }
+
+    /// A part of the program begins.
+    pub(super) fn part(&self, number: u32) {
+        (self.part)(number);
     }
 
     /// Joins the agent at `socket`.

@@ -1,0 +1,418 @@
+//! The node's book of regions: who has which, what may be done with it, and what becomes of it. The ledger of the memory is
+//! [`loam_core::region::Spans`]; here are names, owners and who has what open.
+
+use super::memory;
+use super::room::Room;
+use loam_core::region::{BorrowerId, LeaseNumber, Span, Spans};
+use loam_core::units::{BASE_PAGE_BYTES, BasePages, Bytes};
+use loam_wire::limits::{REGION_SPANS_MAX, REGIONS_MAX};
+use loam_wire::{RegionCall, RegionEntry, RegionFigures, RegionRefusal, RegionSpan, region_flag};
+use rustix::fd::OwnedFd;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Regions of one user who is not the node's own.
+pub(super) const REGIONS_OF_USER_MAX: usize = 64;
+/// Base pages of a huge page.
+const HUGE_PAGES: u64 = 512;
+/// Base pages that have an address: 1 PiB, as in [`loam_core::region::Layout::WIDE`].
+const ROOM_PAGES: u64 = 1 << 38;
+
+/// One call, and who makes it.
+#[derive(Debug)]
+pub(crate) struct Call {
+    pub(crate) request: u64,
+    pub(crate) call: RegionCall,
+    pub(crate) flags: u8,
+    pub(crate) bytes: u64,
+    pub(crate) name: String,
+    /// Which connection; never used again.
+    pub(crate) connection: u64,
+    /// Whose, as the kernel says.
+    pub(crate) uid: u32,
+}
+
+/// What a call came to.
+#[derive(Debug)]
+pub(super) enum Answer {
+    Region(RegionEntry, Vec<RegionSpan>, Vec<Arc<OwnedFd>>),
+    Regions(RegionFigures, Vec<RegionEntry>),
+}
+
+/// Why nothing was done, and in words.
+pub(super) type Refused = (RegionRefusal, String);
+
+#[derive(Debug)]
+struct Piece {
+    lease: LeaseNumber,
+    span: Span,
+    file: Arc<OwnedFd>,
+}
+
+#[derive(Debug)]
+struct Region {
+    /// `None`: it was removed, and goes when nobody has it open any more.
+    name: Option<String>,
+    owner: u32,
+    flags: u8,
+    pieces: Vec<Piece>,
+    /// Connections that have it open.
+    opens: Vec<u64>,
+    /// One of them alone may.
+    exclusive: bool,
+    /// The connection with which it goes.
+    bound_to: Option<u64>,
+}
+
+impl Region {
+    fn pages(&self) -> u64 {
+        self.pieces.iter().map(|piece| piece.span.pages).sum()
+    }
+
+    fn is_huge(&self) -> bool {
+        self.flags & region_flag::HUGE != 0
+    }
+
+    fn entry(&self) -> RegionEntry {
+        let (bytes, opens) = (BasePages(self.pages()).bytes().0, self.opens.len() as u32);
+        let shared = if self.exclusive || self.opens.is_empty() { 0 } else { region_flag::SHARED };
+        let name = self.name.as_deref().unwrap_or_default();
+        RegionEntry::new(name, self.owner, bytes, opens, self.pieces.len() as u32, self.flags | shared)
+    }
+
+    fn answer(&self, connection: u64) -> Answer {
+        if !self.opens.contains(&connection) {
+            return Answer::Region(self.entry(), Vec::new(), Vec::new());
+        }
+        let page = BASE_PAGE_BYTES as u64;
+        let span = |piece: &Piece| RegionSpan::new(piece.span.first * page, 0, piece.span.pages * page);
+        let files = self.pieces.iter().map(|piece| Arc::clone(&piece.file)).collect();
+        Answer::Region(self.entry(), self.pieces.iter().map(span).collect(), files)
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Book<R> {
+    spans: Spans,
+    /// By number, never used again: the borrower of its leases.
+    regions: BTreeMap<u64, Region>,
+    number_last: u64,
+    /// The node's own user.
+    own: u32,
+    room: R,
+}
+
+fn refuse<T>(why: RegionRefusal, text: impl Into<String>) -> Result<T, Refused> {
+    Err((why, text.into()))
+}
+
+/// Names may stand in a path or a command line as they are.
+fn is_name(name: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    !name.is_empty() && name.bytes().all(plain) && !name.starts_with(['.', '-'])
+}
+
+impl<R: Room> Book<R> {
+    /// A book of a node that lends at most `limit`, and runs as user `own`.
+    pub(super) fn new(limit: BasePages, own: u32, room: R) -> Self {
+        let spans = Spans::new(ROOM_PAGES, limit.0);
+        Self { spans, regions: BTreeMap::new(), number_last: 0, own, room }
+    }
+
+    pub(super) fn handle(&mut self, call: &Call) -> Result<Answer, Refused> {
+        match call.call {
+            RegionCall::List => Ok(self.list(call.uid)),
+            _ if !is_name(&call.name) => refuse(
+                RegionRefusal::Invalid,
+                "a region's name has 1 to 64 letters, digits, '.', '_' or '-', and begins with none of '.' and '-'",
+            ),
+            RegionCall::Create => self.create(call),
+            RegionCall::Open => self.open(call),
+            RegionCall::Resize => self.resize(call),
+            RegionCall::Remove => {
+                let number = self.find(call)?;
+                let region = self.regions.get_mut(&number).expect("it was just found");
+                let answer = Answer::Region(region.entry(), Vec::new(), Vec::new());
+                region.name = None;
+                self.drop_unused(number);
+                Ok(answer)
+            }
+        }
+    }
+
+    /// A connection has ended: its program has died, or is done.
+    pub(super) fn handle_gone(&mut self, connection: u64) {
+        let mut touched = Vec::new();
+        for (number, region) in &mut self.regions {
+            let opens = region.opens.len();
+            region.opens.retain(|open| *open != connection);
+            if region.bound_to == Some(connection) {
+                region.name = None;
+            }
+            if region.opens.len() < opens || region.name.is_none() {
+                touched.push(*number);
+            }
+        }
+        touched.into_iter().for_each(|number| self.drop_unused(number));
+    }
+
+    fn may(&self, uid: u32, region: &Region) -> bool {
+        uid == region.owner || uid == self.own
+    }
+
+    fn find(&self, call: &Call) -> Result<u64, Refused> {
+        let named = self.regions.iter().find(|(_, region)| region.name.as_deref() == Some(&call.name));
+        match named {
+            None => refuse(
+                RegionRefusal::NotFound,
+                format!("there is no region \"{}\": `loam region list` shows what there is", call.name),
+            ),
+            Some((_, region)) if !self.may(call.uid, region) => refuse(
+                RegionRefusal::Denied,
+                format!("region \"{}\" is another user's: choose another name", call.name),
+            ),
+            Some((number, _)) => Ok(*number),
+        }
+    }
+
+    fn list(&self, uid: u32) -> Answer {
+        let mine = self.regions.values().filter(|region| region.name.is_some() && self.may(uid, region));
+        let mut entries: Vec<RegionEntry> = mine.map(Region::entry).collect();
+        entries.sort_by(|a, b| a.name().cmp(b.name()));
+        let limit = self.spans.limit() - self.spans.used();
+        let free = BasePages(limit.min(self.room.free().0)).bytes();
+        Answer::Regions(RegionFigures::new(BasePages(self.spans.used()).bytes().0, free.0), entries)
+    }
+
+    fn create(&mut self, call: &Call) -> Result<Answer, Refused> {
+        if call.flags & region_flag::SHARED != 0 {
+            return refuse(
+                RegionRefusal::Invalid,
+                "a region is shared by who opens it, not by who creates it",
+            );
+        }
+        if self.regions.values().any(|region| region.name.as_deref() == Some(&call.name)) {
+            return refuse(
+                RegionRefusal::Exists,
+                format!("there is a region \"{}\" already: choose another name", call.name),
+            );
+        }
+        let of_user = self.regions.values().filter(|region| region.owner == call.uid).count();
+        if self.regions.len() >= REGIONS_MAX || (call.uid != self.own && of_user >= REGIONS_OF_USER_MAX) {
+            return refuse(
+                RegionRefusal::TooMany,
+                format!(
+                    "this node has too many regions ({REGIONS_MAX} in all, {REGIONS_OF_USER_MAX} of one user): remove one"
+                ),
+            );
+        }
+        let flags = call.flags & (region_flag::HUGE | region_flag::TEMPORARY);
+        let pages = pages_of(call.bytes, flags & region_flag::HUGE != 0)?;
+        self.number_last += 1;
+        let number = self.number_last;
+        let piece = self.reserve(number, pages, flags & region_flag::HUGE != 0)?;
+        let bound_to = (flags & region_flag::TEMPORARY != 0).then_some(call.connection);
+        let region = Region {
+            name: Some(call.name.clone()),
+            owner: call.uid,
+            flags,
+            pieces: vec![piece],
+            opens: Vec::new(),
+            exclusive: false,
+            bound_to,
+        };
+        let answer = region.answer(call.connection);
+        assert!(self.regions.insert(number, region).is_none());
+        Ok(answer)
+    }
+
+    fn open(&mut self, call: &Call) -> Result<Answer, Refused> {
+        let number = self.find(call)?;
+        let region = self.regions.get_mut(&number).expect("it was just found");
+        // Once more by the same: it wants to see what has become of it.
+        if region.opens.contains(&call.connection) {
+            return Ok(region.answer(call.connection));
+        }
+        let shared = call.flags & region_flag::SHARED != 0;
+        if !region.opens.is_empty() && (region.exclusive || !shared) {
+            let text = if region.exclusive { "for itself alone" } else { "together with others" };
+            return refuse(
+                RegionRefusal::InUse,
+                format!("a program has region \"{}\" open {text}: wait until it is done", call.name),
+            );
+        }
+        region.exclusive = !shared;
+        region.opens.push(call.connection);
+        Ok(region.answer(call.connection))
+    }
+
+    fn resize(&mut self, call: &Call) -> Result<Answer, Refused> {
+        let number = self.find(call)?;
+        let region = &self.regions[&number];
+        let (huge, have) = (region.is_huge(), region.pages());
+        let want = pages_of(call.bytes, huge)?;
+        if want > have {
+            if region.pieces.len() >= REGION_SPANS_MAX {
+                return refuse(
+                    RegionRefusal::TooMany,
+                    format!("region \"{}\" has grown {REGION_SPANS_MAX} times: make a new one", call.name),
+                );
+            }
+            let piece = self.reserve(number, want - have, huge)?;
+            self.regions.get_mut(&number).expect("it was just there").pieces.push(piece);
+        } else if want < have {
+            // What somebody has mapped is not taken from under it. (Who asks sees to its own mappings.)
+            if region.opens.iter().any(|open| *open != call.connection) {
+                return refuse(
+                    RegionRefusal::InUse,
+                    format!("a program has region \"{}\" open: it can shrink when that is done", call.name),
+                );
+            }
+            self.shrink(number, want)?;
+        }
+        Ok(self.regions[&number].answer(call.connection))
+    }
+
+    /// Takes away what is behind the first `want` base pages. A stretch that is cut is made anew: it is sealed, and who once had its
+    /// descriptor could use all of it.
+    fn shrink(&mut self, number: u64, want: u64) -> Result<(), Refused> {
+        let region = self.regions.get_mut(&number).expect("it was just there");
+        let (huge, mut at, mut whole) = (region.is_huge(), 0, 0);
+        while at + region.pieces[whole].span.pages <= want {
+            at += region.pieces[whole].span.pages;
+            whole += 1;
+        }
+        if want > at {
+            let kept = want - at;
+            if huge {
+                return refuse(
+                    RegionRefusal::Unavailable,
+                    "a region of huge pages shrinks by what it has grown by, or not at all",
+                );
+            }
+            let failed = |why| (RegionRefusal::NoRoom, why);
+            // For a moment it is there twice.
+            self.room.take(BasePages(kept)).map_err(failed)?;
+            let cut = &mut region.pieces[whole];
+            let copied = memory::make(BasePages(kept).bytes().0, false).and_then(|file| {
+                memory::copy(cut.file.try_clone()?, &file, BasePages(kept).bytes().0)?;
+                Ok(file)
+            });
+            match copied {
+                Ok(file) => cut.file = Arc::new(file),
+                Err(why) => {
+                    self.room.give(BasePages(kept));
+                    return refuse(RegionRefusal::NoRoom, format!("cannot make its memory anew: {why}"));
+                }
+            }
+            self.room.settle(BasePages(kept));
+            self.room.give(BasePages(cut.span.pages));
+            let freed = self.spans.keep(BorrowerId(number), cut.lease, kept);
+            assert_eq!(freed.map(|span| span.pages), Some(cut.span.pages - kept));
+            cut.span.pages = kept;
+            whole += 1;
+        }
+        for piece in region.pieces.drain(whole..) {
+            let freed = self.spans.keep(BorrowerId(number), piece.lease, 0);
+            assert_eq!(freed, Some(piece.span));
+            self.room.give(BasePages(piece.span.pages));
+        }
+        Ok(())
+    }
+
+    fn reserve(&mut self, number: u64, pages: u64, huge: bool) -> Result<Piece, Refused> {
+        let align = if huge { HUGE_PAGES } else { 1 };
+        let size = BasePages(pages).bytes();
+        let Ok((lease, span)) = self.spans.reserve(BorrowerId(number), pages, align) else {
+            let left = BasePages(self.spans.limit() - self.spans.used()).bytes();
+            return refuse(
+                RegionRefusal::NoRoom,
+                format!(
+                    "{size} are not free: of {} that this node lends, regions may still get {left}",
+                    BasePages(self.spans.limit()).bytes()
+                ),
+            );
+        };
+        let back = |this: &mut Self| assert!(this.spans.keep(BorrowerId(number), lease, 0).is_some());
+        if let Err(why) = self.room.take(BasePages(pages)) {
+            back(self);
+            return refuse(RegionRefusal::NoRoom, why);
+        }
+        match memory::make(size.0, huge) {
+            Ok(file) => {
+                self.room.settle(BasePages(pages));
+                Ok(Piece { lease, span, file: Arc::new(file) })
+            }
+            Err(why) => {
+                self.room.give(BasePages(pages));
+                back(self);
+                let (code, text) = if huge {
+                    let text = format!(
+                        "cannot reserve {size} of huge pages: {why}; set /proc/sys/vm/nr_hugepages, or leave --huge out"
+                    );
+                    (RegionRefusal::Unavailable, text)
+                } else {
+                    (
+                        RegionRefusal::NoRoom,
+                        format!("cannot reserve {size}: {why}; is there a limit on the node?"),
+                    )
+                };
+                refuse(code, text)
+            }
+        }
+    }
+
+    /// A region that has no name and that nobody has open goes.
+    fn drop_unused(&mut self, number: u64) {
+        let unused = |region: &Region| region.name.is_none() && region.opens.is_empty();
+        if !self.regions.get(&number).is_some_and(unused) {
+            return;
+        }
+        let region = self.regions.remove(&number).expect("it was just there");
+        let freed: u64 = self.spans.end(BorrowerId(number)).iter().map(|span| span.pages).sum();
+        assert_eq!(freed, region.pages());
+        // First the memory, then its place for others.
+        drop(region);
+        self.room.give(BasePages(freed));
+    }
+
+    /// Looks at everything.
+    ///
+    /// # Panics
+    /// If regions and ledger do not say the same.
+    #[cfg(test)]
+    pub(super) fn audit(&self) {
+        self.spans.audit();
+        let pages: u64 = self.regions.values().map(Region::pages).sum();
+        assert_eq!(pages, self.spans.used());
+        for (number, region) in &self.regions {
+            assert!(region.name.is_some() || !region.opens.is_empty(), "nobody can reach it");
+            assert!(!region.exclusive || region.opens.len() <= 1);
+            for piece in &region.pieces {
+                assert_eq!(self.spans.span(BorrowerId(*number), piece.lease), Some(piece.span));
+                let bytes = rustix::fs::fstat(&piece.file).expect("it is open").st_size;
+                assert_eq!(bytes as u64, BasePages(piece.span.pages).bytes().0);
+            }
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn room(&self) -> &R {
+        &self.room
+    }
+}
+
+/// Whole pages of a region of `bytes`.
+fn pages_of(bytes: u64, huge: bool) -> Result<u64, Refused> {
+    let pages = bytes.div_ceil(BASE_PAGE_BYTES as u64);
+    let pages = if huge { pages.next_multiple_of(HUGE_PAGES) } else { pages };
+    if pages == 0 || pages > ROOM_PAGES {
+        let max = BasePages(ROOM_PAGES).bytes();
+        return refuse(
+            RegionRefusal::Invalid,
+            format!("a region has at least {} and at most {max}", Bytes(4096)),
+        );
+    }
+    Ok(pages)
+}

@@ -1,0 +1,104 @@
+//! Direct regions for programs of this machine: memory of the node's own that they map (docs/regions-direct.md).
+//!
+//! One thread does what calls ask for, one after the other: reserving memory takes as long as clearing it does, and an event loop must
+//! not wait for that. A loop hands calls over with the asking connection's number and its user, as the kernel tells it; the answer goes
+//! back through the loop's mailbox.
+
+mod book;
+mod memory;
+mod room;
+#[cfg(test)]
+mod tests;
+
+use crate::drainer::Reply;
+use crate::shared::Shared;
+pub(crate) use book::Call;
+use book::{Answer, Book};
+use loam_core::units::BasePages;
+use loam_wire::encode;
+pub(crate) use room::Shares;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+/// What the thread is told.
+#[derive(Debug)]
+enum Word {
+    Call(Call, Reply),
+    Gone(u64),
+    End,
+}
+
+/// The loops' side. A connection has one call under way, so what waits is bounded by them.
+#[derive(Debug)]
+pub(crate) struct Desk {
+    to: Sender<Word>,
+    connection_last: AtomicU64,
+}
+
+impl Desk {
+    /// And the ear of the thread to be.
+    pub(crate) fn new() -> (Self, Ear) {
+        let (to, from) = channel();
+        (Self { to, connection_last: AtomicU64::new(0) }, Ear(from))
+    }
+
+    /// A number for a connection that makes its first call.
+    pub(crate) fn connection(&self) -> u64 {
+        self.connection_last.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Leaves a call; the answer goes to `reply`.
+    pub(crate) fn call(&self, call: Call, reply: Reply) {
+        self.tell(Word::Call(call, reply));
+    }
+
+    /// That connection has ended.
+    pub(crate) fn gone(&self, connection: u64) {
+        self.tell(Word::Gone(connection));
+    }
+
+    /// The node ends.
+    pub(crate) fn end(&self) {
+        self.tell(Word::End);
+    }
+
+    fn tell(&self, word: Word) {
+        // It only fails when the thread has ended, and with it everything that the word could be about.
+        let _ = self.to.send(word);
+    }
+}
+
+/// Where the thread hears what it is told.
+#[derive(Debug)]
+pub(crate) struct Ear(Receiver<Word>);
+
+/// Serves until the node ends; created regions end with it (what programs have mapped stays theirs).
+pub(crate) fn run(shared: &Arc<Shared>, capacity: BasePages, ear: &Ear) {
+    let own = rustix::process::geteuid().as_raw();
+    let mut book = Book::new(capacity, own, Arc::clone(shared));
+    while let Ok(word) = ear.0.recv() {
+        match word {
+            Word::End => break,
+            Word::Gone(connection) => book.handle_gone(connection),
+            Word::Call(call, reply) => {
+                let mut frame = Vec::new();
+                let files = match book.handle(&call) {
+                    Ok(Answer::Region(entry, spans, files)) => {
+                        encode::region(&mut frame, call.request, &entry, &spans);
+                        files
+                    }
+                    Ok(Answer::Regions(figures, entries)) => {
+                        encode::regions(&mut frame, call.request, &figures, &entries);
+                        Vec::new()
+                    }
+                    Err((why, text)) => {
+                        encode::region_refused(&mut frame, call.request, why, &text);
+                        Vec::new()
+                    }
+                };
+                reply.mailbox.hand(reply.connection, frame, files);
+            }
+        }
+    }
+}

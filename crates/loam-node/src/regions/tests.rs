@@ -1,0 +1,233 @@
+//! The book against a simple model, and the cases that matter by themselves.
+
+use super::book::{Answer, Book, Call, REGIONS_OF_USER_MAX};
+use super::room::Room;
+use loam_core::units::BasePages;
+use loam_wire::{RegionCall, RegionRefusal, region_flag};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::os::unix::fs::FileExt;
+
+const OWN: u32 = 10;
+const PAGE: u64 = 4096;
+
+/// Room that counts.
+#[derive(Debug)]
+struct Counted {
+    taken: Cell<u64>,
+    unsettled: Cell<u64>,
+    most: u64,
+}
+
+impl Room for Counted {
+    fn take(&self, pages: BasePages) -> Result<(), String> {
+        if self.taken.get() + pages.0 > self.most {
+            return Err("none".into());
+        }
+        self.taken.set(self.taken.get() + pages.0);
+        self.unsettled.set(self.unsettled.get() + pages.0);
+        Ok(())
+    }
+    fn settle(&self, pages: BasePages) {
+        self.unsettled.set(self.unsettled.get() - pages.0);
+    }
+    fn give(&self, pages: BasePages) {
+        self.taken.set(self.taken.get() - pages.0);
+    }
+    fn free(&self) -> BasePages {
+        BasePages(self.most - self.taken.get())
+    }
+}
+
+fn book(lend: u64, most: u64) -> Book<Counted> {
+    Book::new(BasePages(lend), OWN, Counted { taken: Cell::new(0), unsettled: Cell::new(0), most })
+}
+
+fn call(call: RegionCall, name: &str, pages: u64, flags: u8, connection: u64, uid: u32) -> Call {
+    Call { request: 0, call, flags, bytes: pages * PAGE, name: name.into(), connection, uid }
+}
+
+fn why(answer: Result<Answer, (RegionRefusal, String)>) -> Option<RegionRefusal> {
+    answer.err().map(|(why, _)| why)
+}
+
+#[test]
+fn only_the_owner_and_the_nodes_user_may() {
+    use RegionCall::{Create, List, Open, Remove, Resize};
+    let mut book = book(16, 16);
+    assert_eq!(why(book.handle(&call(Create, "a", 2, 0, 1, 7))), None);
+    for what in [Open, Resize, Remove] {
+        assert_eq!(why(book.handle(&call(what, "a", 1, 0, 2, 8))), Some(RegionRefusal::Denied));
+    }
+    let seen = |book: &mut Book<Counted>, uid| match book.handle(&call(List, "", 0, 0, 9, uid)) {
+        Ok(Answer::Regions(_, entries)) => entries.len(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!((seen(&mut book, 7), seen(&mut book, 8), seen(&mut book, OWN)), (1, 0, 1));
+    assert_eq!(why(book.handle(&call(Create, "a", 1, 0, 2, 8))), Some(RegionRefusal::Exists));
+    assert_eq!(why(book.handle(&call(Open, "a", 0, 0, 3, OWN))), None);
+    assert_eq!(why(book.handle(&call(Open, "a", 0, 0, 4, 7))), Some(RegionRefusal::InUse));
+    book.audit();
+}
+
+#[test]
+fn names_sizes_and_numbers_have_limits() {
+    let mut book = book(1000, 1000);
+    for name in ["", ".a", "-a", "a/b", "a b", "ä"] {
+        let answer = book.handle(&call(RegionCall::Create, name, 1, 0, 1, OWN));
+        assert_eq!(why(answer), Some(RegionRefusal::Invalid), "{name:?}");
+    }
+    assert_eq!(why(book.handle(&call(RegionCall::Create, "a", 0, 0, 1, 7))), Some(RegionRefusal::Invalid));
+    for number in 0..REGIONS_OF_USER_MAX {
+        assert_eq!(why(book.handle(&call(RegionCall::Create, &format!("r{number}"), 1, 0, 1, 7))), None);
+    }
+    assert_eq!(why(book.handle(&call(RegionCall::Create, "b", 1, 0, 1, 7))), Some(RegionRefusal::TooMany));
+    assert_eq!(why(book.handle(&call(RegionCall::Create, "b", 1, 0, 1, 8))), None, "another user's");
+}
+
+/// What is cut off is gone, what is kept is kept, and the descriptor of before is another memory's.
+#[test]
+fn a_cut_makes_memory_anew() {
+    let mut book = book(16, 16);
+    book.handle(&call(RegionCall::Create, "a", 4, 0, 1, 7)).expect("room");
+    let files = |answer| match answer {
+        Ok(Answer::Region(_, _, files)) => files,
+        other => panic!("{other:?}"),
+    };
+    let file = |fd: &rustix::fd::OwnedFd| std::fs::File::from(fd.try_clone().expect("a descriptor"));
+    let before = files(book.handle(&call(RegionCall::Open, "a", 0, 0, 2, 7)));
+    let contents: Vec<u8> = (0..4 * PAGE).map(|at| (at / 5) as u8).collect();
+    file(&before[0]).write_all_at(&contents, 0).expect("written");
+    // Not from under somebody else.
+    let other = book.handle(&call(RegionCall::Resize, "a", 2, 0, 3, 7));
+    assert_eq!(why(other), Some(RegionRefusal::InUse));
+    let after = files(book.handle(&call(RegionCall::Resize, "a", 2, 0, 2, 7)));
+    let mut back = vec![0; 2 * PAGE as usize];
+    file(&after[0]).read_exact_at(&mut back, 0).expect("read");
+    assert!(back == contents[..back.len()]);
+    file(&before[0]).write_all_at(&[1; 8], 0).expect("it is still somebody's");
+    file(&after[0]).read_exact_at(&mut back, 0).expect("read");
+    assert!(back == contents[..back.len()]);
+    assert_eq!(book.room().taken.get(), 2);
+    book.audit();
+}
+
+#[derive(Clone, Debug)]
+struct Step {
+    what: u8,
+    name: usize,
+    pages: u64,
+    flags: u8,
+    connection: u64,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let flags = prop::sample::select(vec![0, region_flag::SHARED, region_flag::TEMPORARY]);
+    (0..6_u8, 0..3_usize, 1..6_u64, flags, 1..4_u64).prop_map(|(what, name, pages, flags, connection)| Step {
+        what,
+        name,
+        pages,
+        flags,
+        connection,
+    })
+}
+
+#[derive(Clone, Debug, Default)]
+struct Model {
+    /// Removed ones too, by number.
+    regions: BTreeMap<u64, (Option<usize>, u64, Option<u64>, Vec<u64>, bool)>,
+    last: u64,
+}
+
+impl Model {
+    fn named(&self, name: usize) -> Option<u64> {
+        self.regions.iter().find(|(_, region)| region.0 == Some(name)).map(|(number, _)| *number)
+    }
+    fn pages(&self) -> u64 {
+        self.regions.values().map(|region| region.1).sum()
+    }
+    fn sweep(&mut self) {
+        self.regions.retain(|_, region| region.0.is_some() || !region.3.is_empty());
+    }
+}
+
+const LEND: u64 = 12;
+const NAMES: [&str; 3] = ["a", "b", "c"];
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn it_is_as_the_model(steps in vec(step(), 1..40)) {
+        let mut book = book(LEND, LEND);
+        let mut model = Model::default();
+        for Step { what, name, pages, flags, connection } in steps {
+            let ask = |what, flags| call(what, NAMES[name], pages, flags, connection, 7);
+            let found = model.named(name);
+            match what {
+                0 => {
+                    let flags = flags & region_flag::TEMPORARY;
+                    let made = book.handle(&ask(RegionCall::Create, flags)).is_ok();
+                    prop_assert_eq!(made, found.is_none() && model.pages() + pages <= LEND);
+                    if made {
+                        model.last += 1;
+                        let bound = (flags != 0).then_some(connection);
+                        model.regions.insert(model.last, (Some(name), pages, bound, Vec::new(), false));
+                    }
+                }
+                1 => {
+                    let shared = flags & region_flag::SHARED != 0;
+                    let opened = book.handle(&ask(RegionCall::Open, flags & region_flag::SHARED)).is_ok();
+                    let Some(region) = found.and_then(|number| model.regions.get_mut(&number)) else {
+                        prop_assert!(!opened);
+                        continue;
+                    };
+                    let again = region.3.contains(&connection);
+                    let may = again || region.3.is_empty() || (shared && !region.4);
+                    prop_assert_eq!(opened, may);
+                    if may && !again {
+                        region.3.push(connection);
+                        region.4 = !shared;
+                    }
+                }
+                2 | 3 => {
+                    let resized = book.handle(&ask(RegionCall::Resize, 0)).is_ok();
+                    let taken = model.pages();
+                    let Some(region) = found.and_then(|number| model.regions.get_mut(&number)) else {
+                        prop_assert!(!resized);
+                        continue;
+                    };
+                    if pages >= region.1 {
+                        prop_assert_eq!(resized, taken + pages - region.1 <= LEND);
+                    } else if region.3.iter().any(|open| *open != connection) {
+                        prop_assert!(!resized);
+                    }
+                    // A cut needs room for a moment, which there may not be.
+                    if resized {
+                        region.1 = pages;
+                    }
+                }
+                4 => {
+                    prop_assert_eq!(book.handle(&ask(RegionCall::Remove, 0)).is_ok(), found.is_some());
+                    if let Some(number) = found {
+                        model.regions.get_mut(&number).expect("found").0 = None;
+                    }
+                }
+                _ => {
+                    book.handle_gone(connection);
+                    for region in model.regions.values_mut() {
+                        region.3.retain(|open| *open != connection);
+                        if region.2 == Some(connection) {
+                            region.0 = None;
+                        }
+                    }
+                }
+            }
+            model.sweep();
+            book.audit();
+            prop_assert_eq!(book.room().taken.get(), model.pages());
+            prop_assert_eq!(book.room().unsettled.get(), 0);
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! Direct regions, between a program and the node of its own machine (docs/regions-direct.md). The memory itself is handed over beside the
+//! bytes: a [`Frame::Region`](crate::Frame::Region) that answers an open comes with one descriptor for each of its spans (SCM_RIGHTS).
+
+use crate::encode::{append, tidy};
+use crate::layout::kind;
+use crate::limits::{ERROR_TEXT_BYTES_MAX, NAME_BYTES_MAX, REGION_SPANS_MAX, REGIONS_MAX};
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// What is wanted of a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RegionCall {
+    /// Reserve a new one.
+    Create,
+    /// Hand its memory over, for as long as this connection lives.
+    Open,
+    /// Make it this large.
+    Resize,
+    /// Take the name away, and the memory when nobody has it open.
+    Remove,
+    /// Tell of all that the asker may open. Has no name.
+    List,
+}
+
+const CALLS: [RegionCall; 5] =
+    [RegionCall::Create, RegionCall::Open, RegionCall::Resize, RegionCall::Remove, RegionCall::List];
+
+/// Bits that go with a call, and that a region has.
+pub mod region_flag {
+    /// Of huge pages (2 MiB).
+    pub const HUGE: u8 = 1;
+    /// Open: together with others that say the same. Without it nobody else has it open.
+    pub const SHARED: u8 = 2;
+    /// Create: removed with the connection that created it.
+    pub const TEMPORARY: u8 = 4;
+    /// All that this version knows.
+    pub const KNOWN: u8 = HUGE | SHARED | TEMPORARY;
+}
+
+/// Why a call was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RegionRefusal {
+    /// There is no region of that name.
+    NotFound,
+    /// There is one already.
+    Exists,
+    /// It is another user's.
+    Denied,
+    /// So much is not free, of what the node lends.
+    NoRoom,
+    /// Others have it open.
+    InUse,
+    /// The name, the size or the flags are none that a region can have.
+    Invalid,
+    /// There are as many as there may be.
+    TooMany,
+    /// The machine cannot do that: it has no huge pages, say.
+    Unavailable,
+}
+
+const REFUSALS: [RegionRefusal; 8] = [
+    RegionRefusal::NotFound,
+    RegionRefusal::Exists,
+    RegionRefusal::Denied,
+    RegionRefusal::NoRoom,
+    RegionRefusal::InUse,
+    RegionRefusal::Invalid,
+    RegionRefusal::TooMany,
+    RegionRefusal::Unavailable,
+];
+
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct RegionCallBody {
+    call: u8,
+    pub(crate) flags: u8,
+    reserved: [u8; 6],
+    pub(crate) bytes: U64,
+}
+
+impl RegionCallBody {
+    pub(crate) fn call_checked(&self) -> Option<RegionCall> {
+        let known = self.flags & !region_flag::KNOWN == 0;
+        CALLS.get(usize::from(self.call)).copied().filter(|_| known)
+    }
+}
+
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct RegionRefusedBody {
+    why: U16,
+    reserved: [u8; 6],
+}
+
+impl RegionRefusedBody {
+    pub(crate) fn why_checked(&self) -> Option<RegionRefusal> {
+        REFUSALS.get(usize::from(self.why.get())).copied()
+    }
+}
+
+/// One stretch of a region's memory, contiguous.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct RegionSpan {
+    address: U64,
+    offset: U64,
+    bytes: U64,
+}
+
+impl RegionSpan {
+    /// `bytes` at `address` of the node's ledger, which are at `offset` of the span's descriptor.
+    pub fn new(address: u64, offset: u64, bytes: u64) -> Self {
+        Self { address: address.into(), offset: offset.into(), bytes: bytes.into() }
+    }
+    /// Where it is in the node's ledger.
+    pub fn address(&self) -> u64 {
+        self.address.get()
+    }
+    /// Where it is in the file that the descriptor is of.
+    pub fn offset(&self) -> u64 {
+        self.offset.get()
+    }
+    /// How long it is.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.get()
+    }
+}
+
+/// What a node says of a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct RegionEntry {
+    bytes: U64,
+    owner: U32,
+    opens: U32,
+    spans: U32,
+    flags: u8,
+    name_bytes: u8,
+    reserved: [u8; 2],
+    name: [u8; NAME_BYTES_MAX],
+}
+
+impl RegionEntry {
+    /// A region of `bytes`, in `spans` stretches, that `opens` connections have open.
+    pub fn new(name: &str, owner: u32, bytes: u64, opens: u32, spans: u32, flags: u8) -> Self {
+        let name = tidy(name, NAME_BYTES_MAX);
+        let mut entry = Self {
+            bytes: bytes.into(),
+            owner: owner.into(),
+            opens: opens.into(),
+            spans: spans.into(),
+            flags,
+            name_bytes: name.len() as u8,
+            reserved: [0; 2],
+            name: [0; NAME_BYTES_MAX],
+        };
+        entry.name[..name.len()].copy_from_slice(name.as_bytes());
+        entry
+    }
+    /// What it is called.
+    ///
+    /// # Panics
+    /// Never on one that came from [`crate::decode()`], which refuses what is no text.
+    pub fn name(&self) -> &str {
+        self.name_checked().expect("the decoder has seen to it")
+    }
+    pub(crate) fn name_checked(&self) -> Option<&str> {
+        crate::decode::printable(self.name.get(..usize::from(self.name_bytes))?)
+    }
+    /// Whose it is: a user's number.
+    pub fn owner(&self) -> u32 {
+        self.owner.get()
+    }
+    /// How large it is.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.get()
+    }
+    /// Connections that have it open.
+    pub fn opens(&self) -> u32 {
+        self.opens.get()
+    }
+    /// Stretches that it is made of.
+    pub fn spans(&self) -> u32 {
+        self.spans.get()
+    }
+    /// [`region_flag`]s.
+    pub fn flags(&self) -> u8 {
+        self.flags
+    }
+}
+
+/// What a node lends as regions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct RegionFigures {
+    reserved_bytes: U64,
+    free_bytes: U64,
+}
+
+impl RegionFigures {
+    /// What regions have, and what they could still get.
+    pub fn new(reserved_bytes: u64, free_bytes: u64) -> Self {
+        Self { reserved_bytes: reserved_bytes.into(), free_bytes: free_bytes.into() }
+    }
+    /// Memory that regions have.
+    pub fn reserved_bytes(&self) -> u64 {
+        self.reserved_bytes.get()
+    }
+    /// Memory that could be reserved now.
+    pub fn free_bytes(&self) -> u64 {
+        self.free_bytes.get()
+    }
+}
+
+/// `RegionCall`. A name that is too long is cut.
+pub fn region_call(out: &mut Vec<u8>, request: u64, call: RegionCall, flags: u8, bytes: u64, name: &str) {
+    let name = tidy(name, NAME_BYTES_MAX);
+    let number = CALLS.iter().position(|known| *known == call).expect("all are there") as u8;
+    let body = RegionCallBody { call: number, flags, reserved: [0; 6], bytes: bytes.into() };
+    append(out, kind::REGION_CALL, request, name.len(), body.as_bytes(), name.as_bytes());
+}
+
+/// `Region` with at most [`REGION_SPANS_MAX`] spans.
+pub fn region(out: &mut Vec<u8>, request: u64, entry: &RegionEntry, spans: &[RegionSpan]) {
+    let spans = &spans[..spans.len().min(REGION_SPANS_MAX)];
+    append(out, kind::REGION, request, spans.len(), entry.as_bytes(), spans.as_bytes());
+}
+
+/// `Regions` with at most [`REGIONS_MAX`] of them.
+pub fn regions(out: &mut Vec<u8>, request: u64, figures: &RegionFigures, entries: &[RegionEntry]) {
+    let entries = &entries[..entries.len().min(REGIONS_MAX)];
+    append(out, kind::REGIONS, request, entries.len(), figures.as_bytes(), entries.as_bytes());
+}
+
+/// `RegionRefused`. A text that is too long is cut.
+pub fn region_refused(out: &mut Vec<u8>, request: u64, why: RegionRefusal, text: &str) {
+    let text = tidy(text, ERROR_TEXT_BYTES_MAX);
+    let number = REFUSALS.iter().position(|known| *known == why).expect("all are there") as u16;
+    let body = RegionRefusedBody { why: number.into(), reserved: [0; 6] };
+    append(out, kind::REGION_REFUSED, request, text.len(), body.as_bytes(), text.as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Decoded, Frame, WireError, decode};
+
+    fn frame(bytes: &[u8]) -> Frame<'_> {
+        match decode(bytes).expect("a frame") {
+            Decoded::Whole { frame, consumed } if consumed == bytes.len() => frame,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn frames_come_back_as_they_went() {
+        for call in CALLS {
+            let mut bytes = Vec::new();
+            region_call(&mut bytes, 7, call, region_flag::HUGE | region_flag::SHARED, 1 << 40, "a.b-c_1");
+            let flags = region_flag::HUGE | region_flag::SHARED;
+            let expected = Frame::RegionCall { request: 7, call, flags, bytes: 1 << 40, name: "a.b-c_1" };
+            assert_eq!(frame(&bytes), expected);
+        }
+        let entry = RegionEntry::new("table", 1000, 8192, 2, 1, region_flag::TEMPORARY);
+        assert_eq!((entry.name(), entry.owner(), entry.bytes(), entry.opens()), ("table", 1000, 8192, 2));
+        let spans = [RegionSpan::new(4096, 0, 4096), RegionSpan::new(1 << 30, 8192, 4096)];
+        let mut bytes = Vec::new();
+        region(&mut bytes, 9, &entry, &spans);
+        assert_eq!(frame(&bytes), Frame::Region { request: 9, entry: &entry, spans: &spans });
+        let (figures, mut bytes) = (RegionFigures::new(5, 6), Vec::new());
+        regions(&mut bytes, 1, &figures, &[entry]);
+        assert_eq!(frame(&bytes), Frame::Regions { request: 1, figures: &figures, entries: &[entry] });
+        for why in REFUSALS {
+            let mut bytes = Vec::new();
+            region_refused(&mut bytes, 3, why, "no\nroom");
+            assert_eq!(frame(&bytes), Frame::RegionRefused { request: 3, why, text: "no room" });
+        }
+    }
+
+    #[test]
+    fn what_has_no_meaning_is_refused() {
+        let mut bytes = Vec::new();
+        append(&mut bytes, kind::REGION_CALL, 1, 0, &[5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], &[]);
+        assert_eq!(decode(&bytes), Err(WireError::Field { kind: kind::REGION_CALL }));
+        let mut bytes = Vec::new();
+        append(&mut bytes, kind::REGION_CALL, 1, 0, &[0, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], &[]);
+        assert_eq!(decode(&bytes), Err(WireError::Field { kind: kind::REGION_CALL }));
+        let mut bytes = Vec::new();
+        append(&mut bytes, kind::REGION_REFUSED, 1, 0, &[8, 0, 0, 0, 0, 0, 0, 0], &[]);
+        assert_eq!(decode(&bytes), Err(WireError::Field { kind: kind::REGION_REFUSED }));
+        let mut entry = RegionEntry::new("table", 0, 0, 0, 0, 0);
+        entry.name_bytes = 65;
+        let mut bytes = Vec::new();
+        region(&mut bytes, 9, &entry, &[]);
+        assert_eq!(decode(&bytes), Err(WireError::Text { kind: kind::REGION }));
+    }
+}

@@ -1,0 +1,49 @@
+//! What can go wrong with regions.
+
+pub use loam_wire::RegionRefusal as Refusal;
+use std::io;
+use std::path::PathBuf;
+
+/// Each prints as one line: what, where, what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum RegionError {
+    /// No node answers at the usual places.
+    #[error("no node at {places}: start `loam node`, or name its socket")]
+    NoNode {
+        /// Where it was looked for.
+        places: String,
+    },
+    /// No node answers at the place that was named.
+    #[error("cannot reach a node at {}: {why}; is `loam node` running there, and may you write to its socket?", path.display())]
+    Connect {
+        /// Its socket.
+        path: PathBuf,
+        /// The system's answer.
+        why: io::Error,
+    },
+    /// The node said no; nothing was changed. In its own words.
+    #[error("{text}")]
+    Refused {
+        /// Why.
+        why: Refusal,
+        /// For people.
+        text: String,
+    },
+    /// The node has ended, or does not answer. What is mapped stays.
+    #[error("lost the node: {0}; what is mapped stays as it is")]
+    Lost(io::Error),
+    /// The node speaks otherwise than this library.
+    #[error("the node answered something else than was asked ({0}): use the same version of Loam on both")]
+    Protocol(String),
+    /// The memory that came could not be mapped.
+    #[error("cannot map the region: {0}; is there a limit on address space (ulimit -v)?")]
+    Map(io::Error),
+    /// The region holds no vector of that type.
+    #[error("region \"{name}\" holds no vector of these elements: {what}")]
+    NoVec {
+        /// Its name.
+        name: String,
+        /// What is there instead.
+        what: &'static str,
+    },
+}

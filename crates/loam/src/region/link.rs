@@ -1,0 +1,168 @@
+//! One connection to the node.
+
+use super::{Info, List, RegionError};
+use loam_wire::{Decoded, Frame, RegionCall, RegionSpan, decode, encode};
+use rustix::fd::OwnedFd;
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
+use std::io::{self, IoSliceMut, Write};
+use std::mem::MaybeUninit;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The node clears memory before it answers, about a gigabyte a second, for one program after the other.
+const PATIENCE: Duration = Duration::from_secs(300);
+const RECEIVE_BYTES: usize = 16 * 1024;
+
+/// Memory as it came: a stretch, and the file that it is in.
+pub(super) type Stretch = (RegionSpan, OwnedFd);
+
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) info: Info,
+    pub(super) memory: Vec<Stretch>,
+}
+
+#[derive(Debug)]
+pub(super) struct Link {
+    stream: UnixStream,
+    request_last: u64,
+    received: Vec<u8>,
+    files: Vec<OwnedFd>,
+}
+
+/// Where a node listens for programs of its machine, unless it was told otherwise.
+fn sockets() -> Vec<PathBuf> {
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_absolute());
+    let own = runtime.map(|dir| dir.join("loam/node.sock"));
+    std::iter::once(PathBuf::from("/run/loam/node.sock")).chain(own).collect()
+}
+
+impl Link {
+    pub(super) fn connect(socket: Option<&Path>) -> Result<Self, RegionError> {
+        let stream = match socket {
+            Some(path) => UnixStream::connect(path)
+                .map_err(|why| RegionError::Connect { path: path.to_owned(), why })?,
+            None => {
+                let places = sockets();
+                places.iter().find_map(|path| UnixStream::connect(path).ok()).ok_or_else(|| {
+                    let places: Vec<String> = places.iter().map(|path| path.display().to_string()).collect();
+                    RegionError::NoNode { places: places.join(" or ") }
+                })?
+            }
+        };
+        let patience =
+            stream.set_read_timeout(Some(PATIENCE)).and_then(|()| stream.set_write_timeout(Some(PATIENCE)));
+        patience.map_err(RegionError::Lost)?;
+        let mut link = Self { stream, request_last: 0, received: Vec::new(), files: Vec::new() };
+        let mut hello = Vec::new();
+        encode::hello(&mut hello, 0, "a program with regions");
+        link.exchange(&hello, |frame, _| match frame {
+            Frame::Welcome(_) => Some(Ok(())),
+            _ => None,
+        })?;
+        Ok(link)
+    }
+
+    /// Makes a call about one region.
+    pub(super) fn call(
+        &mut self,
+        call: RegionCall,
+        flags: u8,
+        bytes: u64,
+        name: &str,
+    ) -> Result<Answer, RegionError> {
+        let (number, sent) = self.encode(call, flags, bytes, name);
+        self.exchange(&sent, |frame, files| match frame {
+            Frame::Region { request, entry, spans } if *request == number => {
+                let files = std::mem::take(files);
+                Some(if files.len() == spans.len() {
+                    Ok(Answer {
+                        info: Info::from(*entry),
+                        memory: spans.iter().copied().zip(files).collect(),
+                    })
+                } else {
+                    let text = format!("{} stretches with {} descriptors", spans.len(), files.len());
+                    Err(RegionError::Protocol(text))
+                })
+            }
+            _ => None,
+        })
+    }
+
+    /// Asks for all regions.
+    pub(super) fn list(&mut self) -> Result<List, RegionError> {
+        let (number, sent) = self.encode(RegionCall::List, 0, 0, "");
+        self.exchange(&sent, |frame, _| match frame {
+            Frame::Regions { request, figures, entries } if *request == number => Some(Ok(List {
+                regions: entries.iter().map(Info::from).collect(),
+                reserved_bytes: figures.reserved_bytes(),
+                free_bytes: figures.free_bytes(),
+            })),
+            _ => None,
+        })
+    }
+
+    fn encode(&mut self, call: RegionCall, flags: u8, bytes: u64, name: &str) -> (u64, Vec<u8>) {
+        self.request_last += 1;
+        let mut sent = Vec::new();
+        encode::region_call(&mut sent, self.request_last, call, flags, bytes, name);
+        (self.request_last, sent)
+    }
+
+    /// Sends, and waits for the frame that `answer` takes.
+    fn exchange<T>(
+        &mut self,
+        sent: &[u8],
+        answer: impl Fn(&Frame<'_>, &mut Vec<OwnedFd>) -> Option<Result<T, RegionError>>,
+    ) -> Result<T, RegionError> {
+        self.stream.write_all(sent).map_err(RegionError::Lost)?;
+        loop {
+            let (taken, consumed) = match decode(&self.received) {
+                Err(why) => return Err(RegionError::Protocol(why.to_string())),
+                Ok(Decoded::NeedMore { .. }) => {
+                    self.receive().map_err(RegionError::Lost)?;
+                    continue;
+                }
+                Ok(Decoded::Whole { frame, consumed }) => {
+                    let taken = match &frame {
+                        Frame::RegionRefused { why, text, .. } => {
+                            Some(Err(RegionError::Refused { why: *why, text: (*text).to_owned() }))
+                        }
+                        Frame::Error { text, .. } => Some(Err(RegionError::Lost(io::Error::other(*text)))),
+                        frame => answer(frame, &mut self.files),
+                    };
+                    (taken, consumed)
+                }
+            };
+            self.received.drain(..consumed);
+            if let Some(taken) = taken {
+                return taken;
+            }
+        }
+    }
+
+    fn receive(&mut self) -> io::Result<()> {
+        let mut space =
+            vec![MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(loam_wire::limits::REGION_SPANS_MAX))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let mut bytes = [0; RECEIVE_BYTES];
+        let message = loop {
+            let into = &mut [IoSliceMut::new(&mut bytes)];
+            match rustix::net::recvmsg(&self.stream, into, &mut control, RecvFlags::CMSG_CLOEXEC) {
+                Err(rustix::io::Errno::INTR) => {}
+                other => break other?,
+            }
+        };
+        for part in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(files) = part {
+                self.files.extend(files);
+            }
+        }
+        if message.bytes == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        self.received.extend_from_slice(&bytes[..message.bytes]);
+        Ok(())
+    }
+}

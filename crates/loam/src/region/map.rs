@@ -1,0 +1,161 @@
+//! A region's memory in this process: the one place of this crate with system calls that the compiler cannot check.
+
+use super::link::Stretch;
+use rustix::fs::SealFlags;
+use rustix::mm::{self, MapFlags, MlockFlags, ProtFlags};
+use std::ffi::c_void;
+use std::io;
+use std::ops::Range;
+use std::ptr::{NonNull, null_mut};
+use std::sync::atomic::AtomicU8;
+
+const HUGE_BYTES: usize = 2 << 20;
+const PAGE_BYTES: usize = 4096;
+
+/// How a range is going to be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Advice {
+    /// Soon: its pages are mapped at once, so that not even the first touch is a fault.
+    WillNeed,
+    /// Not soon: its pages are unmapped, their contents stay. (The memory stays reserved: give it back by resizing.)
+    WillNotNeed,
+    /// In order.
+    Sequential,
+    /// In no order.
+    Random,
+}
+
+/// Stretches of a region, mapped one behind the other. They are unmapped when it is dropped.
+#[derive(Debug)]
+pub(super) struct Map {
+    /// All of the address space that was set aside for it.
+    reserved: NonNull<c_void>,
+    reserved_bytes: usize,
+    base: NonNull<u8>,
+    bytes: usize,
+    spans: usize,
+    locked: bool,
+}
+
+// SAFETY: it is memory and nothing that is bound to a thread; who may use it at the same time is said by `&` and `&mut` of the owner.
+unsafe impl Send for Map {}
+// SAFETY: through `&Map` memory is only read (`as_slice`), or changed by atomics (`as_atomics`), by the same type never both: see there.
+unsafe impl Sync for Map {}
+
+impl Map {
+    /// Maps memory of the node. With `alone` nobody else has it open, and children of a fork do not get it.
+    pub(super) fn new(memory: &[Stretch], huge: bool, alone: bool) -> io::Result<Self> {
+        let invalid = |text: &str| io::Error::new(io::ErrorKind::InvalidData, text.to_owned());
+        let align = if huge { HUGE_BYTES } else { PAGE_BYTES };
+        let mut bytes = 0_usize;
+        for (span, file) in memory {
+            let end =
+                span.offset().checked_add(span.bytes()).ok_or_else(|| invalid("a stretch without end"))?;
+            let size = rustix::fs::fstat(file)?.st_size;
+            let sealed = rustix::fs::fcntl_get_seals(file)?.contains(SealFlags::SHRINK);
+            // Behind the end of a file there is SIGBUS, and in front of it, too, once it has shrunk.
+            if !sealed || u64::try_from(size).is_ok_and(|size| size < end) {
+                return Err(invalid("the node's memory could go away: it is not sealed"));
+            }
+            let more = usize::try_from(span.bytes()).map_err(|_| invalid("larger than the address space"))?;
+            if more == 0 || !more.is_multiple_of(align) || span.offset() % align as u64 != 0 {
+                return Err(invalid("a stretch that is no whole pages"));
+            }
+            bytes = bytes.checked_add(more).ok_or_else(|| invalid("larger than the address space"))?;
+        }
+        if bytes == 0 || bytes > isize::MAX as usize - align {
+            return Err(invalid("no memory, or larger than the address space"));
+        }
+        let reserved_bytes = bytes + align;
+        // SAFETY: a new mapping at an address that the kernel chooses touches no memory of the program.
+        let reserved = unsafe {
+            let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+            mm::mmap_anonymous(null_mut(), reserved_bytes, ProtFlags::empty(), flags)?
+        };
+        let reserved = NonNull::new(reserved).ok_or_else(|| invalid("mapped at address 0"))?;
+        let skip = reserved.as_ptr().align_offset(align);
+        // SAFETY: `align` bytes more were set aside than are needed, so this is within the reservation.
+        let base = unsafe { reserved.cast::<u8>().add(skip) };
+        // From here on dropping it takes the reservation back.
+        let mut map = Self { reserved, reserved_bytes, base, bytes, spans: memory.len(), locked: true };
+        let mut at = 0;
+        for (span, file) in memory {
+            let length = span.bytes() as usize;
+            let protection = ProtFlags::READ | ProtFlags::WRITE;
+            // SAFETY: the place is within the reservation, which is this map's alone and which nobody has a reference into yet. The file
+            // is as long as that and cannot shrink (both seen to above), so every byte of it is memory until it is unmapped.
+            unsafe {
+                let place = base.add(at).as_ptr().cast();
+                mm::mmap(place, length, protection, MapFlags::SHARED | MapFlags::FIXED, file, span.offset())?;
+                // Not before the first touch: that would take as long as touching all of it.
+                map.locked &= mm::mlock_with(place, length, MlockFlags::ONFAULT).is_ok();
+            }
+            at += length;
+        }
+        if alone {
+            // SAFETY: it changes nothing in this process. A child that forks off has no mapping there, so what is `&mut` here is nobody's else.
+            unsafe { mm::madvise(base.as_ptr().cast(), bytes, mm::Advice::LinuxDontFork)? };
+        }
+        Ok(map)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.bytes
+    }
+
+    pub(super) fn spans(&self) -> usize {
+        self.spans
+    }
+
+    pub(super) fn is_locked(&self) -> bool {
+        self.locked
+    }
+
+    /// For who has it alone ([`super::Region`]).
+    pub(super) fn as_slice(&self) -> &[u8] {
+        // SAFETY: `bytes` initialised bytes (the kernel's zeros, or what was written), mapped for as long as `self` lives. Nobody else writes
+        // there: the node lets nobody else open it, a fork does not copy it, and `&mut self` is needed to write here.
+        unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.bytes) }
+    }
+
+    /// The same.
+    pub(super) fn as_mut_slice(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and `&mut self` is the only way to it now.
+        unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr(), self.bytes) }
+    }
+
+    /// For who shares it ([`super::SharedRegion`], which never asks for slices of the other kind).
+    pub(super) fn as_atomics(&self) -> &[AtomicU8] {
+        // SAFETY: as above, but others may write at any moment: an atomic may be changed behind a shared reference, and has the size and
+        // alignment of a byte.
+        unsafe { std::slice::from_raw_parts(self.base.as_ptr().cast(), self.bytes) }
+    }
+
+    pub(super) fn advise(&self, range: Range<usize>, advice: Advice) -> io::Result<()> {
+        if range.start > range.end || range.end > self.bytes {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a range beyond the region"));
+        }
+        let start = range.start / PAGE_BYTES * PAGE_BYTES;
+        let length = range.end.next_multiple_of(PAGE_BYTES) - start;
+        let kernel = match advice {
+            Advice::WillNeed => libc::MADV_POPULATE_WRITE,
+            // The other kind refuses what is locked.
+            Advice::WillNotNeed if self.locked => libc::MADV_DONTNEED_LOCKED,
+            Advice::WillNotNeed => libc::MADV_DONTNEED,
+            Advice::Sequential => libc::MADV_SEQUENTIAL,
+            Advice::Random => libc::MADV_RANDOM,
+        };
+        // SAFETY: the range is within the mapping. None of these changes what its bytes are: pages of a shared file that are unmapped are found
+        // again by the next access.
+        let done = unsafe { libc::madvise(self.base.add(start).as_ptr().cast(), length, kernel) };
+        if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+}
+
+impl Drop for Map {
+    fn drop(&mut self) {
+        // SAFETY: the reservation is this map's alone, and no reference into it outlives `self`.
+        let unmapped = unsafe { mm::munmap(self.reserved.as_ptr(), self.reserved_bytes) };
+        debug_assert!(unmapped.is_ok(), "{unmapped:?}");
+    }
+}

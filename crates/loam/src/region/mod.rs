@@ -1,0 +1,301 @@
+//! Direct regions: memory that this machine's node has reserved, used by plain loads and stores (docs/regions-direct.md).
+//!
+//! The node (`loam node`, or `loam lend --socket`) is asked when a region is made, opened or resized. In between nobody is: there is no system
+//! call, and after the first touch of a page no fault.
+//!
+//! ```no_run
+//! # fn main() -> Result<(), loam::RegionError> {
+//! let mut region = loam::Region::create("table", 1 << 30)?;
+//! region.as_mut_slice()[..5].copy_from_slice(b"hello");
+//! drop(region); // stays with the node, until it is removed
+//!
+//! let region = loam::Region::open("table")?;
+//! assert_eq!(&region.as_slice()[..5], b"hello");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! **Who has it.** [`Region`] is open in one place at a time; the node sees to it, so its memory is a slice as any other, and a `fork`
+//! leaves it to the parent alone. [`SharedRegion`] is open in several programs at once, who may write at any moment, so it is read and
+//! written through atomics and copies. Only programs of the region's owner, or of the node's own user, are let in. The node, and a
+//! debugger, could change the memory all the same, as they could any other of this program.
+//!
+//! **When the node ends** what is mapped stays as it is for as long as it is mapped: the memory belongs to whoever has it. Its name is
+//! gone with the node, and what needs the node answers [`RegionError::Lost`]. The memory cannot shrink below a mapping (it is sealed), so
+//! no access ends in SIGBUS.
+
+mod error;
+mod link;
+mod map;
+mod shared;
+mod vec;
+
+pub use error::{Refusal, RegionError};
+pub use map::Advice;
+pub use shared::SharedRegion;
+pub use vec::{Element, RegionVec};
+
+use link::Link;
+use loam_wire::{RegionCall, RegionEntry, region_flag};
+use map::Map;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+/// What the node says of a region.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Info {
+    /// What it is called.
+    pub name: String,
+    /// Number of the user whose it is.
+    pub owner: u32,
+    /// How large it is.
+    pub bytes: u64,
+    /// How many have it open.
+    pub opens: u32,
+    /// Stretches that it is made of: one, and one more each time that it grew.
+    pub spans: u32,
+    /// Of huge pages.
+    pub is_huge: bool,
+    /// Removed with the program that made it.
+    pub is_temporary: bool,
+}
+
+impl From<&RegionEntry> for Info {
+    fn from(entry: &RegionEntry) -> Self {
+        Self {
+            name: entry.name().to_owned(),
+            owner: entry.owner(),
+            bytes: entry.bytes(),
+            opens: entry.opens(),
+            spans: entry.spans(),
+            is_huge: entry.flags() & region_flag::HUGE != 0,
+            is_temporary: entry.flags() & region_flag::TEMPORARY != 0,
+        }
+    }
+}
+
+/// All regions that this user may open, and what the node could still reserve.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct List {
+    /// By name.
+    pub regions: Vec<Info>,
+    /// Bytes that regions have, of all users.
+    pub reserved_bytes: u64,
+    /// Bytes that could be reserved now.
+    pub free_bytes: u64,
+}
+
+/// A connection to this machine's node, to make and manage regions.
+#[derive(Debug)]
+pub struct Regions {
+    link: Link,
+}
+
+/// How a region is made.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    socket: Option<PathBuf>,
+    huge: bool,
+    temporary: bool,
+}
+
+impl Options {
+    /// The usual: ordinary pages, kept until it is removed, by the node at one of the usual places.
+    pub fn new() -> Self {
+        Self::default()
+    }
+    /// By the node behind this socket.
+    #[must_use]
+    pub fn socket(mut self, path: impl Into<PathBuf>) -> Self {
+        self.socket = Some(path.into());
+        self
+    }
+    /// Of huge pages (2 MiB): fewer first touches, fewer misses of the processor's table. The machine must have some set aside
+    /// (`/proc/sys/vm/nr_hugepages`).
+    #[must_use]
+    pub fn huge(mut self, huge: bool) -> Self {
+        self.huge = huge;
+        self
+    }
+    /// Removed when the [`Region`] (or the [`Regions`]) that made it is dropped, or its program dies.
+    #[must_use]
+    pub fn temporary(mut self, temporary: bool) -> Self {
+        self.temporary = temporary;
+        self
+    }
+    fn flags(&self) -> u8 {
+        let flag = |set: bool, flag: u8| if set { flag } else { 0 };
+        flag(self.huge, region_flag::HUGE) | flag(self.temporary, region_flag::TEMPORARY)
+    }
+    fn connect(&self) -> Result<Regions, RegionError> {
+        Regions::connect(self.socket.as_deref())
+    }
+}
+
+impl Regions {
+    /// Connects to the node behind `socket`, or the first that answers at the usual places (`/run/loam/node.sock`,
+    /// `$XDG_RUNTIME_DIR/loam/node.sock`).
+    ///
+    /// # Errors
+    /// [`RegionError::NoNode`], [`RegionError::Connect`], [`RegionError::Lost`].
+    pub fn connect(socket: Option<&Path>) -> Result<Self, RegionError> {
+        Ok(Self { link: Link::connect(socket)? })
+    }
+
+    /// Reserves memory under a name.
+    ///
+    /// # Errors
+    /// [`RegionError::Refused`], [`RegionError::Lost`].
+    pub fn create(&mut self, name: &str, bytes: u64, options: &Options) -> Result<Info, RegionError> {
+        Ok(self.link.call(RegionCall::Create, options.flags(), bytes, name)?.info)
+    }
+
+    /// All that this user may open.
+    ///
+    /// # Errors
+    /// [`RegionError::Lost`].
+    pub fn list(&mut self) -> Result<List, RegionError> {
+        self.link.list()
+    }
+
+    /// Makes a region this large. It can grow at any time, and shrink when nobody has it open.
+    ///
+    /// # Errors
+    /// [`RegionError::Refused`], [`RegionError::Lost`].
+    pub fn resize(&mut self, name: &str, bytes: u64) -> Result<Info, RegionError> {
+        Ok(self.link.call(RegionCall::Resize, 0, bytes, name)?.info)
+    }
+
+    /// Takes the name away, and the memory when nobody has it open any more. Answers what it was.
+    ///
+    /// # Errors
+    /// [`RegionError::Refused`], [`RegionError::Lost`].
+    pub fn remove(&mut self, name: &str) -> Result<Info, RegionError> {
+        Ok(self.link.call(RegionCall::Remove, 0, 0, name)?.info)
+    }
+}
+
+/// What there is to know of a region that is open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Statistics {
+    /// How large it is.
+    pub bytes: usize,
+    /// Stretches that it is mapped from.
+    pub spans: usize,
+    /// Of huge pages.
+    pub is_huge: bool,
+    /// The kernel was told never to swap it out. False where this user may not lock so much memory (`ulimit -l`): no matter on a
+    /// machine without swap, nor with huge pages.
+    pub is_locked: bool,
+}
+
+/// A region that is open here and nowhere else.
+#[derive(Debug)]
+pub struct Region {
+    // In this order: first the mapping goes, then the node hears that nobody has it open.
+    map: Map,
+    link: Link,
+    info: Info,
+}
+
+impl Region {
+    /// Makes a region and opens it, with the node at one of the usual places.
+    ///
+    /// # Errors
+    /// As [`Self::create_with`].
+    pub fn create(name: &str, bytes: u64) -> Result<Self, RegionError> {
+        Self::create_with(name, bytes, &Options::new())
+    }
+
+    /// Makes a region and opens it. Its bytes are 0.
+    ///
+    /// # Errors
+    /// [`RegionError`].
+    pub fn create_with(name: &str, bytes: u64, options: &Options) -> Result<Self, RegionError> {
+        let mut regions = options.connect()?;
+        regions.create(name, bytes, options)?;
+        Self::open_on(regions, name)
+    }
+
+    /// Opens a region, with the node at one of the usual places.
+    ///
+    /// # Errors
+    /// As [`Self::open_on`].
+    pub fn open(name: &str) -> Result<Self, RegionError> {
+        Self::open_on(Regions::connect(None)?, name)
+    }
+
+    /// Opens a region. It takes the connection, which is how the node knows for how long.
+    ///
+    /// # Errors
+    /// [`RegionError`]; [`Refusal::InUse`] if somebody has it open.
+    pub fn open_on(regions: Regions, name: &str) -> Result<Self, RegionError> {
+        let mut link = regions.link;
+        let answer = link.call(RegionCall::Open, 0, 0, name)?;
+        let map = Map::new(&answer.memory, answer.info.is_huge, true).map_err(RegionError::Map)?;
+        Ok(Self { map, link, info: answer.info })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.info.name
+    }
+
+    /// Its memory. The first byte of each page is on a page of the machine.
+    pub fn as_slice(&self) -> &[u8] {
+        self.map.as_slice()
+    }
+
+    /// Its memory, to change it.
+    pub fn as_mut_slice(&mut self) -> &mut [u8] {
+        self.map.as_mut_slice()
+    }
+
+    /// How large it is.
+    pub fn len(&self) -> usize {
+        self.map.len()
+    }
+
+    /// Never: a region has a page at least.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Tells the kernel how a range is going to be used.
+    ///
+    /// # Errors
+    /// [`RegionError::Map`]; the memory is the same all the same.
+    pub fn advise(&self, range: Range<usize>, advice: Advice) -> Result<(), RegionError> {
+        self.map.advise(range, advice).map_err(RegionError::Map)
+    }
+
+    /// Makes it this large, rounded up to whole pages. What it has of its contents stays, what is new is 0; it is mapped anew, so its
+    /// pages are touched for the first time again.
+    ///
+    /// # Errors
+    /// [`RegionError`]. After [`RegionError::Map`] the node has resized it, and here it is as it was.
+    pub fn resize(&mut self, bytes: u64) -> Result<(), RegionError> {
+        let answer = self.link.call(RegionCall::Resize, 0, bytes, &self.info.name)?;
+        self.map = Map::new(&answer.memory, answer.info.is_huge, true).map_err(RegionError::Map)?;
+        self.info = answer.info;
+        Ok(())
+    }
+
+    /// Takes its name away: the memory goes when this is dropped.
+    ///
+    /// # Errors
+    /// [`RegionError::Refused`], [`RegionError::Lost`].
+    pub fn remove(mut self) -> Result<(), RegionError> {
+        self.link.call(RegionCall::Remove, 0, 0, &self.info.name).map(|_| ())
+    }
+
+    /// What there is to know of it.
+    pub fn statistics(&self) -> Statistics {
+        Statistics {
+            bytes: self.map.len(),
+            spans: self.map.spans(),
+            is_huge: self.info.is_huge,
+            is_locked: self.map.is_locked(),
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! Regions of a node in this process, and the example in other processes.
+
+use loam::region::{Advice, Options, Refusal};
+use loam::{Region, RegionError, RegionVec, Regions, SharedRegion};
+use loam_core::units::Bytes;
+use loam_node::{LendConfig, LendHandle, LocalSocket};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+struct Node {
+    socket: PathBuf,
+    handle: Option<LendHandle>,
+}
+
+impl Node {
+    fn start(mib: u64) -> Self {
+        static LAST: AtomicU32 = AtomicU32::new(0);
+        let number = LAST.fetch_add(1, Ordering::Relaxed);
+        let socket = std::env::temp_dir().join(format!("loam-region-{}-{number}.sock", std::process::id()));
+        let mut config = LendConfig::new(Bytes::from_mib(mib));
+        config.listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        config.socket = Some(LocalSocket { path: socket.clone(), mode: 0o600, required: true });
+        config.loops = Some(1);
+        // This machine keeps nothing: the test is not about what it has.
+        config.keep = Some(Bytes(0));
+        Self { socket, handle: Some(loam_node::spawn(&config).expect("a node")) }
+    }
+    fn options(&self) -> Options {
+        Options::new().socket(&self.socket)
+    }
+    fn connect(&self) -> Regions {
+        Regions::connect(Some(&self.socket)).expect("it listens")
+    }
+}
+
+/// The kernel tells the node of a connection's end after the program went on.
+fn soon(what: &str, mut so: impl FnMut() -> bool) {
+    for _ in 0..2000 {
+        if so() {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    panic!("not within ten seconds: {what}");
+}
+
+fn refusal<T>(answer: Result<T, RegionError>) -> Option<Refusal> {
+    match answer {
+        Err(RegionError::Refused { why, .. }) => Some(why),
+        Err(other) => panic!("{other}"),
+        Ok(_) => None,
+    }
+}
+
+fn faults() -> u64 {
+    // Of this thread: others of the test take theirs.
+    let text = std::fs::read_to_string("/proc/thread-self/stat").expect("/proc is mounted");
+    let fields: Vec<&str> = text.rsplit(')').next().expect("a name in brackets").split_whitespace().collect();
+    fields[7].parse::<u64>().expect("a number") + fields[9].parse::<u64>().expect("a number")
+}
+
+#[test]
+fn contents_outlive_who_wrote_them() {
+    let node = Node::start(64);
+    let mut region = Region::create_with("a", 5000, &node.options()).expect("room");
+    assert_eq!(region.len(), 8192, "whole pages");
+    assert!(region.as_slice().iter().all(|byte| *byte == 0));
+    region.as_mut_slice()[4990..4995].copy_from_slice(b"hello");
+    assert_eq!(refusal(Region::open_on(node.connect(), "a")), Some(Refusal::InUse));
+    assert_eq!(refusal(SharedRegion::open_on(node.connect(), "a")), Some(Refusal::InUse));
+    drop(region);
+    soon("closed", || node.connect().list().expect("a list").regions[0].opens == 0);
+    let one = SharedRegion::open_on(node.connect(), "a").expect("it is there");
+    let other = SharedRegion::open_on(node.connect(), "a").expect("together");
+    let mut bytes = [0; 5];
+    one.read_at(4990, &mut bytes);
+    assert_eq!(&bytes, b"hello");
+    other.write_at(4990, b"there");
+    one.read_at(4990, &mut bytes);
+    assert_eq!(&bytes, b"there");
+}
+
+#[test]
+fn regions_grow_and_shrink_with_their_contents() {
+    let node = Node::start(64);
+    let mut region = Region::create_with("a", 1 << 20, &node.options()).expect("room");
+    let byte = |at: usize| (at / 7) as u8 ^ 0x5a;
+    let fill = |region: &mut Region| {
+        region.as_mut_slice().iter_mut().enumerate().for_each(|(at, to)| *to = byte(at));
+    };
+    let kept = |region: &Region, bytes: usize| (0..bytes).all(|at| region.as_slice()[at] == byte(at));
+    fill(&mut region);
+    region.resize(3 << 20).expect("room");
+    assert!(kept(&region, 1 << 20) && region.as_slice()[1 << 20..].iter().all(|byte| *byte == 0));
+    assert_eq!((region.len(), region.statistics().spans), (3 << 20, 2));
+    fill(&mut region);
+    // Within the second stretch, then within the first.
+    for bytes in [(2 << 20) + 4096, 8192] {
+        region.resize(bytes as u64).expect("smaller");
+        assert_eq!(region.len(), bytes);
+        assert!(kept(&region, bytes));
+    }
+    region.resize(16384).expect("room");
+    assert!(
+        kept(&region, 8192) && region.as_slice()[8192..].iter().all(|byte| *byte == 0),
+        "no old contents"
+    );
+    assert_eq!(node.connect().list().expect("a list").reserved_bytes, 16384);
+}
+
+#[test]
+fn no_more_is_lent_than_there_is() {
+    let node = Node::start(8);
+    let held = Region::create_with("a", 6 << 20, &node.options()).expect("room");
+    assert_eq!(refusal(Region::create_with("b", 3 << 20, &node.options())), Some(Refusal::NoRoom));
+    let mut regions = node.connect();
+    assert_eq!(refusal(regions.resize("a", 9 << 20)), Some(Refusal::NoRoom));
+    // Removed, but open: its memory is nobody else's yet.
+    regions.remove("a").expect("it is ours");
+    assert_eq!(refusal(Region::create_with("b", 3 << 20, &node.options())), Some(Refusal::NoRoom));
+    drop(held);
+    soon("free", || regions.list().expect("a list").reserved_bytes == 0);
+    Region::create_with("b", 8 << 20, &node.options()).expect("all of it");
+}
+
+#[test]
+fn temporary_ones_go_with_who_made_them() {
+    let node = Node::start(8);
+    let region = Region::create_with("a", 4096, &node.options().temporary(true)).expect("room");
+    assert!(node.connect().list().expect("a list").regions[0].is_temporary);
+    drop(region);
+    soon("gone", || node.connect().list().expect("a list").regions.is_empty());
+}
+
+/// After the first touch of a page there is no fault, and after advice not even that one.
+#[test]
+fn no_faults_after_the_first_touch() {
+    let node = Node::start(64);
+    let mut region = Region::create_with("a", 16 << 20, &node.options()).expect("room");
+    let touch = |region: &mut Region| {
+        let before = faults();
+        for page in region.as_mut_slice().chunks_exact_mut(4096) {
+            page[17] = page[17].wrapping_add(1);
+        }
+        faults() - before
+    };
+    let first = touch(&mut region);
+    assert!(first > 0, "the counter counts");
+    for _ in 0..5 {
+        assert_eq!(touch(&mut region), 0);
+    }
+    region.advise(0..16 << 20, Advice::WillNotNeed).expect("advice");
+    assert!(touch(&mut region) > 0, "they were unmapped");
+    assert!(region.as_slice().chunks_exact(4096).all(|page| page[17] == 7), "and kept what they were");
+    region.advise(0..16 << 20, Advice::WillNotNeed).expect("advice");
+    region.advise(0..16 << 20, Advice::WillNeed).expect("advice");
+    assert_eq!(touch(&mut region), 0);
+    region.advise(0..4096, Advice::Sequential).expect("advice");
+    region.advise(0..4096, Advice::Random).expect("advice");
+    assert!(region.advise(0..(16 << 20) + 1, Advice::Random).is_err(), "beyond the end");
+}
+
+#[test]
+fn the_nodes_end_leaves_what_is_mapped() {
+    let mut node = Node::start(8);
+    let mut region = Region::create_with("a", 1 << 20, &node.options()).expect("room");
+    region.as_mut_slice().fill(3);
+    node.handle = None;
+    assert!(region.as_slice().iter().all(|byte| *byte == 3));
+    region.as_mut_slice().fill(4);
+    assert!(matches!(region.resize(4096), Err(RegionError::Lost(_))));
+    assert!(region.as_slice().iter().all(|byte| *byte == 4));
+    assert!(matches!(Regions::connect(Some(&node.socket)), Err(RegionError::Connect { .. })));
+}
+
+#[test]
+fn a_vector_grows_and_is_opened_again() {
+    let node = Node::start(64);
+    let mut vec = RegionVec::<u64>::create("v", 10, &node.options()).expect("room");
+    for number in 0..100_000 {
+        vec.push(number * 3).expect("room");
+    }
+    assert_eq!((vec.len(), vec.pop()), (100_000, Some(299_997)));
+    vec[5] = 1;
+    drop(vec);
+    soon("closed", || node.connect().list().expect("a list").regions[0].opens == 0);
+    let other = RegionVec::<u32>::open_on(node.connect(), "v");
+    assert!(matches!(other, Err(RegionError::NoVec { .. })), "of another size");
+    soon("closed", || node.connect().list().expect("a list").regions[0].opens == 0);
+    let mut vec = RegionVec::<u64>::open_on(node.connect(), "v").expect("it is one");
+    assert_eq!((vec.len(), vec[5], vec[99_998]), (99_999, 1, 299_994));
+    vec.truncate(2);
+    assert_eq!(&vec[..], &[0, 3]);
+    node.connect().create("w", 4096, &Options::new()).expect("room");
+    let other = RegionVec::<u64>::open_on(node.connect(), "w");
+    assert!(matches!(other, Err(RegionError::NoVec { .. })), "zeros are no vector");
+}
+
+#[test]
+fn huge_pages_where_there_are_some() {
+    let node = Node::start(64);
+    match Region::create_with("a", 1 << 20, &node.options().huge(true)) {
+        Ok(region) => assert_eq!((region.len(), region.statistics().is_huge), (2 << 20, true)),
+        Err(RegionError::Refused { why: Refusal::Unavailable, text }) => {
+            assert!(text.contains("nr_hugepages"), "{text}");
+            assert_eq!(node.connect().list().expect("a list").reserved_bytes, 0, "given back");
+            println!("this machine has set no huge pages aside: only the refusal was tested");
+        }
+        Err(other) => panic!("{other}"),
+    }
+}
+
+#[test]
+fn the_example_writes_and_another_process_reads() {
+    let node = Node::start(64);
+    node.connect().create("a", 1 << 20, &Options::new()).expect("room");
+    let example = std::env::current_exe().expect("/proc is mounted");
+    let example = example.ancestors().nth(2).expect("TARGET/PROFILE").join("examples/region");
+    let run = |what: &str, seed: &str| {
+        let mut command = Command::new(&example);
+        command
+            .arg("--socket")
+            .arg(&node.socket)
+            .args([what, "a", seed])
+            .output()
+            .expect("cargo has built it")
+    };
+    soon("written", || run("write", "7").status.success());
+    soon("closed", || node.connect().list().expect("a list").regions[0].opens == 0);
+    assert!(run("check", "7").status.success());
+    soon("closed", || node.connect().list().expect("a list").regions[0].opens == 0);
+    assert!(!run("check", "8").status.success(), "the check can fail");
+}
