@@ -62,7 +62,8 @@ fn a_program_connects_by_itself() {
         assert!(number("/evictions/moved") > (MIB << 20) / 4096 / 2, "{figures}");
         assert!(number("/faults/remote") > 1000, "{figures}");
         assert_eq!(number("/processes"), 2, "it, and the child that it has forked: {figures}");
-        assert!(number("/local_peak_bytes") < (MIB + 64) << 18, "{figures}");
+        // For the moment of the fork, what is here is there twice.
+        assert!(number("/local_peak_bytes") < (MIB / 4 * 2 + 16) << 20, "{figures}");
         assert_eq!(number("/region/full"), 0, "{figures}");
     }
 }
@@ -94,7 +95,7 @@ fn what_is_wrong_is_told_in_a_line() {
         ended.stderr
     };
     let refused = told(&mut sums(&["--durability", "none", "--lender", "127.0.0.1:1"]));
-    assert!(refused.contains("127.0.0.1:1"), "{refused}");
+    assert!(refused.contains("no lender can be reached"), "{refused}");
     let missing = told(sums(&[]).env("LOAM", "/no/such/loam"));
     assert!(missing.contains("/no/such/loam"), "{missing}");
 }
@@ -106,7 +107,7 @@ fn the_agent_is_killed() {
     let scratch = Scratch::new("library-killed");
     let summary = scratch.join("summary.json");
     let flags = ["--embedded", "2x512M", "--summary", summary.to_str().expect("UTF-8")];
-    let mut running = shell::start(&mut sums(&flags), scratch.path(), "sums");
+    let running = shell::start(&mut sums(&flags), scratch.path(), "sums");
     procfs::wait_until(LIMIT, || !agents(&summary).is_empty()).expect("it connects");
     std::thread::sleep(Duration::from_millis(500));
     for pid in agents(&summary) {
