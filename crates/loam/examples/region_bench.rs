@@ -1,7 +1,7 @@
 //! What a direct region costs beside plain memory: random loads, faults and system calls.
 //!
-//! `region_bench [--socket PATH] [MIB] [ROUNDS]`: chases pointers through MIB mebibytes of plain memory (a private anonymous mapping, large pages
-//! as the system gives them, and without) and of a region, in turns; prints the median of ROUNDS each, and the faults of the region's rounds.
+//! `region_bench [--socket PATH] [MIB] [ROUNDS] [--large-pages]`: chases pointers through MIB mebibytes of plain memory (in pages of 4 KiB, or as
+//! the system gives them) and of a region, in turns; prints the median of ROUNDS each, and the faults of the region's rounds.
 
 use loam::Region;
 use loam::region::{Advice, Options};
@@ -67,6 +67,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mib: usize = args.first().map_or(Ok(256), |text| text.parse())?;
     let rounds: usize = args.get(1).map_or(Ok(9), |text| text.parse())?;
     let mut plain = vec![0_u8; mib << 20];
+    let large_pages = args.iter().any(|arg| arg == "--large-pages");
+    if !large_pages {
+        let start = plain.as_mut_ptr().addr().next_multiple_of(4096);
+        let skip = start - plain.as_ptr().addr();
+        let length = (plain.len() - skip) / 4096 * 4096;
+        // SAFETY: whole pages of this vector's own memory; what they contain does not change.
+        unsafe { libc::madvise(plain.as_mut_ptr().add(skip).cast(), length, libc::MADV_NOHUGEPAGE) };
+    }
     let name = format!("bench-{}", std::process::id());
     let mut region = Region::create_with(&name, (mib << 20) as u64, &options)?;
     region.advise(0..region.len(), Advice::WillNeed)?;
