@@ -88,6 +88,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         region_ns.push(chase(region.as_slice()));
         region_faults += faults() - before;
     }
+    let least = |times: &[f64]| times.iter().copied().fold(f64::INFINITY, f64::min);
+    println!("fastest rounds: plain {:.2} ns, region {:.2} ns", least(&plain_ns), least(&region_ns));
     let (plain_ns, region_ns) = (median(plain_ns), median(region_ns));
     println!(
         "plain memory {plain_ns:.2} ns a load, region {region_ns:.2} ns ({:+.2}%)",
