@@ -25,7 +25,7 @@ impl Node {
         let socket = scratch.join("node.sock");
         let listen = loam_tests::lender::free_addr().to_string();
         let child = shell::that_dies_with_us(&place::loam())
-            .args(["node", "--lend", lend, "--keep", "0", "--listen", &listen, "--socket"])
+            .args(["node", "--lend", lend, "--keep", "1M", "--listen", &listen, "--socket"])
             .arg(&socket)
             .stdin(Stdio::null())
             .stdout(Stdio::null())

@@ -29,14 +29,17 @@ const YIELD_ALONE: Duration = Duration::from_nanos(1_500);
 /// A connection on its way to a loop.
 pub(crate) type Newcomer = (Stream, Origin, Place);
 
+/// An answer for a connection that is there, and the memory that goes with it.
+type Handed = (u64, Vec<u8>, Vec<Arc<OwnedFd>>);
+
 /// The keeper's handle of a loop.
 #[derive(Debug)]
 pub(crate) struct Mailbox {
     newcomers: Mutex<Vec<Newcomer>>,
     /// Frames for connections that are there, and the pages that each answers.
     answers: Mutex<Vec<(u64, usize, Vec<u8>)>>,
-    /// Answers to calls about regions, and the memory that goes with them.
-    handed: Mutex<Vec<(u64, Vec<u8>, Vec<Arc<OwnedFd>>)>>,
+    /// Answers to calls about regions.
+    handed: Mutex<Vec<Handed>>,
     bell: OwnedFd,
 }
 

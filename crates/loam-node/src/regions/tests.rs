@@ -134,10 +134,13 @@ fn step() -> impl Strategy<Value = Step> {
     })
 }
 
+/// Name, base pages, the connection with which it goes, who has it open, whether alone.
+type Known = (Option<usize>, u64, Option<u64>, Vec<u64>, bool);
+
 #[derive(Clone, Debug, Default)]
 struct Model {
     /// Removed ones too, by number.
-    regions: BTreeMap<u64, (Option<usize>, u64, Option<u64>, Vec<u64>, bool)>,
+    regions: BTreeMap<u64, Known>,
     last: u64,
 }
 
