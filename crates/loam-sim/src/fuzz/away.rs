@@ -82,7 +82,8 @@ impl Seat {
         self.check_lost(sim);
         if lost > BasePages(0) {
             let survives = sim.settings.disk || (sim.settings.replicas > 1 && !sim.replicas_may_be_lost());
-            if survives && sim.harmed_on_disk.is_empty() {
+            // With the write cache it is known exactly who has what.
+            if sim.settings.cache.is_none() && survives && sim.harmed_on_disk.is_empty() {
                 let what = format!(
                     "borrower {}: {} pages lost with a lender, and others have them",
                     self.index, lost.0

@@ -84,6 +84,7 @@ impl Seat {
                 }
             }
             Effect::Spare { lender, copy, version } => {
+                self.may_send_again((copy, version));
                 if let Some(conn) = self.conn(lender) {
                     conn.spared.insert((copy, version));
                     conn.spares.push((copy, version));

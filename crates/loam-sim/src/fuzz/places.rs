@@ -26,6 +26,12 @@ impl Seat {
         sim.is_rotten(conn.lender, (sim.wires[conn.wire].space, u64::from(copy.0), version))
     }
 
+    /// A fault has taken one of the places of a copy.
+    pub(crate) fn is_harmed(&self, page: Page, sim: &Sim) -> bool {
+        let rotten = |n: usize| self.conns[n].stored.contains_key(&page) && self.is_rotten_at(n, page, sim);
+        self.harmed.get(&page.0) == Some(&page.1) || (0..self.conns.len()).any(rotten)
+    }
+
     /// Somebody has this value, in whichever copy.
     pub(crate) fn has_value(&self, value: u64, sim: &Sim) -> bool {
         let at = |n: usize| {
@@ -63,15 +69,19 @@ impl Seat {
         let conn = &mut self.conns[n];
         let lender = conn.lender;
         let told = std::mem::take(&mut conn.told);
-        let sent = std::mem::take(&mut conn.sent);
+        let mut sent: Vec<Page> = std::mem::take(&mut conn.sent).into_keys().collect();
+        sent.extend(conn.puts.drain(..).map(|put| (put.copy, put.version)));
         let before = std::mem::take(&mut conn.stored);
         before.values().for_each(|&value| sim.harm(lender, value));
         let stays = |page: &Page| memory_only && told.contains(page);
         conn.stored = before.iter().filter(|(page, _)| stays(page)).map(|(&page, &value)| (page, value)).collect();
         conn.spared.clear();
-        let gone: Vec<Page> = sent.keys().chain(before.keys()).copied().filter(|page| !stays(page)).collect();
+        sent.extend(before.keys());
+        sent.retain(|page| !stays(page));
+        let harmed = before.keys().filter(|page| !stays(page));
+        self.harmed.extend(harmed.copied());
         self.conns[n].told = told.iter().copied().filter(stays).collect();
-        gone.into_iter().for_each(|page| self.may_send_again(page));
+        sent.into_iter().for_each(|page| self.may_send_again(page));
     }
 
     /// A lender says that it does not have a page (any more).
@@ -81,6 +91,9 @@ impl Seat {
         let had = conn.stored.remove(&page).is_some();
         let spared = conn.spared.remove(&page);
         conn.told.remove(&page);
+        if had && rotten {
+            self.harmed.insert(page.0, page.1);
+        }
         let may_go = sim.settings.disk || spared || rotten;
         if sim.settings.cache.is_some() && had && !may_go {
             let index = self.index;

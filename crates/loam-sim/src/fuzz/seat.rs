@@ -53,6 +53,8 @@ pub(crate) struct Seat {
     pub ended: Option<String>,
     /// How often more each page may be sent.
     pub may_send: BTreeMap<CopyIndex, (Version, i64)>,
+    /// Copies of which a fault has taken what a lender had.
+    pub harmed: BTreeMap<CopyIndex, Version>,
 }
 
 impl Seat {
@@ -110,6 +112,7 @@ impl Seat {
             looks: false,
             ended: None,
             may_send: BTreeMap::new(),
+            harmed: BTreeMap::new(),
         }
     }
 
