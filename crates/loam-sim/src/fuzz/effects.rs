@@ -91,7 +91,8 @@ impl Seat {
                 }
             }
             Effect::Put { lender, copy, version, hash, buffer, class } => {
-                self.count_sent(copy, version, sim);
+                let value = self.buffers[buffer.0 as usize];
+                self.count_sent((copy, version), value, sim);
                 if let Some(conn) = self.conn(lender) {
                     conn.puts.push(super::sim::Sent { copy, version, hash, buffer, value: 0, class });
                 }

@@ -4,8 +4,7 @@
 use super::lenders::Page;
 use super::seat::Seat;
 use super::sim::{FailureKind, Sim};
-use loam_core::borrower::{BaseState, CopyIndex, LenderIndex};
-use loam_core::ids::Version;
+use loam_core::borrower::{BaseState, LenderIndex};
 
 impl Seat {
     /// A lender, other than one, that can be reached or is waited for has these contents as far as it has said, and no fault has taken them.
@@ -32,8 +31,11 @@ impl Seat {
         self.harmed.get(&page.0) == Some(&page.1) || (0..self.conns.len()).any(rotten)
     }
 
-    /// Somebody has this value, in whichever copy.
+    /// Somebody has this value. (False where relatives have left with the same contents as copies of their own: which of them is whose is not known any more.)
     pub(crate) fn has_value(&self, value: u64, sim: &Sim) -> bool {
+        if self.copies_of.get(&value).is_some_and(|copies| copies.len() > 1) {
+            return false;
+        }
         let at = |n: usize| {
             let mut pages = self.conns[n].stored.iter().filter(|(_, v)| **v == value);
             pages.any(|(&page, _)| self.has_at(n, page, sim))
@@ -42,13 +44,14 @@ impl Seat {
     }
 
     /// A page is sent: to as many lenders as are to have it, and once more for each that has lost it or did not take it.
-    pub(crate) fn count_sent(&mut self, copy: CopyIndex, version: Version, sim: &mut Sim) {
+    pub(crate) fn count_sent(&mut self, (copy, version): Page, value: u64, sim: &mut Sim) {
         let replicas = i64::from(sim.settings.replicas);
         let may = self.may_send.entry(copy).or_insert((version, replicas));
         if may.0 != version {
             *may = (version, replicas);
         }
         may.1 -= 1;
+        self.copies_of.entry(value).or_default().insert((copy, version));
         if may.1 < 0 {
             let index = self.index;
             sim.fail(FailureKind::Leak, || {

@@ -15,7 +15,7 @@ use loam_core::borrower::{
 use loam_core::ids::Version;
 use loam_core::page_size::PageSize;
 use loam_core::units::{BasePages, Duration, Instant};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// How soon somebody who was woken runs.
 pub(crate) const WAKE: Duration = Duration::from_micros(3);
@@ -53,6 +53,8 @@ pub(crate) struct Seat {
     pub ended: Option<String>,
     /// How often more each page may be sent.
     pub may_send: BTreeMap<CopyIndex, (Version, i64)>,
+    /// As which copies each value has been sent.
+    pub copies_of: BTreeMap<u64, BTreeSet<(CopyIndex, Version)>>,
     /// Copies of which a fault has taken what a lender had.
     pub harmed: BTreeMap<CopyIndex, Version>,
 }
@@ -112,6 +114,7 @@ impl Seat {
             looks: false,
             ended: None,
             may_send: BTreeMap::new(),
+            copies_of: BTreeMap::new(),
             harmed: BTreeMap::new(),
         }
     }
