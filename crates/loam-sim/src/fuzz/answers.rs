@@ -40,7 +40,10 @@ impl Seat {
             ToBorrower::Page { request, pages } => self.take_pages(lender, request, &pages, sim),
             ToBorrower::Recall { pages, free } => {
                 sim.log(|| format!("borrower {}: lender {n} wants {} pages back", self.index, pages.len()));
-                pages.iter().for_each(|&page| self.may_send_again(page));
+                for &page in &pages {
+                    self.may_send_again(page);
+                    self.recalled.insert(page, n);
+                }
                 self.borrower.handle_recall(sim.now, lender, BasePages(free), pages.into_iter());
                 None
             }

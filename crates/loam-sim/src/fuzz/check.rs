@@ -74,13 +74,23 @@ fn page_is_safe(seat: &Seat, process: &Process, base: u64, value: u64, sim: &Sim
 }
 
 /// The same where what lenders have is known exactly.
-fn page_is_safe_in_cache(seat: &Seat, process: &Process, base: u64, value: u64, sim: &Sim) -> Result<(), String> {
+fn page_is_safe_in_cache(
+    seat: &Seat,
+    process: &Process,
+    base: u64,
+    value: u64,
+    sim: &Sim,
+) -> Result<(), String> {
     let state = seat.borrower.state(process.key, base);
     if !matches!(state, BaseState::Away | BaseState::Fetching) {
         return match state {
             BaseState::Leaving => {
                 let taken = process.hand.as_ref().and_then(|h| h.taken(base));
-                if taken == Some(value) { Ok(()) } else { Err(format!("is leaving, and the hand has {taken:?}")) }
+                if taken == Some(value) {
+                    Ok(())
+                } else {
+                    Err(format!("is leaving, and the hand has {taken:?}"))
+                }
             }
             BaseState::Lost if !seat.has_value(value, sim) => Ok(()),
             _ => Err(format!("is called {state:?}, and is not there")),
@@ -92,14 +102,19 @@ fn page_is_safe_in_cache(seat: &Seat, process: &Process, base: u64, value: u64, 
     }
     if let Some(buffer) = copy.buffer {
         let held = seat.buffers[buffer.0 as usize];
-        return if held == value { Ok(()) } else { Err(format!("is in buffer {}, which has {held}", buffer.0)) };
+        return if held == value {
+            Ok(())
+        } else {
+            Err(format!("is in buffer {}, which has {held}", buffer.0))
+        };
     }
     let page = (copy.index, copy.version);
     if copy.on_disk && seat.disk.has(copy.index, value) {
         return Ok(());
     }
     // What a lender has said that it gave up counts no more, though the record may name it until it has answered.
-    let named = copy.at_others.into_iter().flatten().chain(copy.at_lender).map(|lender| usize::from(lender.0));
+    let named =
+        copy.at_others.into_iter().flatten().chain(copy.at_lender).map(|lender| usize::from(lender.0));
     let has = |&n: &usize| seat.conns[n].stored.get(&page) == Some(&value) && seat.has_at(n, page, sim);
     let places: Vec<usize> = named.filter(has).collect();
     let told = places.iter().any(|&n| seat.conns[n].told.contains(&page));
@@ -175,7 +190,10 @@ pub(crate) fn returned(nodes: &[Node], sim: &mut Sim) {
         let on_disk = node.store.as_ref().map_or(0, super::store::Store::live);
         if stats.pages > 0 || stats.free != stats.capacity || stats.on_disk > 0 || on_disk > 0 {
             sim.fail(FailureKind::Leak, || {
-                format!("lender {} is not empty at the end, {on_disk} pages in its store: {stats:?}", node.index)
+                format!(
+                    "lender {} is not empty at the end, {on_disk} pages in its store: {stats:?}",
+                    node.index
+                )
             });
         }
     }

@@ -55,7 +55,9 @@ impl Node {
         match self.the_store().write(drain, &values, full, &mut sim.store_dice) {
             Ok(token) => self.store_after(|cache| cache.write_us, StoreEvent::Written(token), sim),
             Err((drain, drained)) => {
-                sim.log(|| format!("lender {}: {} pages are not written: {drained:?}", self.index, drain.pages.len()));
+                sim.log(|| {
+                    format!("lender {}: {} pages are not written: {drained:?}", self.index, drain.pages.len())
+                });
                 self.core.handle_drained(sim.now, drain, drained);
             }
         }

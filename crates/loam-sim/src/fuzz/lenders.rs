@@ -106,10 +106,17 @@ impl Seat {
         let lender = sim.wires[wire].lender;
         sim.log(|| format!("borrower {}: joins lender {lender} as wire {wire}, room {}", self.index, room.0));
         let index = usize::from(self.borrower.handle_lender_joined(room).0);
-        let site = sim.settings.cache.as_ref().map_or_else(|| Site { machine: lender as u32, ..Site::default() }, |c| c.site(lender));
+        let site = sim
+            .settings
+            .cache
+            .as_ref()
+            .map_or_else(|| Site { machine: lender as u32, ..Site::default() }, |c| c.site(lender));
         self.borrower.handle_lender_site(LenderIndex(index as u8), site);
         let before = self.conns.get(index);
-        assert!(before.is_none_or(|conn| !conn.up && !conn.away) && index <= self.conns.len(), "two lenders have one name");
+        assert!(
+            before.is_none_or(|conn| !conn.up && !conn.away) && index <= self.conns.len(),
+            "two lenders have one name"
+        );
         // What comes late is told from what is new.
         let request = before.map_or(0, |conn| conn.request);
         let conn = Conn { request, ..Conn::new(wire, lender, site, sim.now) };

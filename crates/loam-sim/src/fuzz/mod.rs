@@ -17,9 +17,9 @@
 //! is a failure of its own kind. Where panics unwind (tests) it is caught. The release profile aborts: there the panic hook
 //! of [`campaign`] says the seed and ends the process with its own status, and a failure is made small by runs in child processes.
 
-pub mod campaign;
 mod answers;
 mod away;
+pub mod campaign;
 mod check;
 pub mod cluster;
 pub(crate) mod dice;

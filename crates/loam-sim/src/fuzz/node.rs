@@ -421,8 +421,11 @@ impl Node {
                     self.ask_back(recall.space, named.collect(), sim);
                 }
                 Effect::Stored(stored) => {
-                    let pages: Vec<_> =
-                        stored.pages.iter().map(|&(index, version)| (CopyIndex(index as u32), version)).collect();
+                    let pages: Vec<_> = stored
+                        .pages
+                        .iter()
+                        .map(|&(index, version)| (CopyIndex(index as u32), version))
+                        .collect();
                     if let Some(wire) = self.wire_of(stored.space, sim) {
                         sim.send_to_borrower(wire, ToBorrower::Stored { pages });
                     }

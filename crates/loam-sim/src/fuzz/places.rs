@@ -76,8 +76,12 @@ impl Seat {
         sent.extend(conn.puts.drain(..).map(|put| (put.copy, put.version)));
         let before = std::mem::take(&mut conn.stored);
         before.values().for_each(|&value| sim.harm(lender, value));
-        let stays = |page: &Page| memory_only && told.contains(page);
-        conn.stored = before.iter().filter(|(page, _)| stays(page)).map(|(&page, &value)| (page, value)).collect();
+        // What is said of a copy on its way from one lender to another counts when it has arrived: until then its buffer, or the old lender, has it.
+        self.recalled.retain(|_, of| *of != n);
+        let moves = &self.recalled;
+        let stays = |page: &Page| memory_only && told.contains(page) && !moves.contains_key(page);
+        conn.stored =
+            before.iter().filter(|(page, _)| stays(page)).map(|(&page, &value)| (page, value)).collect();
         conn.spared.clear();
         sent.extend(before.keys());
         sent.retain(|page| !stays(page));
@@ -123,7 +127,10 @@ impl Seat {
             for (i, page) in process.pages.iter().enumerate() {
                 let missing = page.mapped && page.registered && page.present.is_none() && page.also.is_none();
                 let base = process.base_of(i);
-                if missing && self.borrower.state(process.key, base) == BaseState::Lost && self.has_value(page.truth, sim) {
+                if missing
+                    && self.borrower.state(process.key, base) == BaseState::Lost
+                    && self.has_value(page.truth, sim)
+                {
                     let (index, key, value) = (self.index, process.key.0, page.truth);
                     sim.fail(FailureKind::WrongBytes, || {
                         format!("borrower {index}: page {base} of process {key} (value {value}) is called lost, and a lender has it")

@@ -4,8 +4,8 @@
 //! action may be taken out and the rest still means something: that is what makes a failure small.
 
 use super::dice::Dice;
-pub use super::script_cache::{Cache, StoreFault};
 use super::script_cache;
+pub use super::script_cache::{Cache, StoreFault};
 use loam_core::borrower::{FETCH_PLANS, PLACEMENTS};
 use loam_core::units::Instant;
 

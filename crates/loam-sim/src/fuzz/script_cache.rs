@@ -48,14 +48,25 @@ pub enum StoreFault {
 
 impl Cache {
     pub(crate) fn site(&self, lender: usize) -> Site {
-        Site { machine: self.machines[lender], zone: self.zones[lender], drains: self.staged && self.stores[lender] }
+        Site {
+            machine: self.machines[lender],
+            zone: self.zones[lender],
+            drains: self.staged && self.stores[lender],
+        }
     }
 }
 
 /// Makes a run's settings those of one with the write cache.
 pub(super) fn settings(dice: &mut Dice, plain: Settings) -> Settings {
-    let (staged, disk, replicas) =
-        dice.pick(&[(true, false, 2), (true, false, 2), (true, false, 2), (false, false, 2), (false, false, 3), (false, true, 1), (false, false, 1)]);
+    let (staged, disk, replicas) = dice.pick(&[
+        (true, false, 2),
+        (true, false, 2),
+        (true, false, 2),
+        (false, false, 2),
+        (false, false, 3),
+        (false, true, 1),
+        (false, false, 1),
+    ]);
     let lenders = dice.between(2, 4);
     let places = if disk { &PLACEMENTS[..] } else { &PLACEMENTS[..4] };
     let lender_pages = dice.pick(&[32, 64, 300, 3_000]);
@@ -75,7 +86,17 @@ pub(super) fn settings(dice: &mut Dice, plain: Settings) -> Settings {
     };
     let known = if dice.once_in(4) { dice.between(1, lenders) } else { lenders };
     let place = dice.pick(places);
-    Settings { lenders, known, place, disk, replicas, lender_pages, datagram: false, cache: Some(cache), ..plain }
+    Settings {
+        lenders,
+        known,
+        place,
+        disk,
+        replicas,
+        lender_pages,
+        datagram: false,
+        cache: Some(cache),
+        ..plain
+    }
 }
 
 /// One more action, in place of a plain one now and then.
@@ -89,7 +110,14 @@ pub(super) fn act(dice: &mut Dice, s: &Settings, pace: u64, plain: Act) -> Act {
         (_, 3) => Act::Reset(lender),
         (_, 4) => Act::Cut(lender, us),
         (_, 5..=7) if s.faults => {
-            let fault = dice.pick(&[StoreFault::Slow, StoreFault::Slow, StoreFault::Full, StoreFault::Writes, StoreFault::Reads, StoreFault::Broken]);
+            let fault = dice.pick(&[
+                StoreFault::Slow,
+                StoreFault::Slow,
+                StoreFault::Full,
+                StoreFault::Writes,
+                StoreFault::Reads,
+                StoreFault::Broken,
+            ]);
             Act::Store(lender, fault, us)
         }
         (_, 8) if s.faults => Act::Rot(lender, dice.pick(&[1, 3, 20])),

@@ -55,6 +55,8 @@ pub(crate) struct Seat {
     pub may_send: BTreeMap<CopyIndex, (Version, i64)>,
     /// As which copies each value has been sent.
     pub copies_of: BTreeMap<u64, BTreeSet<(CopyIndex, Version)>>,
+    /// What a lender wants back, and which: until it is dropped there it may be on its way to another.
+    pub recalled: BTreeMap<(CopyIndex, Version), usize>,
     /// Copies of which a fault has taken what a lender had.
     pub harmed: BTreeMap<CopyIndex, Version>,
 }
@@ -115,6 +117,7 @@ impl Seat {
             ended: None,
             may_send: BTreeMap::new(),
             copies_of: BTreeMap::new(),
+            recalled: BTreeMap::new(),
             harmed: BTreeMap::new(),
         }
     }

@@ -144,13 +144,31 @@ pub(crate) struct Sent {
 /// Frames of a lender.
 #[derive(Clone, Debug)]
 pub(crate) enum ToBorrower {
-    Page { request: u64, pages: Vec<(CopyIndex, Version, u64)> },
-    Miss { request: u64, pages: Vec<(CopyIndex, Version)> },
-    Ack { request: u64, pages: Vec<(CopyIndex, Version, bool)>, free: u64 },
-    Gone { pages: Vec<(CopyIndex, Version)>, free: u64 },
-    Recall { pages: Vec<(CopyIndex, Version)>, free: u64 },
+    Page {
+        request: u64,
+        pages: Vec<(CopyIndex, Version, u64)>,
+    },
+    Miss {
+        request: u64,
+        pages: Vec<(CopyIndex, Version)>,
+    },
+    Ack {
+        request: u64,
+        pages: Vec<(CopyIndex, Version, bool)>,
+        free: u64,
+    },
+    Gone {
+        pages: Vec<(CopyIndex, Version)>,
+        free: u64,
+    },
+    Recall {
+        pages: Vec<(CopyIndex, Version)>,
+        free: u64,
+    },
     /// These are safe on its disk.
-    Stored { pages: Vec<(CopyIndex, Version)> },
+    Stored {
+        pages: Vec<(CopyIndex, Version)>,
+    },
     /// It ends in good order.
     Ending,
     Closed,

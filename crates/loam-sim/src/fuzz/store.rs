@@ -89,7 +89,13 @@ impl Store {
     }
 
     /// Begins a write; its token, or why not.
-    pub(crate) fn write(&mut self, drain: Drain, values: &[u64], full: bool, dice: &mut Dice) -> Result<u64, (Drain, Drained)> {
+    pub(crate) fn write(
+        &mut self,
+        drain: Drain,
+        values: &[u64],
+        full: bool,
+        dice: &mut Dice,
+    ) -> Result<u64, (Drain, Drained)> {
         if self.broken {
             return Err((drain, Drained::Failed));
         }
@@ -154,9 +160,15 @@ impl Store {
         if failed {
             self.broken = true;
             tokens.append(&mut self.ended);
-            self.slots.iter_mut().filter(|slot| tokens.contains(&slot.write)).for_each(|slot| slot.free = true);
+            self.slots
+                .iter_mut()
+                .filter(|slot| tokens.contains(&slot.write))
+                .for_each(|slot| slot.free = true);
         } else {
-            self.slots.iter_mut().filter(|slot| tokens.contains(&slot.write)).for_each(|slot| slot.durable = true);
+            self.slots
+                .iter_mut()
+                .filter(|slot| tokens.contains(&slot.write))
+                .for_each(|slot| slot.durable = true);
             self.slots.retain(|slot| !slot.space_going);
         }
         tokens.iter().filter_map(|token| self.writes.remove(token)).collect()
@@ -173,7 +185,10 @@ impl Store {
     }
 
     pub(crate) fn forget(&mut self, page: Stored) {
-        self.slots.iter_mut().filter(|slot| slot.durable && slot.page == page).for_each(|slot| slot.free = true);
+        self.slots
+            .iter_mut()
+            .filter(|slot| slot.durable && slot.page == page)
+            .for_each(|slot| slot.free = true);
     }
 
     pub(crate) fn forget_space(&mut self, space: SpaceId) {

@@ -27,6 +27,15 @@ fn nothing_is_found_in_some_hundred_seeds() {
     }
 }
 
+#[test]
+fn a_lender_that_tells_too_early_is_found() {
+    is_found(
+        Sabotage::TellsTooEarly,
+        &[FailureKind::Unsafe, FailureKind::WrongBytes, FailureKind::Assert],
+        200,
+    );
+}
+
 /// As many seeds of the write cache as are asked for: LOAM_FUZZ_FIRST, LOAM_FUZZ_SEEDS.
 #[test]
 #[ignore = "a campaign"]
@@ -41,7 +50,8 @@ fn campaign_of_the_write_cache() {
         lost += outcome.lost_runs;
         moved += outcome.moved;
         if let Some(failure) = outcome.failure {
-            let what: String = failure.what.chars().map(|c| if c.is_ascii_digit() { '#' } else { c }).take(160).collect();
+            let what: String =
+                failure.what.chars().map(|c| if c.is_ascii_digit() { '#' } else { c }).take(160).collect();
             let entry = kinds.entry(format!("{:?} {what}", failure.kind)).or_insert((seed, 0));
             entry.1 += 1;
         }

@@ -136,10 +136,13 @@ impl<'a> World<'a> {
 
     /// A borrower tries to reach a lender that is away.
     fn look_for(&mut self, seat: usize, conn: usize, until: Instant) {
-        let Some(lender) = self.seats[seat].conns.get(conn).filter(|c| c.away).map(|c| c.lender) else { return };
+        let Some(lender) = self.seats[seat].conns.get(conn).filter(|c| c.away).map(|c| c.lender) else {
+            return;
+        };
         if self.nodes[lender].up && !self.sim.is_cut(seat, lender) {
             let wire = self.sim.connect(seat, self.seats[seat].life, lender, self.nodes[lender].life);
-            let room = self.nodes[lender].open(wire, &mut self.sim).expect("a simulated lender has few borrowers");
+            let room =
+                self.nodes[lender].open(wire, &mut self.sim).expect("a simulated lender has few borrowers");
             self.seats[seat].lender_back(conn, wire, room, &mut self.sim);
         } else if self.sim.now < until {
             self.seats[seat].try_again(conn, until, &mut self.sim);
