@@ -394,6 +394,8 @@ pub struct Borrower {
     recalls: VecDeque<(CopyIndex, Version)>,
     /// Copies that too few lenders have since one was lost, oldest loss first; some entries are out of date.
     mends: VecDeque<(CopyIndex, Version)>,
+    /// Who has said that a copy is on its disk while that was on its way to another lender; see `stored_one`.
+    stored_late: BTreeMap<CopyIndex, (Version, LenderIndex)>,
     /// Some of them could not be mended: tried again when a lender joins.
     has_resigned: bool,
     /// Where the last mirror went: the next of its batch goes there too.
@@ -497,6 +499,7 @@ impl Borrower {
             stores_in_flight: 0,
             recalls: VecDeque::new(),
             mends: VecDeque::new(),
+            stored_late: BTreeMap::new(),
             has_resigned: false,
             mirror_last: None,
             homing: 0,

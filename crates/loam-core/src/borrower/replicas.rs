@@ -49,6 +49,20 @@ impl Borrower {
         if !self.config.staged || !self.lenders[usize::from(lender.0)].site.drains {
             return;
         }
+        let c = self.copies.get(copy);
+        let version = c.version;
+        if c.recalled && c.busy() {
+            // It is not said again: it counts when the copy has come to rest.
+            self.stored_late.insert(copy, (version, lender));
+            return;
+        }
+        if c.recalled && c.lender == lender {
+            // Its memory is free without anybody taking the page home.
+            self.unmark_recalled(copy);
+        } else if c.recalled && c.places().any(|m| m.lender == lender && m.stored == Stored::Yes) {
+            // The other one need not wait for the memory that it wants back.
+            self.drop_at_lender(copy, version);
+        }
         self.lead(copy, lender);
         let c = self.copies.get_mut(copy);
         if c.lender != lender || c.at_lender != Stored::Yes || c.recalled {
@@ -59,6 +73,15 @@ impl Borrower {
             self.spare_mirror(copy, n);
         }
         self.settle(copy);
+    }
+
+    /// A copy has come to rest: what was said of it meanwhile counts now.
+    pub(super) fn take_late_stored(&mut self, i: CopyIndex) {
+        let Some((version, lender)) = self.stored_late.remove(&i) else { return };
+        let c = self.copies.get(i);
+        if c.version == version && c.refs > 0 {
+            self.stored_one(lender, i);
+        }
     }
 
     /// The record says that a lender has these contents, or gets them, or has them until another does.
@@ -397,6 +420,7 @@ impl Borrower {
     pub(super) fn lose_places(&mut self, now: Instant, lender: LenderIndex, memory_only: bool) -> BasePages {
         self.waits_clock(now);
         self.forget_old(lender);
+        self.stored_late.retain(|_, &mut (_, of)| of != lender);
         let LenderState { held, wanted_back, site, .. } = self.lenders[usize::from(lender.0)];
         let site = if memory_only { site } else { Site::default() };
         let state = LenderState { held, wanted_back, site, away: memory_only, ..LenderState::default() };

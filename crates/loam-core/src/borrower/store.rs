@@ -107,6 +107,7 @@ impl Borrower {
         if c.busy() {
             return;
         }
+        self.take_late_stored(i);
         self.swapped_out(i);
         let c = self.copies.get(i);
         if c.refs > 0 {

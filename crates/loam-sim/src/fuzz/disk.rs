@@ -95,7 +95,7 @@ impl Seat {
                 if fault == Some(DiskFault::Reads) && sim.disk_dice.once_in(2) {
                     sim.log(|| format!("borrower {}: slot {} cannot be read", self.index, copy.0));
                     sim.harmed_on_disk.insert(value);
-                    let covered = self.covered_but(copy, Source::Disk);
+                    let covered = self.covered_but(copy, Source::Disk, sim);
                     self.borrower.handle_missed(sim.now, copy, version, Source::Disk);
                     self.check_covered(&covered, sim);
                     self.drain(sim);
@@ -108,7 +108,7 @@ impl Seat {
                     self.disk.slots.insert(copy, read);
                 }
                 self.fill(buffer, read);
-                let covered = if rots { self.covered_but(copy, Source::Disk) } else { Vec::new() };
+                let covered = if rots { self.covered_but(copy, Source::Disk, sim) } else { Vec::new() };
                 let arrival = self.take_arrival(copy, version, read, Source::Disk, 0, sim);
                 sim.log(|| {
                     format!("borrower {}: slot {} read: value {read}, {arrival:?}", self.index, copy.0)
@@ -130,14 +130,21 @@ impl Seat {
         &self,
         copy: CopyIndex,
         place: Source,
+        sim: &Sim,
     ) -> Vec<(loam_core::borrower::SpaceKey, u64, u64)> {
-        let mut covered = self.covered();
+        let mut covered = self.covered(sim);
+        let except = match place {
+            Source::Lender(lender) => Some(lender),
+            Source::Disk => None,
+        };
         covered.retain(|&(key, base, value)| {
             let Some(view) = self.borrower.copy_of(key, base).filter(|v| v.index == copy) else {
                 return false;
             };
             let in_buffer = view.buffer.is_some_and(|b| self.buffers[b.0 as usize] == value);
-            in_buffer || (place != Source::Disk && view.on_disk && self.disk.has(copy, value))
+            let elsewhere =
+                sim.settings.cache.is_some() && self.is_at_lender((copy, view.version), except, sim);
+            in_buffer || elsewhere || (place != Source::Disk && view.on_disk && self.disk.has(copy, value))
         });
         covered
     }

@@ -83,16 +83,31 @@ impl Seat {
                     conn.hurry((copy, version));
                 }
             }
-            Effect::Spare { .. } => unreachable!("these lenders have no disks"),
-            Effect::Put { lender, copy, version, hash, buffer, .. } => {
+            Effect::Spare { lender, copy, version } => {
+                self.may_send_again((copy, version));
                 if let Some(conn) = self.conn(lender) {
-                    conn.puts.push(super::sim::Sent { copy, version, hash, buffer, value: 0 });
+                    conn.spared.insert((copy, version));
+                    conn.spares.push((copy, version));
+                }
+            }
+            Effect::Put { lender, copy, version, hash, buffer, class } => {
+                let value = self.buffers[buffer.0 as usize];
+                self.count_sent((copy, version), value, sim);
+                if let Some(conn) = self.conn(lender) {
+                    conn.puts.push(super::sim::Sent { copy, version, hash, buffer, value: 0, class });
                 }
             }
             Effect::Drop { lender, copy, version } => {
                 let skips = sim.sabotage == Sabotage::NeverDrops;
+                let page = (copy, version);
+                self.may_send_again(page);
+                self.recalled.retain(|&of, n| of != page || *n != usize::from(lender.0));
+                if let Some(conn) = self.conns.get_mut(usize::from(lender.0)).filter(|_| !skips) {
+                    conn.stored.remove(&page);
+                    conn.told.remove(&page);
+                    conn.spared.remove(&page);
+                }
                 if let Some(conn) = self.conn(lender).filter(|_| !skips) {
-                    conn.stored.remove(&(copy, version));
                     conn.drops.push((copy, version));
                 }
             }

@@ -17,11 +17,14 @@
 //! is a failure of its own kind. Where panics unwind (tests) it is caught. The release profile aborts: there the panic hook
 //! of [`campaign`] says the seed and ends the process with its own status, and a failure is made small by runs in child processes.
 
+mod answers;
+mod away;
 pub mod campaign;
 mod check;
 pub mod cluster;
 pub(crate) mod dice;
 mod disk;
+mod drains;
 mod effects;
 mod events;
 mod evictions;
@@ -29,16 +32,20 @@ mod hand;
 mod kernel;
 mod lenders;
 mod node;
+mod places;
+mod requests;
 mod script;
+mod script_cache;
 mod seat;
 pub mod shrink;
 mod sim;
 mod sizes;
+mod store;
 #[cfg(test)]
 mod tests;
 mod threads;
 mod world;
 
-pub use script::{Act, Action, DiskFault, Lie, Script, Settings, Work};
+pub use script::{Act, Action, Cache, DiskFault, Lie, Script, Settings, StoreFault, Work};
 pub use sim::{Failure, FailureKind, Sabotage};
 pub use world::{Outcome, run};

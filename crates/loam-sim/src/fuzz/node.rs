@@ -2,15 +2,18 @@
 
 use super::hand::hash_of;
 use super::script::Lie;
-use super::sim::{Event, Sabotage, Sim, ToBorrower, ToLender};
+use super::sim::{Event, Sabotage, Sent, Sim, ToBorrower, ToLender};
+use super::store::Store;
 use loam_core::borrower::CopyIndex;
 use loam_core::ids::{SpaceId, Version};
-use loam_core::lender::{Effect, Lender, ReadTicket, Slot, Terms};
+use loam_core::lender::{Effect, Found, Lender, Put, ReadTicket, Slot, Terms};
 use loam_core::units::{BasePages, Duration, Instant};
 use std::collections::{BTreeMap, VecDeque};
 
 /// How long the pages of a borrower without a connection are kept.
 const GRACE: Duration = Duration::from_millis(5_000);
+/// The same where there is a disk store: a little longer than a borrower waits for it.
+const STORE_GRACE: Duration = Duration::from_millis(75_000);
 const SERVICE: Duration = Duration::from_micros(10);
 const BORROWERS_MAX: usize = 64;
 
@@ -25,8 +28,8 @@ enum Job {
     Put {
         wire: usize,
         request: u64,
-        pages: Vec<super::sim::Sent>,
-        slots: Vec<Slot>,
+        pages: Vec<Sent>,
+        slots: Vec<Option<Slot>>,
     },
 }
 
@@ -44,12 +47,24 @@ pub(crate) struct Node {
     pub life: u32,
     pub up: bool,
     pub core: Lender,
-    slab: BTreeMap<Slot, u64>,
+    pub(super) slab: BTreeMap<Slot, u64>,
     conns: BTreeMap<usize, Conn>,
     jobs: BTreeMap<u64, Job>,
     job_last: u64,
     pub lie: Option<(Lie, Instant)>,
     clock_at: Option<Instant>,
+    pub store: Option<Store>,
+}
+
+/// How a lender goes away with all that it had in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fall {
+    /// `kill -9`.
+    Killed,
+    /// Its machine loses power.
+    Power,
+    /// It was told to end, and says so.
+    Ends,
 }
 
 impl Conn {
@@ -74,17 +89,20 @@ impl Conn {
 
 impl Node {
     pub(crate) fn new(index: usize, sim: &Sim) -> Self {
+        let cache = sim.settings.cache.as_ref().filter(|cache| cache.stores[index]);
+        let store = cache.map(|cache| Store::new(cache.store_pages));
         Self {
             index,
             life: 0,
             up: true,
-            core: Lender::new(BasePages(sim.settings.lender_pages), GRACE, BORROWERS_MAX),
+            core: lender(store.as_ref(), sim),
             slab: BTreeMap::new(),
             conns: BTreeMap::new(),
             jobs: BTreeMap::new(),
             job_last: 0,
             lie: None,
             clock_at: None,
+            store,
         }
     }
 
@@ -92,25 +110,49 @@ impl Node {
         self.lie.filter(|(_, until)| !sim.quiet && *until > sim.now).map(|(lie, _)| lie)
     }
 
-    /// All that it held is lost, and its connections with it.
-    pub(crate) fn crash(&mut self, sim: &mut Sim) {
-        sim.log(|| format!("lender {} crashes", self.index));
+    /// All that it held in memory is lost, and its connections with it.
+    pub(crate) fn fall(&mut self, how: Fall, sim: &mut Sim) {
+        sim.log(|| format!("lender {} falls: {how:?}", self.index));
         self.slab.values().for_each(|&value| sim.harm(self.index, value));
         let life = self.life + 1;
         for &wire in self.conns.keys() {
+            if how == Fall::Ends {
+                sim.send_to_borrower(wire, ToBorrower::Ending);
+            }
             if !sim.settings.datagram {
                 sim.send_to_borrower(wire, ToBorrower::Closed);
             }
         }
-        *self = Self { life, up: false, ..Self::new(self.index, sim) };
+        let store = self.store.take().map(|store| store.crashed(how == Fall::Power, &mut sim.store_dice));
+        *self = Self { life, up: false, store, ..Self::new(self.index, sim) };
+    }
+
+    /// It is started again, with what its disk has.
+    pub(crate) fn rises(&mut self, sim: &mut Sim) {
+        let on_disk = self.store.as_ref().map(Store::live);
+        sim.log(|| format!("lender {} is up again, on its disk: {on_disk:?}", self.index));
+        self.up = true;
+        self.core = lender(self.store.as_ref(), sim);
+        self.after(sim);
     }
 
     /// A borrower connects: answers the room, if it is taken in.
-    pub(crate) fn open(&mut self, wire: usize, sim: &Sim) -> Option<BasePages> {
-        let terms = if sim.settings.disk { Terms::Spare } else { Terms::Recallable };
+    pub(crate) fn open(&mut self, wire: usize, sim: &mut Sim) -> Option<BasePages> {
+        let terms = match &sim.settings.cache {
+            _ if sim.settings.disk => Terms::Spare,
+            Some(cache) if cache.staged => Terms::Staging,
+            _ => Terms::Recallable,
+        };
         self.core.connection_opened(sim.wires[wire].space, "borrower", terms).ok()?;
         self.conns.insert(wire, Conn::default());
-        Some(self.core.free().base_pages())
+        let room = self.core.room(terms).base_pages();
+        self.after(sim);
+        Some(room)
+    }
+
+    /// Room as a borrower is told it.
+    fn room(core: &Lender, space: SpaceId) -> u64 {
+        core.room(core.terms(space)).base_pages().0
     }
 
     pub(crate) fn receive(&mut self, wire: usize, message: ToLender, sim: &mut Sim) {
@@ -172,34 +214,35 @@ impl Node {
         }
         let job = match message {
             ToLender::Get { request, pages } => {
-                let (mut hits, mut misses) = (Vec::new(), Vec::new());
+                let (mut hits, mut misses, mut on_disk) = (Vec::new(), Vec::new(), Vec::new());
                 let wanted = pages.iter().map(|&(copy, version)| (u64::from(copy.0), version));
                 self.core.get(sim.now, space, wanted, |index, version, hit| {
                     let copy = CopyIndex(index as u32);
-                    match hit.here() {
-                        Some((slot, _)) => hits.push((copy, version, slot)),
-                        None => misses.push((copy, version)),
+                    match hit {
+                        Found::Here(slot, _) => hits.push((copy, version, slot)),
+                        Found::OnDisk => on_disk.push((copy, version)),
+                        Found::Missing => misses.push((copy, version)),
                     }
                 });
+                self.read_store(wire, request, &on_disk, space, sim);
                 Job::Get { wire, request, hits, misses, ticket: self.core.read_begin() }
             }
             ToLender::Put { request, pages } => {
-                let indexes: Vec<u64> = pages.iter().map(|p| u64::from(p.copy.0)).collect();
-                let mut slots = Vec::new();
-                if lie != Some(Lie::Refuse) {
-                    while slots.len() < indexes.len()
-                        && let Some(run) = self.core.reserve(sim.now, space, &indexes[slots.len()..])
-                    {
-                        slots.extend(run.slots());
-                    }
-                }
+                let refuses = lie == Some(Lie::Refuse);
+                let slots = if refuses { vec![None; pages.len()] } else { self.reserve(space, &pages, sim) };
                 let gone = self.core.take_gone(space);
-                Self::tell_gone(&self.core, wire, &gone, sim);
+                self.tell_gone(wire, &gone, sim);
                 Job::Put { wire, request, pages, slots }
             }
             ToLender::Drop { pages } => {
                 for (copy, version) in pages {
                     self.core.drop_page(space, u64::from(copy.0), version);
+                }
+                return;
+            }
+            ToLender::Spare { pages } => {
+                for (copy, version) in pages {
+                    self.core.spare_page(space, u64::from(copy.0), version);
                 }
                 return;
             }
@@ -209,11 +252,29 @@ impl Node {
             }
             ToLender::Hurry { .. } | ToLender::Closed => unreachable!("dealt with on receipt"),
         };
-        conn.jobs += 1;
+        self.conns.get_mut(&wire).expect("the caller looked").jobs += 1;
         self.job_last += 1;
         self.jobs.insert(self.job_last, job);
         let delay = sim.net_dice.delay(SERVICE);
         sim.after(delay, Event::Serve { lender: self.index, life: self.life, job: self.job_last });
+    }
+
+    /// Slots for pages, in their order, as far as there is room for those of each class.
+    fn reserve(&mut self, space: SpaceId, pages: &[Sent], sim: &Sim) -> Vec<Option<Slot>> {
+        let mut slots = Vec::new();
+        for of_class in pages.chunk_by(|a, b| a.class == b.class) {
+            let indexes: Vec<u64> = of_class.iter().map(|page| u64::from(page.copy.0)).collect();
+            let mut own: Vec<Option<Slot>> = Vec::new();
+            while own.len() < indexes.len()
+                && let Some(run) =
+                    self.core.reserve_as(sim.now, space, &indexes[own.len()..], of_class[0].class)
+            {
+                own.extend(run.slots().map(Some));
+            }
+            own.resize(indexes.len(), None);
+            slots.append(&mut own);
+        }
+        slots
     }
 
     pub(crate) fn serve(&mut self, job: u64, sim: &mut Sim) {
@@ -255,26 +316,21 @@ impl Node {
                 let mut acks = Vec::new();
                 for (n, page) in pages.iter().enumerate() {
                     assert_eq!(page.hash, hash_of(page.value), "a buffer was reused before it was sent");
-                    let stored = slots.get(n).copied();
+                    let mut stored = slots[n];
                     if let Some(slot) = stored {
                         if lie == Some(Lie::Forget) {
                             sim.harm(self.index, page.value);
                             self.core.abort(slot);
                         } else {
                             self.slab.insert(slot, page.value);
-                            self.core.commit(
-                                sim.now,
-                                space,
-                                u64::from(page.copy.0),
-                                page.version,
-                                page.hash,
-                                slot,
-                            );
+                            let Sent { copy, version, hash, class, .. } = *page;
+                            let put = Put { index: u64::from(copy.0), version, hash, class };
+                            stored = stored.filter(|&slot| self.core.commit_as(sim.now, space, put, slot));
                         }
                     }
                     acks.push((page.copy, page.version, stored.is_some()));
                 }
-                let free = self.core.free().base_pages().0;
+                let free = Self::room(&self.core, space);
                 (wire, request, vec![ToBorrower::Ack { request, pages: acks, free }])
             }
         };
@@ -319,9 +375,8 @@ impl Node {
 
     /// Asks a borrower for pages, or tells it of room.
     fn ask_back(&self, space: SpaceId, pages: Vec<(CopyIndex, Version)>, sim: &mut Sim) {
-        let free = self.core.free().base_pages().0;
-        let mut open = self.conns.iter().filter(|(_, conn)| !conn.closed);
-        if let Some((&wire, _)) = open.find(|(wire, _)| sim.wires[**wire].space == space) {
+        let free = Self::room(&self.core, space);
+        if let Some(wire) = self.wire_of(space, sim) {
             sim.send_to_borrower(wire, ToBorrower::Recall { pages, free });
         }
     }
@@ -333,15 +388,22 @@ impl Node {
         self.after(sim);
     }
 
-    fn tell_gone(core: &Lender, wire: usize, pages: &[(u64, Version)], sim: &mut Sim) {
+    fn tell_gone(&self, wire: usize, pages: &[(u64, Version)], sim: &mut Sim) {
         if !pages.is_empty() {
             let pages = pages.iter().map(|&(index, version)| (CopyIndex(index as u32), version)).collect();
-            let free = core.free().base_pages().0;
+            let free = Self::room(&self.core, sim.wires[wire].space);
             sim.send_to_borrower(wire, ToBorrower::Gone { pages, free });
         }
     }
 
+    /// Any connection of a borrower.
+    fn wire_of(&self, space: SpaceId, sim: &Sim) -> Option<usize> {
+        let mut open = self.conns.iter().filter(|(_, conn)| !conn.closed);
+        open.find(|(wire, _)| sim.wires[**wire].space == space).map(|(&wire, _)| wire)
+    }
+
     pub(crate) fn after(&mut self, sim: &mut Sim) {
+        self.work_store(sim);
         while let Some(effect) = self.core.poll_effect() {
             match effect {
                 Effect::Release(run) => {
@@ -349,9 +411,8 @@ impl Node {
                     sim.after(delay, Event::Released { lender: self.index, life: self.life, run });
                 }
                 Effect::Gone(gone) => {
-                    let mut wires = self.conns.iter().filter(|(_, conn)| !conn.closed);
-                    if let Some((&wire, _)) = wires.find(|(wire, _)| sim.wires[**wire].space == gone.space) {
-                        Self::tell_gone(&self.core, wire, &gone.pages, sim);
+                    if let Some(wire) = self.wire_of(gone.space, sim) {
+                        self.tell_gone(wire, &gone.pages, sim);
                     }
                 }
                 Effect::Recall(recall) => {
@@ -359,7 +420,17 @@ impl Node {
                         recall.pages.iter().map(|&(index, version)| (CopyIndex(index as u32), version));
                     self.ask_back(recall.space, named.collect(), sim);
                 }
-                other => panic!("a lender without a disk store does nothing of the write cache: {other:?}"),
+                Effect::Stored(stored) => {
+                    let pages: Vec<_> = stored
+                        .pages
+                        .iter()
+                        .map(|&(index, version)| (CopyIndex(index as u32), version))
+                        .collect();
+                    if let Some(wire) = self.wire_of(stored.space, sim) {
+                        sim.send_to_borrower(wire, ToBorrower::Stored { pages });
+                    }
+                }
+                Effect::Room(space) => self.ask_back(space, Vec::new(), sim),
             }
         }
         if let Some(due) = self.core.poll_timeout() {
@@ -370,4 +441,12 @@ impl Node {
             }
         }
     }
+}
+
+/// The policy of a lender, with what is on its disk.
+fn lender(store: Option<&Store>, sim: &Sim) -> Lender {
+    let pages = BasePages(sim.settings.lender_pages);
+    let Some(store) = store else { return Lender::new(pages, GRACE, BORROWERS_MAX) };
+    let config = Store::config(&sim.settings).expect("there are stores");
+    Lender::new(pages, STORE_GRACE, BORROWERS_MAX).with_store(sim.now, config, store.found())
 }

@@ -4,6 +4,8 @@
 //! action may be taken out and the rest still means something: that is what makes a failure small.
 
 use super::dice::Dice;
+use super::script_cache;
+pub use super::script_cache::{Cache, StoreFault};
 use loam_core::borrower::{FETCH_PLANS, PLACEMENTS};
 use loam_core::units::Instant;
 
@@ -58,6 +60,8 @@ pub struct Settings {
     pub hedge_us: u64,
     /// Faults are injected (else only races are).
     pub faults: bool,
+    /// Lenders have disk stores, say where they are, and may come back.
+    pub cache: Option<Cache>,
 }
 
 /// How a lender misbehaves.
@@ -158,6 +162,14 @@ pub enum Act {
     WeightsUnknown,
     /// A lender crashes with all that it holds, and is back after so many microseconds.
     CrashLender(u64, u64),
+    /// The same, with its machine: what its disk has not made durable may be gone, too.
+    PowerLoss(u64, u64),
+    /// A lender says that it ends, and is back after so many microseconds.
+    EndLender(u64, u64),
+    /// A lender's disk misbehaves for so many microseconds.
+    Store(u64, StoreFault, u64),
+    /// A bit flips in so many slots of a lender's disk.
+    Rot(u64, u64),
     /// A lender misbehaves for so many microseconds.
     Lie(u64, Lie, u64),
     /// The disk misbehaves for so many microseconds.
@@ -193,10 +205,14 @@ pub struct Script {
 const ACTIONS_MAX: u64 = 120;
 
 impl Script {
-    /// The script of a seed.
+    /// The script of a seed: an odd one has the write cache.
     pub fn of(seed: u64) -> Self {
         let mut dice = Dice::new(seed, 1);
-        let settings = settings(&mut dice);
+        let cached = seed % 2 == 1;
+        let mut settings = settings(&mut dice);
+        if cached {
+            settings = script_cache::settings(&mut dice, settings);
+        }
         let mut actions = Vec::new();
         let mut now = 0_u64;
         // Every borrower fills some memory and has it adopted, or most runs would be of nothing.
@@ -214,7 +230,10 @@ impl Script {
             let us = dice.pick(&[pace / 20, pace, pace, pace * 10]);
             now += dice.between(0, us * 1_000);
             let seat = dice.below(settings.seats);
-            let act = act(&mut dice, &settings, pace);
+            let mut act = act(&mut dice, &settings, pace);
+            if cached {
+                act = script_cache::act(&mut dice, &settings, pace, act);
+            }
             actions.push(Action { at: Instant(now), seat, act });
         }
         Self { seed, settings, actions, quiet_at: Instant(now + 1_000_000) }
@@ -262,6 +281,7 @@ fn settings(dice: &mut Dice) -> Settings {
         hedge_us: dice.pick(&[50, 2_000, 200_000]),
         faults: !dice.once_in(4),
         any_size: dice.once_in(2),
+        cache: None,
         replicas: if disk { 1 } else { dice.pick(&[1, 2, 2, 3]) },
     }
 }

@@ -9,12 +9,13 @@ use super::script::{Settings, Work};
 use super::sim::{Event, FailureKind, SeatEvent, Sim};
 use super::sizes::AnySize;
 use loam_core::borrower::{
-    BaseRange, Borrower, BorrowerConfig, NoPrefetch, Prefetcher, SecondChanceFifo, SpaceKey,
+    BaseRange, Borrower, BorrowerConfig, CopyIndex, NoPrefetch, Prefetcher, SecondChanceFifo, SpaceKey,
     StridePrefetcher, fetch_planner, lender_choice,
 };
+use loam_core::ids::Version;
 use loam_core::page_size::PageSize;
 use loam_core::units::{BasePages, Duration, Instant};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// How soon somebody who was woken runs.
 pub(crate) const WAKE: Duration = Duration::from_micros(3);
@@ -50,6 +51,14 @@ pub(crate) struct Seat {
     pub looks: bool,
     /// Why the run was ended.
     pub ended: Option<String>,
+    /// How often more each page may be sent.
+    pub may_send: BTreeMap<CopyIndex, (Version, i64)>,
+    /// As which copies each value has been sent.
+    pub copies_of: BTreeMap<u64, BTreeSet<(CopyIndex, Version)>>,
+    /// What a lender wants back, and which: until it is dropped there it may be on its way to another.
+    pub recalled: BTreeMap<(CopyIndex, Version), usize>,
+    /// Copies of which a fault has taken what a lender had.
+    pub harmed: BTreeMap<CopyIndex, Version>,
 }
 
 impl Seat {
@@ -59,7 +68,7 @@ impl Seat {
             buffers: s.buffers,
             disk: s.disk,
             replicas: s.replicas,
-            staged: false,
+            staged: s.cache.as_ref().is_some_and(|cache| cache.staged),
             hedge_after: Duration::from_micros(s.hedge_us),
             rescue: s.rescue,
         };
@@ -106,6 +115,10 @@ impl Seat {
             timeout_at: None,
             looks: false,
             ended: None,
+            may_send: BTreeMap::new(),
+            copies_of: BTreeMap::new(),
+            recalled: BTreeMap::new(),
+            harmed: BTreeMap::new(),
         }
     }
 
@@ -193,11 +206,14 @@ impl Seat {
         }
         let Some(at) = process.index_of(base) else { return false };
         let page = &process.pages[at];
+        if sim.settings.cache.is_some() {
+            return !self.has_value(page.truth, sim) || page.also.is_some();
+        }
         sim.is_harmed(page.truth) || (page.also.is_some() && harmed)
     }
 
     /// Pages that must not be lost whatever lender is: a buffer, or a good disk, has them.
-    pub(crate) fn covered(&self) -> Vec<(SpaceKey, u64, u64)> {
+    pub(crate) fn covered(&self, sim: &Sim) -> Vec<(SpaceKey, u64, u64)> {
         let mut covered = Vec::new();
         for process in self.processes.values().filter(|p| p.known && !p.ended && !p.is_changing()) {
             for (i, page) in process.pages.iter().enumerate().filter(|(_, p)| p.present.is_none()) {
@@ -205,7 +221,8 @@ impl Seat {
                 let Some(copy) = self.borrower.copy_of(process.key, base) else { continue };
                 let buffer = copy.buffer.is_some_and(|b| page.may_read(self.buffers[b.0 as usize]));
                 let disk = copy.on_disk && self.disk.has(copy.index, page.truth);
-                if buffer || disk {
+                let elsewhere = || self.is_at_lender((copy.index, copy.version), None, sim);
+                if buffer || disk || (sim.settings.cache.is_some() && elsewhere()) {
                     covered.push((process.key, base, page.truth));
                 }
             }
@@ -218,7 +235,7 @@ impl Seat {
         for &(key, base, value) in covered {
             if self.borrower.state(key, base) == loam_core::borrower::BaseState::Lost {
                 sim.fail(FailureKind::WrongBytes, || {
-                    format!("borrower {}: page {base} of {key:?} (value {value}) is called lost, but a buffer or the disk has it", self.index)
+                    format!("borrower {}: page {base} of {key:?} (value {value}) is called lost, but a buffer, the disk or a lender has it", self.index)
                 });
             }
         }

@@ -2,9 +2,10 @@
 
 use super::dice::Dice;
 use super::script::Settings;
+use super::store::Stored;
 use crate::engine::Queue;
 use loam_core::borrower::{BufferIndex, CopyIndex};
-use loam_core::ids::{SpaceId, Version};
+use loam_core::ids::{PutClass, SpaceId, Version};
 use loam_core::lender::SlotRun;
 use loam_core::units::{Duration, Instant};
 use std::cell::RefCell;
@@ -42,6 +43,19 @@ pub(crate) enum Event {
         life: u32,
         run: SlotRun,
     },
+    /// A lender's disk has done something.
+    Store {
+        lender: usize,
+        life: u32,
+        event: StoreEvent,
+    },
+    /// A borrower tries to reach a lender that is gone, by its `LenderIndex`.
+    Return {
+        seat: usize,
+        life: u32,
+        conn: usize,
+        until: Instant,
+    },
     LenderUp {
         lender: usize,
     },
@@ -50,6 +64,14 @@ pub(crate) enum Event {
         lender: usize,
     },
     Phase(u32),
+}
+
+/// What the disk of a lender has done.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum StoreEvent {
+    Written(u64),
+    Synced,
+    Read(u64),
 }
 
 /// Something that happens at a borrower.
@@ -103,6 +125,7 @@ pub(crate) enum ToLender {
     Put { request: u64, pages: Vec<Sent> },
     Drop { pages: Vec<(CopyIndex, Version)> },
     Hurry { pages: Vec<(CopyIndex, Version)> },
+    Spare { pages: Vec<(CopyIndex, Version)> },
     Bye,
     Closed,
 }
@@ -115,16 +138,39 @@ pub(crate) struct Sent {
     pub hash: loam_core::ids::ContentHash,
     pub buffer: BufferIndex,
     pub value: u64,
+    pub class: PutClass,
 }
 
 /// Frames of a lender.
 #[derive(Clone, Debug)]
 pub(crate) enum ToBorrower {
-    Page { request: u64, pages: Vec<(CopyIndex, Version, u64)> },
-    Miss { request: u64, pages: Vec<(CopyIndex, Version)> },
-    Ack { request: u64, pages: Vec<(CopyIndex, Version, bool)>, free: u64 },
-    Gone { pages: Vec<(CopyIndex, Version)>, free: u64 },
-    Recall { pages: Vec<(CopyIndex, Version)>, free: u64 },
+    Page {
+        request: u64,
+        pages: Vec<(CopyIndex, Version, u64)>,
+    },
+    Miss {
+        request: u64,
+        pages: Vec<(CopyIndex, Version)>,
+    },
+    Ack {
+        request: u64,
+        pages: Vec<(CopyIndex, Version, bool)>,
+        free: u64,
+    },
+    Gone {
+        pages: Vec<(CopyIndex, Version)>,
+        free: u64,
+    },
+    Recall {
+        pages: Vec<(CopyIndex, Version)>,
+        free: u64,
+    },
+    /// These are safe on its disk.
+    Stored {
+        pages: Vec<(CopyIndex, Version)>,
+    },
+    /// It ends in good order.
+    Ending,
     Closed,
 }
 
@@ -190,6 +236,8 @@ pub enum Sabotage {
     NeverDrops,
     /// The agent installs by what it knew before a change of mappings.
     InstallsTooEarly,
+    /// A lender says that its disk has what is written and not synced.
+    TellsTooEarly,
 }
 
 /// See the module's documentation.
@@ -202,6 +250,8 @@ pub(crate) struct Sim {
     pub hand_dice: Dice,
     pub net_dice: Dice,
     pub disk_dice: Dice,
+    /// The same for lenders' disks.
+    pub store_dice: Dice,
     pub wires: Vec<Wire>,
     /// `cut[seat][lender]`: until when no message passes.
     pub cut: Vec<Vec<Instant>>,
@@ -211,6 +261,8 @@ pub(crate) struct Sim {
     harmed_at_lender: BTreeMap<u64, BTreeSet<usize>>,
     /// The same of disks.
     pub harmed_on_disk: BTreeSet<u64>,
+    /// Pages that a lender's disk cannot bring any more, or could not once.
+    rotten: BTreeSet<(usize, Stored)>,
     pub failure: Option<Failure>,
     pub logs: bool,
     pub sabotage: Sabotage,
@@ -246,12 +298,14 @@ impl Sim {
             hand_dice: Dice::new(seed, 3),
             net_dice: Dice::new(seed, 4),
             disk_dice: Dice::new(seed, 5),
+            store_dice: Dice::new(seed, 7),
             wires: Vec::new(),
             cut: vec![vec![Instant(0); settings.lenders as usize]; settings.seats as usize],
             quiet: false,
             value_last: 0,
             harmed_at_lender: BTreeMap::new(),
             harmed_on_disk: BTreeSet::new(),
+            rotten: BTreeSet::new(),
             failure: None,
             logs: log,
             sabotage,
@@ -293,6 +347,16 @@ impl Sim {
         self.harmed_at_lender.entry(value).or_default().insert(lender);
     }
 
+    /// What a lender's disk has of a page is lost.
+    pub(crate) fn rot(&mut self, lender: usize, page: Stored) {
+        self.rotten.insert((lender, page));
+    }
+
+    /// That has happened.
+    pub(crate) fn is_rotten(&self, lender: usize, page: Stored) -> bool {
+        self.rotten.contains(&(lender, page))
+    }
+
     /// Some lender has.
     pub(crate) fn is_harmed_somewhere(&self, value: u64) -> bool {
         self.harmed_at_lender.contains_key(&value)
@@ -314,7 +378,12 @@ impl Sim {
     }
 
     pub(crate) fn connect(&mut self, seat: usize, life: u32, lender: usize, lender_life: u32) -> usize {
-        let space = SpaceId(self.wires.len() as u64 + 1);
+        // Who waits for lenders comes back to them as who it was; else each connection is a borrower of its own.
+        let space = match &self.settings.cache {
+            Some(_) => (seat as u64 + 1) << 32 | u64::from(life),
+            None => self.wires.len() as u64 + 1,
+        };
+        let space = SpaceId(space);
         let last = [self.now; 2];
         self.wires.push(Wire {
             seat,
@@ -377,6 +446,13 @@ impl Sim {
     pub(crate) fn uncut(&mut self, seat: usize, lender: usize) {
         for wire in 0..self.wires.len() {
             if self.wires[wire].seat == seat && self.wires[wire].lender == lender {
+                if self.settings.cache.is_some() && !self.wires[wire].held.is_empty() {
+                    // What was sent over an old connection comes when its timer of retransmission says so: a new one may be quicker.
+                    let late = self.net_dice.pick(&[0, 0, 100, 3_000]);
+                    let at = self.now + Duration::from_millis(late);
+                    let w = &mut self.wires[wire];
+                    w.last = w.last.map(|last| last.max(at));
+                }
                 for (way, event) in std::mem::take(&mut self.wires[wire].held) {
                     self.send(wire, way, event);
                 }

@@ -28,6 +28,46 @@ fn nothing_is_found_in_some_hundred_seeds() {
 }
 
 #[test]
+fn a_lender_that_tells_too_early_is_found() {
+    is_found(
+        Sabotage::TellsTooEarly,
+        &[FailureKind::Unsafe, FailureKind::WrongBytes, FailureKind::Assert],
+        200,
+    );
+}
+
+/// As many seeds of the write cache as are asked for: LOAM_FUZZ_FIRST, LOAM_FUZZ_SEEDS.
+#[test]
+#[ignore = "a campaign"]
+fn campaign_of_the_write_cache() {
+    let number = |name: &str, or: u64| std::env::var(name).map_or(or, |n| n.parse().expect("a number"));
+    let (first, count) = (number("LOAM_FUZZ_FIRST", 0), number("LOAM_FUZZ_SEEDS", 500));
+    let mut kinds = std::collections::BTreeMap::<String, (u64, u64)>::new();
+    let (mut lost, mut moved) = (0, 0);
+    for n in 0..count {
+        let seed = 2 * (first + n) + 1;
+        let outcome = outcome_of(&Script::of(seed), false, Sabotage::None);
+        lost += outcome.lost_runs;
+        moved += outcome.moved;
+        if let Some(failure) = outcome.failure {
+            let what: String =
+                failure.what.chars().map(|c| if c.is_ascii_digit() { '#' } else { c }).take(160).collect();
+            let entry = kinds.entry(format!("{:?} {what}", failure.kind)).or_insert((seed, 0));
+            entry.1 += 1;
+        }
+    }
+    for (what, (seed, count)) in &kinds {
+        println!("{count} x, seed {seed}: {what}");
+    }
+    println!("{count} seeds, {moved} moved, {lost} ended");
+    if let Some((_, &(seed, _))) = kinds.iter().next().filter(|_| std::env::var("LOAM_FUZZ_TELL").is_ok()) {
+        let seed = number("LOAM_FUZZ_TELL", seed);
+        let kind = outcome_of(&Script::of(seed), false, Sabotage::None).failure.expect("it fails").kind;
+        println!("{}", told(seed, kind, Sabotage::None));
+    }
+}
+
+#[test]
 fn the_same_seed_gives_the_same_log() {
     for seed in [3, 17, 52] {
         let script = Script::of(seed);

@@ -1,7 +1,7 @@
 //! The run: interprets a script, event by event, with the checkers after each.
 
 use super::check;
-use super::node::Node;
+use super::node::{Fall, Node};
 use super::script::{Act, Script};
 use super::seat::Seat;
 use super::sim::{Event, Failure, FailureKind, Sabotage, SeatEvent, Sim, ToBorrower, ToLender, take_log};
@@ -12,6 +12,8 @@ use loam_core::units::{BasePages, Duration, Instant};
 const ANSWERED_WITHIN: Duration = Duration::from_millis(40_000);
 /// What is under way at the end of a program is over after this.
 const SETTLED_WITHIN: Duration = Duration::from_millis(25_000);
+/// Lenders with stores keep what borrowers have left for so long.
+const RETURNED_WITHIN: Duration = Duration::from_millis(100_000);
 /// More than any run needs: somebody goes in circles.
 const EVENTS_MAX: u64 = 3_000_000;
 /// Events between two looks at everything; what is read or installed is checked at once, every time. A look costs as much as some thirty
@@ -73,8 +75,8 @@ impl<'a> World<'a> {
         }
         let thorough = self.sim.logs || self.script.seed.is_multiple_of(THOROUGH_SEEDS);
         let mut at = self.script.quiet_at;
-        for (phase, lasts) in
-            [(0, ANSWERED_WITHIN), (1, ANSWERED_WITHIN), (2, SETTLED_WITHIN), (3, SETTLED_WITHIN)]
+        let returned = if self.sim.settings.cache.is_some() { RETURNED_WITHIN } else { SETTLED_WITHIN };
+        for (phase, lasts) in [(0, ANSWERED_WITHIN), (1, ANSWERED_WITHIN), (2, SETTLED_WITHIN), (3, returned)]
         {
             self.sim.queue.push(at, Event::Phase(phase));
             at = at + lasts;
@@ -127,9 +129,26 @@ impl<'a> World<'a> {
             return;
         }
         let wire = self.sim.connect(seat, self.seats[seat].life, lender, node.life);
-        let room = node.open(wire, &self.sim).expect("a simulated lender has few borrowers");
+        let room = node.open(wire, &mut self.sim).expect("a simulated lender has few borrowers");
         self.seats[seat].join(wire, room, &mut self.sim);
         self.seats[seat].drain(&mut self.sim);
+    }
+
+    /// A borrower tries to reach a lender that is away.
+    fn look_for(&mut self, seat: usize, conn: usize, until: Instant) {
+        let Some(lender) = self.seats[seat].conns.get(conn).filter(|c| c.away).map(|c| c.lender) else {
+            return;
+        };
+        if self.nodes[lender].up && !self.sim.is_cut(seat, lender) {
+            let wire = self.sim.connect(seat, self.seats[seat].life, lender, self.nodes[lender].life);
+            let room =
+                self.nodes[lender].open(wire, &mut self.sim).expect("a simulated lender has few borrowers");
+            self.seats[seat].lender_back(conn, wire, room, &mut self.sim);
+        } else if self.sim.now < until {
+            self.seats[seat].try_again(conn, until, &mut self.sim);
+        } else {
+            self.seats[seat].give_up(conn, &mut self.sim);
+        }
     }
 
     /// A run that could not go on is over; its place is taken by a new one.
@@ -196,10 +215,17 @@ impl<'a> World<'a> {
                     self.nodes[lender].core.released(run);
                 }
             }
-            Event::LenderUp { lender } => {
-                sim.log(|| format!("lender {lender} is up again"));
-                self.nodes[lender].up = true;
+            Event::Store { lender, life, event } => {
+                if self.nodes[lender].life == life {
+                    self.nodes[lender].store_event(event, sim);
+                }
             }
+            Event::Return { seat, life, conn, until } => {
+                if self.seats[seat].life == life {
+                    self.look_for(seat, conn, until);
+                }
+            }
+            Event::LenderUp { lender } => self.nodes[lender].rises(sim),
             Event::Uncut { seat, lender } => {
                 if !sim.is_cut(seat, lender) {
                     sim.log(|| format!("the network between borrower {seat} and lender {lender} is whole"));
@@ -256,13 +282,24 @@ impl<'a> World<'a> {
             Act::Join(lender) => self.join(index, lender as usize),
             Act::Weights(weights, min_age) => seat.weigh(Some((weights, Duration(min_age))), sim),
             Act::WeightsUnknown => seat.weigh(None, sim),
-            Act::CrashLender(lender, us) => {
+            Act::CrashLender(lender, us) | Act::PowerLoss(lender, us) | Act::EndLender(lender, us) => {
+                let how = match action.act {
+                    Act::PowerLoss(..) => Fall::Power,
+                    Act::EndLender(..) => Fall::Ends,
+                    _ => Fall::Killed,
+                };
                 let node = &mut self.nodes[lender as usize];
                 if node.up {
-                    node.crash(sim);
+                    node.fall(how, sim);
                     sim.queue.push(until(us).max(now), Event::LenderUp { lender: lender as usize });
                 }
             }
+            Act::Store(lender, fault, us) => {
+                if let Some(store) = &mut self.nodes[lender as usize].store {
+                    store.fault = Some((fault, until(us)));
+                }
+            }
+            Act::Rot(lender, pages) => self.nodes[lender as usize].rot(pages, sim),
             Act::Lie(lender, lie, us) => self.nodes[lender as usize].lie = Some((lie, until(us))),
             Act::Lend(lender, pages) => self.nodes[lender as usize].lend(pages, sim),
             Act::Disk(fault, us) => seat.disk.fault = Some((fault, until(us))),

@@ -282,3 +282,24 @@ fn fill(w: &mut World) {
     }
     while w.complete(0) {}
 }
+
+/// Pages that one lender wants back while the other's disk gets them: what the other says meanwhile is not said again.
+#[test]
+fn what_is_said_of_a_disk_while_pages_move_is_not_forgotten() {
+    for before in [0, 40, 400] {
+        let mut w = replicated(600, 3, 2, true);
+        w.b.handle_lender_site(LenderIndex(1), Site { machine: 1, zone: 0, drains: true });
+        fill(&mut w);
+        w.recall(0, 0, usize::MAX);
+        for _ in 0..before {
+            w.complete(0);
+        }
+        for _ in 0..PAGES {
+            w.step(&Op::Drain { pick: 0 });
+        }
+        w.come_to_rest();
+        let (_, stats) = (w.read_all(), w.b.stats());
+        let drained = w.replicas.drained.len() as u64;
+        assert!(drained > 0 && stats.drained >= drained, "{before}: {drained} told, {} known", stats.drained);
+    }
+}
