@@ -295,7 +295,7 @@ fn search_finds(first: World, states_min: usize) {
 
 #[test]
 fn two_borrowers_and_room_for_one() {
-    search_finds(World::new(2, 2, Budget { asks: 2, releases: 1, ..QUIET }), 3_000);
+    search_finds(World::new(2, 2, Budget { asks: 2, releases: 1, ..QUIET }), 1_500);
 }
 
 #[test]
