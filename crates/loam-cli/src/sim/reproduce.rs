@@ -79,7 +79,9 @@ const PROGRAMS: [(&str, &str, &str); 5] = [
 pub(super) fn reproduce(args: &ReproduceArgs) -> Result<ExitCode, Failure> {
     let reproduction = match args.paper {
         Paper::Subpages if args.quick => {
-            return Err(Failure::new("--quick is for gms, aapc, nwcache and regions: subpages has no quicker part"));
+            return Err(Failure::new(
+                "--quick is for gms, aapc, nwcache and regions: subpages has no quicker part",
+            ));
         }
         Paper::Subpages => subpages(args)?,
         Paper::Gms => gms(args)?,

@@ -49,9 +49,7 @@ impl Layout {
     /// The first word of a node.
     fn at(&self, node: u64) -> u64 {
         match self.in_page {
-            Some(in_page) => {
-                node / in_page * (PAGE_BYTES / WORD_BYTES) + node % in_page * self.node_words
-            }
+            Some(in_page) => node / in_page * (PAGE_BYTES / WORD_BYTES) + node % in_page * self.node_words,
             None => node * self.node_words,
         }
     }

@@ -101,7 +101,10 @@ pub fn run(config: &Config, threads: &[Thread], seed: u64) -> Run {
     let left = threads.iter().filter(|thread| thread.loads.is_some_and(|loads| loads > 0)).count();
     assert!(left > 0, "a run ends with a thread");
     for thread in threads {
-        assert!(!thread.servers.is_empty() && !thread.servers.contains(&thread.node), "servers are other nodes");
+        assert!(
+            !thread.servers.is_empty() && !thread.servers.contains(&thread.node),
+            "servers are other nodes"
+        );
     }
     let mut machine = Machine {
         config,
@@ -135,7 +138,8 @@ impl Machine<'_> {
     fn begin(&mut self, thread: usize, at: Instant) {
         let of = &self.threads[thread];
         let server = of.servers[(self.random.next_u64() % of.servers.len() as u64) as usize];
-        let at = if of.random { at + self.config.draw } else { at };
+        let draw = self.config.draw.0;
+        let at = if of.random { at + Duration(draw / 2 + self.random.next_u64() % (draw + 1)) } else { at };
         self.under_way[thread] = (server, at);
         self.queue.push(at, (thread, Step::Ask));
     }
@@ -168,8 +172,8 @@ impl Machine<'_> {
         let controller = &mut self.controllers[node];
         if controller.requests >= self.config.room {
             self.run.refusals += 1;
-            controller.client.serve(now, self.config.refusal);
-            return (now + self.config.again, Step::Ask);
+            // It asks again when it has been told, so there is no more than one refusal of a core under way, and what was taken is done some time.
+            return (controller.client.serve(now, self.config.refusal) + self.config.again, Step::Ask);
         }
         controller.requests += 1;
         (controller.client.serve(now, self.config.client_pass), Step::Sent)

@@ -33,7 +33,7 @@ fn drawing_a_place_takes_what_the_two_benchmarks_differ_by() {
     let config = Config::of(&inputs, Division::Rest);
     let run = run(&config, &[one(5, 6, 1000, true)], 1);
     let each = run.ns_per_load(1000);
-    assert!((each - inputs.random.0 as f64).abs() < 4.0, "{each} ns, and a beginning within a load");
+    assert!((each - inputs.random.0 as f64).abs() < 15.0, "{each} ns, and a beginning within a load");
 }
 
 #[test]
@@ -46,7 +46,7 @@ fn no_controller_does_more_than_it_can() {
             let run = run(&config, &all, 7);
             let each = run.ns_per_load(500 * threads);
             assert!(each >= 2.0 * config.client_pass.0 as f64, "{division:?}, {threads} threads: {each} ns");
-            assert!(each * threads as f64 >= inputs.random.0 as f64 * 0.99, "one load a core at a time");
+            assert!(each * threads as f64 >= inputs.random.0 as f64 * 0.98, "one load a core at a time");
             assert!(run.client_busy.iter().chain(&run.server_busy).all(|busy| busy.0 <= run.end.0));
             assert_eq!(run.loads.iter().sum::<u64>(), 500 * threads);
         }

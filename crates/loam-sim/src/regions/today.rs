@@ -163,7 +163,11 @@ mod tests {
                     continue;
                 }
                 let found = crossover_run(page, &of, 500).expect("within what is tried") as f64;
-                assert!((found - expected).abs() <= 1.0 + expected / 20.0, "{}: {found}, {expected}", of.name);
+                assert!(
+                    (found - expected).abs() <= 1.0 + expected / 20.0,
+                    "{}: {found}, {expected}",
+                    of.name
+                );
             }
         }
     }

@@ -62,7 +62,8 @@ pub(super) fn run(points: usize, candidates: usize, seed: u64, mut memory: Memor
     if candidates > 1 && last_cost >= first_cost {
         return Err(format!("more centres, and points are not nearer: {first_cost}, {last_cost}"));
     }
-    let checked = format!("{points} points, {} centres; each point's nearest found again by trying all", open.len());
+    let checked =
+        format!("{points} points, {} centres; each point's nearest found again by trying all", open.len());
     Ok(Ran { bytes: space.end, spent, checked })
 }
 

@@ -72,7 +72,8 @@ fn option(of: [f32; 6]) -> Option_ {
 
 fn price_of(of: Option_) -> f64 {
     let spread = of.volatility * of.years.sqrt();
-    let first = ((of.spot / of.strike).ln() + (of.rate + of.volatility * of.volatility / 2.0) * of.years) / spread;
+    let first =
+        ((of.spot / of.strike).ln() + (of.rate + of.volatility * of.volatility / 2.0) * of.years) / spread;
     let later = of.strike * (-of.rate * of.years).exp();
     let sign = if of.put { -1.0 } else { 1.0 };
     sign * (of.spot * normal(sign * first) - later * normal(sign * (first - spread)))

@@ -48,7 +48,10 @@ pub(super) fn run(edge: usize, seed: u64, mut memory: Memory) -> Result<Ran, Str
         let expected = if least.is_finite() { 1.0 / (1.0 + least as f32) } else { 0.0 };
         met += u32::from(least.is_finite());
         if image.values[row * wide + column] != expected {
-            return Err(format!("ray {column}, {row}: {} is not {expected}", image.values[row * wide + column]));
+            return Err(format!(
+                "ray {column}, {row}: {} is not {expected}",
+                image.values[row * wide + column]
+            ));
         }
     }
     let checked = format!(
@@ -165,7 +168,14 @@ impl Scene {
         }
     }
 
-    fn try_cell(&self, at: usize, from: Vector, along: Vector, best: &mut Option<(f64, u32)>, memory: &mut Memory) {
+    fn try_cell(
+        &self,
+        at: usize,
+        from: Vector,
+        along: Vector,
+        best: &mut Option<(f64, u32)>,
+        memory: &mut Memory,
+    ) {
         let ends = self.begins.slice(at..at + 2, memory);
         let range = ends[0] as usize..ends[1] as usize;
         memory.compute((CELL_CYCLES + SPHERE_CYCLES * range.len() as f64) * CYCLE_NS);

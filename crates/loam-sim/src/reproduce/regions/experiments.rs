@@ -154,7 +154,9 @@ impl Experiments {
             inputs,
             times,
             frames,
-            hops: (1..=super::printed("figure 6", "mesh") as u64).map(|hops| distance(&config, hops, loads / 10)).collect(),
+            hops: (1..=super::printed("figure 6", "mesh") as u64)
+                .map(|hops| distance(&config, hops, loads / 10))
+                .collect(),
             client: BTreeMap::new(),
             server: BTreeMap::new(),
             children: Vec::new(),
@@ -170,7 +172,8 @@ impl Experiments {
                 }
             }
             let clients = clients();
-            let series = (0..=clients.len()).map(|n| congestion(&config, &clients[..n], loads / 10)).collect();
+            let series =
+                (0..=clients.len()).map(|n| congestion(&config, &clients[..n], loads / 10)).collect();
             all.server.insert(division, series);
         }
         let of_children = CHILDREN.map(|children| Job::Tree { children, keys: KEYS_9 / part as u64 });
@@ -253,7 +256,15 @@ impl Experiments {
         }
         let each = |sum: u64| sum as f64 / searches as f64;
         let spent = memory.spent();
-        Searched { children, keys, bytes: tree.bytes(), searches, nodes: each(nodes), probes: each(probes), spent }
+        Searched {
+            children,
+            keys,
+            bytes: tree.bytes(),
+            searches,
+            nodes: each(nodes),
+            probes: each(probes),
+            spent,
+        }
     }
 }
 
@@ -279,7 +290,8 @@ fn apart(a: usize, b: usize) -> usize {
 
 /// Figure 6, from a corner.
 fn distance(config: &Config, hops: u64, loads: u64) -> (u64, f64, f64) {
-    let server = (0..config.nodes).find(|&node| apart(0, node) as u64 == hops).expect("the mesh is that large");
+    let server =
+        (0..config.nodes).find(|&node| apart(0, node) as u64 == hops).expect("the mesh is that large");
     let each = |random| {
         let thread = Thread { node: 0, servers: vec![server], loads: Some(loads), random };
         let run = machine::run(config, &[thread], 1);
@@ -290,7 +302,8 @@ fn distance(config: &Config, hops: u64, loads: u64) -> (u64, f64, f64) {
 
 /// Figure 7: a number of loads, divided among the threads of one node.
 fn bar(config: &Config, servers: usize, hops: usize, threads: usize, loads: u64) -> Bar {
-    let servers: Vec<usize> = (0..config.nodes).filter(|&node| apart(CLIENT, node) == hops).take(servers).collect();
+    let servers: Vec<usize> =
+        (0..config.nodes).filter(|&node| apart(CLIENT, node) == hops).take(servers).collect();
     let each = loads / threads as u64;
     let all: Vec<Thread> = (0..threads)
         .map(|_| Thread { node: CLIENT, servers: servers.clone(), loads: Some(each), random: true })

@@ -60,7 +60,7 @@ fn figure_8(e: &Experiments) -> Figure {
 }
 
 fn searches(all: &[Searched], x: fn(&Searched) -> f64, y: fn(&Searched) -> f64) -> Vec<(f64, f64)> {
-    all.iter().map(|of| (x(of), y(of) )).collect()
+    all.iter().map(|of| (x(of), y(of))).collect()
 }
 
 fn figure_9(e: &Experiments) -> Figure {
@@ -111,15 +111,18 @@ fn crossover(e: &Experiments) -> Figure {
     let mut figure = Figure::new(
         "Accesses to a page before it leaves from which on paging beats load and store",
         Axis::new("time of a page, from the fault on", Unit::Ns).scale(Scale::Log10),
-        Axis::new("accesses that miss the cache, for each time the page comes", Unit::Number).scale(Scale::Log10),
+        Axis::new("accesses that miss the cache, for each time the page comes", Unit::Number)
+            .scale(Scale::Log10),
     );
     for of in today::load_store(e.inputs.stride) {
         let each = (of.load.0 - of.local.0) as f64;
-        figure = figure.series(Series::line(of.name, pages.iter().map(|page| (*page, page / each)).collect()));
+        figure =
+            figure.series(Series::line(of.name, pages.iter().map(|page| (*page, page / each)).collect()));
     }
     let marks = today::paging(e.times.swap);
     let lowest = today::load_store(e.inputs.stride)[1].clone();
-    let points = marks.iter().filter_map(|way| Some((way.page.0 as f64, today::crossover(way.page, &lowest)?)));
+    let points =
+        marks.iter().filter_map(|way| Some((way.page.0 as f64, today::crossover(way.page, &lowest)?)));
     let names: Vec<&str> = marks.iter().map(|way| way.name.as_str()).collect();
     figure
         .series(Series::scatter("ways to page", points.collect()))

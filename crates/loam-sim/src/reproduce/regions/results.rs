@@ -5,7 +5,8 @@ use super::experiments::Experiments;
 use super::rows;
 use crate::reproduce::{Compared, Kind};
 
-const CHILDREN: &str = "a key, a record and a child take 24 bytes here, so 171 fit in a page; the paper's nodes are not told";
+const CHILDREN: &str =
+    "a key, a record and a child take 24 bytes here, so 171 fit in a page; the paper's nodes are not told";
 const DOUBLED_BY: &str = "the mean of the two; a page over the paper's NBD is not told (table `figure-11` has each, and the equations)";
 
 /// All `result` rows.

@@ -13,17 +13,37 @@ pub(super) fn tables(e: &Experiments) -> Vec<Named> {
     let named = |name: &str, caption: &str, table| (name.to_owned(), caption.to_owned(), table);
     vec![
         named("figure-6", "Figure 6: a load by distance", distance(e)),
-        named("figure-7", "Figure 7: one client node; time for 10 million loads, shared by its threads", client(e)),
-        named("figure-8", "Figure 8: a control thread beside nodes of four threads on the same server", server(e)),
-        named("assumed", "What else could be assumed: figure 7's and 8's claims in their order (two threads halve; four do not; four servers do not help; farther is \
-            slightly faster; three nodes do not slow; more do)", assumed(e)),
+        named(
+            "figure-7",
+            "Figure 7: one client node; time for 10 million loads, shared by its threads",
+            client(e),
+        ),
+        named(
+            "figure-8",
+            "Figure 8: a control thread beside nodes of four threads on the same server",
+            server(e),
+        ),
+        named(
+            "assumed",
+            "What else could be assumed: figure 7's and 8's claims in their order (two threads halve; four do not; four servers do not help; farther is \
+            slightly faster; three nodes do not slow; more do)",
+            assumed(e),
+        ),
         named("figure-9", "Figure 9: a search by children of a node", searched(&e.children)),
         named("figure-10", "Figure 10: a search by keys", searched(&e.keys)),
-        named("figure-11", "Figure 11: programs, and equations 1 and 2 (waiting for memory alone)", programs(e)),
+        named(
+            "figure-11",
+            "Figure 11: programs, and equations 1 and 2 (waiting for memory alone)",
+            programs(e),
+        ),
         named("checked", "What was checked of the programs' results", checked(e)),
         named("load-store", "Today: loads and stores to another machine's memory", load_store(e)),
         named("paging", "Today: a page on a fault", paging(e)),
-        named("crossover", "Accesses (cache lines) to a page before it leaves from which on paging beats load and store; what runs of it found in brackets; a page has 64 lines", crossover(e)),
+        named(
+            "crossover",
+            "Accesses (cache lines) to a page before it leaves from which on paging beats load and store; what runs of it found in brackets; a page has 64 lines",
+            crossover(e),
+        ),
     ]
 }
 
@@ -43,7 +63,8 @@ fn distance(e: &Experiments) -> Table {
 pub(super) const LOADS: f64 = 1e7;
 
 fn client(e: &Experiments) -> Table {
-    let mut table = Table::new(["servers", "hops", "threads", "time", "for each load", "of one thread's", "refused"]);
+    let mut table =
+        Table::new(["servers", "hops", "threads", "time", "for each load", "of one thread's", "refused"]);
     for (&(division, servers, hops, threads), bar) in &e.client {
         if division == Division::Rest {
             let one = e.client[&(division, servers, hops, 1)].ns;
@@ -62,7 +83,14 @@ fn client(e: &Experiments) -> Table {
 }
 
 fn server(e: &Experiments) -> Table {
-    let mut table = Table::new(["nodes", "threads", "control thread, 10 M loads", "a load", "server busy", "loads a second"]);
+    let mut table = Table::new([
+        "nodes",
+        "threads",
+        "control thread, 10 M loads",
+        "a load",
+        "server busy",
+        "loads a second",
+    ]);
     for of in &e.server[&Division::Rest] {
         table.push(vec![
             (of.clients as u64).into(),
@@ -78,7 +106,17 @@ fn server(e: &Experiments) -> Table {
 
 fn assumed(e: &Experiments) -> Table {
     let mut table = Table::new([
-        "assumed", "client pass", "server pass", "2 / 1", "4 / 2", "4 servers", "farther", "3 nodes", "more", "4 threads, 1, 2, 3 hops", "control, 0, 3, all",
+        "assumed",
+        "client pass",
+        "server pass",
+        "2 / 1",
+        "4 / 2",
+        "4 servers",
+        "farther",
+        "3 nodes",
+        "more",
+        "4 threads, 1, 2, 3 hops",
+        "control, 0, 3, all",
     ]);
     for division in Division::ALL {
         let config = crate::regions::config::Config::of(&e.inputs, division);
@@ -99,8 +137,17 @@ fn assumed(e: &Experiments) -> Table {
 }
 
 fn searched(all: &[Searched]) -> Table {
-    let mut table =
-        Table::new(["children", "keys", "tree", "nodes visited", "keys compared", "local", "remote memory", "remote swap", "pages a search"]);
+    let mut table = Table::new([
+        "children",
+        "keys",
+        "tree",
+        "nodes visited",
+        "keys compared",
+        "local",
+        "remote memory",
+        "remote swap",
+        "pages a search",
+    ]);
     for of in all {
         table.push(vec![
             (of.children as u64).into(),
@@ -119,7 +166,20 @@ fn searched(all: &[Searched]) -> Table {
 
 fn programs(e: &Experiments) -> Table {
     let mut table = Table::new([
-        "program", "for", "data", "computing", "local", "remote memory", "remote swap", "swap / remote", "A_total", "A_page", "waits, remote", "equation 2", "waits, swap", "equation 1",
+        "program",
+        "for",
+        "data",
+        "computing",
+        "local",
+        "remote memory",
+        "remote swap",
+        "swap / remote",
+        "A_total",
+        "A_page",
+        "waits, remote",
+        "equation 2",
+        "waits, swap",
+        "equation 1",
     ]);
     for ((name, stands_for), ran) in PROGRAMS.iter().zip(&e.programs) {
         let spent = ran.spent;
@@ -134,7 +194,11 @@ fn programs(e: &Experiments) -> Table {
             ns(whole(spent.swap_ns)),
             Cell::Number(whole(spent.swap_ns) / whole(spent.remote_ns), Unit::Times),
             spent.accesses.into(),
-            if spent.faults == 0 { Cell::from("no faults") } else { Cell::from(format!("{:.1}", spent.accesses_per_page())) },
+            if spent.faults == 0 {
+                Cell::from("no faults")
+            } else {
+                Cell::from(format!("{:.1}", spent.accesses_per_page()))
+            },
             ns(spent.remote_ns),
             ns(spent.equation_2(&e.times)),
             ns(spent.swap_ns),
