@@ -136,7 +136,7 @@ impl Experiments {
         let (part, loads) = match extent {
             Extent::All => (1, 200_000),
             Extent::Quick => (16, 20_000),
-            Extent::Small => (1000, 2_000),
+            Extent::Small => (1000, 20_000),
         };
         let inputs = super::inputs();
         let config = Config::of(&inputs, Division::Rest);
