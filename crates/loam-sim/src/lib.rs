@@ -13,6 +13,7 @@ pub mod mrc;
 pub mod multiprocessor;
 pub mod paging;
 pub mod plan;
+pub mod regions;
 pub mod replay;
 pub mod report;
 pub mod reproduce;

@@ -5,7 +5,7 @@ use clap::{Args, ValueEnum};
 use loam_sim::machine::Prepared;
 use loam_sim::report::Html;
 use loam_sim::reproduce::subpages::{App, Experiments};
-use loam_sim::reproduce::{Reproduction, aapc, gms, nwcache, results_table, subpages};
+use loam_sim::reproduce::{Reproduction, aapc, gms, nwcache, regions, results_table, subpages};
 use loam_sim::trace;
 use std::fs;
 use std::io::{IsTerminal, Write};
@@ -24,6 +24,8 @@ enum Paper {
     Aapc,
     /// NWCache: Optimizing Disk Accesses via an Optical Network/Write Cache Hybrid (Carrera and Bianchini, IPPS/SPDP 1999).
     Nwcache,
+    /// Getting Rid of Coherency Overhead for Memory-Hungry Applications (Montaner et al., CLUSTER 2010).
+    Regions,
 }
 
 /// Arguments of `loam sim reproduce`.
@@ -43,7 +45,7 @@ pub(crate) struct ReproduceArgs {
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
     /// gms: tables 1 to 5 alone, which take seconds. aapc: without the table of today's path.
-    /// nwcache: the paper's machine alone
+    /// nwcache: the paper's machine alone. regions: a sixteenth of all sizes
     #[arg(long)]
     quick: bool,
     /// gms: what all chances come from
@@ -60,6 +62,7 @@ Examples:
   loam sim reproduce gms --quick                      its cost tables alone
   loam sim reproduce aapc --out aapc                  page sizes that adapt, against fixed ones
   loam sim reproduce nwcache --out nwcache            a multiprocessor whose dirty pages wait on an optical ring
+  loam sim reproduce regions --out regions            loads and stores to other nodes' memory, against remote swap
 
 Ends with status 1 if a claim of the paper does not hold.";
 
@@ -76,12 +79,15 @@ const PROGRAMS: [(&str, &str, &str); 5] = [
 pub(super) fn reproduce(args: &ReproduceArgs) -> Result<ExitCode, Failure> {
     let reproduction = match args.paper {
         Paper::Subpages if args.quick => {
-            return Err(Failure::new("--quick is for gms, aapc and nwcache: subpages has no quicker part"));
+            return Err(Failure::new(
+                "--quick is for gms, aapc, nwcache and regions: subpages has no quicker part",
+            ));
         }
         Paper::Subpages => subpages(args)?,
         Paper::Gms => gms(args)?,
         Paper::Aapc => aapc(args)?,
         Paper::Nwcache => nwcache(args)?,
+        Paper::Regions => regions(args)?,
     };
     print(&reproduction).map_err(|error| Failure::new(format!("stdout: {error}")))?;
     if let Some(out) = &args.out {
@@ -153,6 +159,14 @@ fn nwcache(args: &ReproduceArgs) -> Result<Reproduction, Failure> {
     let touches =
         |done: &Result<nwcache::Experiments, String>| done.as_ref().map_or(0, nwcache::Experiments::touches);
     Ok(nwcache::reproduce(&timed(run, touches).map_err(Failure::new)?))
+}
+
+fn regions(args: &ReproduceArgs) -> Result<Reproduction, Failure> {
+    let extent = if args.quick { regions::Extent::Quick } else { regions::Extent::All };
+    let run = |done: &(dyn Fn(usize, usize) + Sync)| regions::Experiments::run(extent, threads(args), done);
+    let accesses =
+        |done: &Result<regions::Experiments, String>| done.as_ref().map_or(0, regions::Experiments::accesses);
+    Ok(regions::reproduce(&timed(run, accesses).map_err(Failure::new)?))
 }
 
 /// Where the traces are.

@@ -6,6 +6,7 @@ pub mod aapc;
 pub mod gms;
 pub mod nwcache;
 mod published;
+pub mod regions;
 pub mod subpages;
 
 pub use published::{Kind, Published, Value};

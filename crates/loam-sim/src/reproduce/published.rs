@@ -32,6 +32,8 @@ pub enum Value {
     List(&'static str, Vec<f64>),
     /// The lowest and the highest with whose they are, and the mean.
     Spread(Box<[(f64, String); 2]>, f64),
+    /// Several, not all of them plain numbers, with ` / ` between them.
+    Text(String),
     /// Of a claim: that it is so.
     True,
 }
@@ -46,6 +48,7 @@ impl Value {
             Self::Nodes(..) => (self.of_nodes(NODES), self.of_nodes(NODES)),
             Self::List(_, ref all) => (all[0], all[all.len() - 1]),
             Self::Spread(ref ends, _) => (ends[0].0, ends[1].0),
+            Self::Text(_) => (f64::NAN, f64::NAN),
             Self::True => (1.0, 1.0),
         }
     }
@@ -91,7 +94,11 @@ impl Value {
             return Some(Self::Nodes(number(each)?, 0.0));
         }
         if let Some(between) = [",", " / "].into_iter().find(|between| text.contains(between)) {
-            return Some(Self::List(between, text.split(between).map(number).collect::<Option<_>>()?));
+            if let Some(all) = text.split(between).map(number).collect() {
+                return Some(Self::List(between, all));
+            }
+            let several = between == " / " && text.split(between).all(|part| !part.is_empty());
+            return several.then(|| Self::Text(text.to_owned()));
         }
         Some(Self::One(number(text)?))
     }
@@ -118,6 +125,7 @@ impl fmt::Display for Value {
                 let [(low, first), (high, last)] = &**ends;
                 write!(f, "{low} ({first}) .. {high} ({last}), mean {mean}")
             }
+            Self::Text(text) => f.write_str(text),
             Self::True => f.write_str("true"),
         }
     }
@@ -206,6 +214,7 @@ mod tests {
             "true",
             "1,2,4",
             "16 / 128",
+            "16 / 4x4 / 16 GB",
             "-3",
             "23 (em3d) .. 64 (gauss), mean 41",
         ] {
