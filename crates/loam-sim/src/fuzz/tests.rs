@@ -94,7 +94,7 @@ fn is_found(sabotage: Sabotage, kinds: &[FailureKind], seeds: u64) {
 
 #[test]
 fn a_lender_that_forgets_is_found() {
-    is_found(Sabotage::ForgetfulLender, &[FailureKind::WrongBytes], 100);
+    is_found(Sabotage::ForgetfulLender, &[FailureKind::WrongBytes, FailureKind::Unsafe], 100);
 }
 
 #[test]
