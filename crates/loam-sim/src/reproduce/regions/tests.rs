@@ -20,7 +20,7 @@ fn claims_of_the_controllers_can_fail() {
     let e = Experiments::run(Extent::Small, 2, &|_, _| {}).expect("what is computed is right");
     use crate::regions::config::Division;
     // The first, that two threads take half of the time of one, fails: refusals cost them some (docs/simulator-regions.md).
-    let others = |division| claims::controllers(&e, division).split_off(1);
+    let others = |division| claims::controllers(&e, division)[1..].to_vec();
     let fails = |division| others(division).iter().any(|(pass, _)| !pass);
     let base = others(Division::Rest);
     assert!(base.len() >= 5 && base.iter().all(|(pass, _)| *pass), "{base:#?}");
