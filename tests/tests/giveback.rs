@@ -158,5 +158,5 @@ fn only_copies_that_nobody_takes_stay() {
     assert!(borrowed.ended.stdout == expected, "another output");
     assert_eq!(borrowed.lost(), 0, "{}", borrowed.summary);
     let told = borrowed.warnings().join("\n");
-    assert!(told.contains("there is nowhere to take it"), "nobody was told: {told}");
+    assert!(told.contains("there is nowhere else to take"), "nobody was told: {told}");
 }
