@@ -19,9 +19,9 @@ STEP = @printf '\n== %s (%s)\n' "$@" "$$(date +%T)"
 help: ## this list
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-build: ## the release build: loam and libloam_shim.so
+build: ## the release build: loam, libloam_shim.so and libloam.so
 	$(STEP)
-	$(CARGO) build --release --locked -p loam-cli -p loam-shim
+	$(CARGO) build --release --locked -p loam-cli -p loam-shim -p loam
 
 demo: build ## a real program at a quarter of its memory, with three lenders on this machine
 	demo/run.sh $(RELEASE)/loam
@@ -59,7 +59,7 @@ deny: ## licences, sources and banned crates, if cargo-deny is installed
 
 e2e: build ## real programs and real faults, through the built program
 	$(STEP)
-	$(CARGO) build --locked -p loam --examples
+	$(CARGO) build --locked -p loam --lib --examples
 	LOAM_BIN=$(abspath $(RELEASE))/loam $(CARGO) test --locked -p loam-tests -- --test-threads=1
 
 SIM_SEEDS ?= 2000
@@ -116,6 +116,11 @@ man: build
 install: build man ## into PREFIX (/usr/local)
 	install -Dm755 $(RELEASE)/loam $(DESTDIR)$(PREFIX)/bin/loam
 	install -Dm644 $(RELEASE)/libloam_shim.so $(DESTDIR)$(PREFIX)/lib/loam/libloam_shim.so
+	install -Dm755 $(RELEASE)/libloam.so $(DESTDIR)$(PREFIX)/lib/libloam.so
+	install -Dm644 crates/loam/include/loam.h $(DESTDIR)$(PREFIX)/include/loam.h
+	install -d $(DESTDIR)$(PREFIX)/lib/pkgconfig
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e "s|@VERSION@|$$($(RELEASE)/loam --version | cut -d' ' -f2)|" crates/loam/loam.pc.in \
+	  > $(DESTDIR)$(PREFIX)/lib/pkgconfig/loam.pc
 	install -d $(DESTDIR)$(PREFIX)/share/man/man1
 	install -m644 $(TARGET)/man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1/
 	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/share/zsh/site-functions
@@ -125,6 +130,7 @@ install: build man ## into PREFIX (/usr/local)
 uninstall:
 	rm -f $(DESTDIR)$(PREFIX)/bin/loam $(DESTDIR)$(PREFIX)/share/man/man1/loam.1 $(DESTDIR)$(PREFIX)/share/man/man1/loam-*.1
 	rm -f $(DESTDIR)$(PREFIX)/share/bash-completion/completions/loam $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_loam
+	rm -f $(DESTDIR)$(PREFIX)/lib/libloam.so $(DESTDIR)$(PREFIX)/include/loam.h $(DESTDIR)$(PREFIX)/lib/pkgconfig/loam.pc
 	rm -rf $(DESTDIR)$(PREFIX)/lib/loam
 
 clean:

@@ -44,6 +44,24 @@ pub fn example(name: &str) -> PathBuf {
     path
 }
 
+/// A C example of the crate `loam`, linked with `libloam.so` of the build that holds this test.
+///
+/// # Panics
+/// If that is not built, or the example does not compile without a warning.
+pub fn c_example(name: &str) -> PathBuf {
+    let library = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/loam");
+    let libraries = target_dir().join("debug");
+    assert!(libraries.join("libloam.so").is_file(), "no libloam.so: cargo build -p loam");
+    let program = target_dir().join(format!("loam-tests-programs/{name}-c"));
+    std::fs::create_dir_all(program.parent().expect("just joined")).expect("the target folder is writable");
+    let mut compile = Command::new("cc");
+    compile.args(["-O2", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&program);
+    compile.arg(library.join("examples").join(format!("{name}.c"))).arg("-I").arg(library.join("include"));
+    compile.arg("-L").arg(&libraries).arg("-lloam").arg(format!("-Wl,-rpath,{}", libraries.display()));
+    assert!(compile.status().expect("cc runs").success(), "{compile:?} failed");
+    program
+}
+
 /// A file of `tests/programs`.
 pub fn source(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("programs").join(name)

@@ -60,7 +60,7 @@ fn a_program_connects_by_itself() {
         let number = |pointer: &str| figures.pointer(pointer).and_then(Value::as_u64).expect("a number");
         // Three quarters of what was written went away, and came back to be summed up.
         assert!(number("/evictions/moved") > (MIB << 20) / 4096 / 2, "{figures}");
-        assert!(number("/faults/remote") > 1000, "{figures}");
+        assert!(number("/bytes/in") > MIB << 19, "{figures}");
         assert_eq!(number("/processes"), 2, "it, and the child that it has forked: {figures}");
         // For the moment of the fork, what is here is there twice.
         assert!(number("/local_peak_bytes") < (MIB / 4 * 2 + 16) << 20, "{figures}");
@@ -82,6 +82,43 @@ fn a_program_that_connects_is_run() {
         assert_eq!(ended.code(), 0, "{region:?}: {}", ended.stderr);
         assert_eq!(String::from_utf8_lossy(&ended.stdout), expected(), "{region:?}");
     }
+}
+
+/// From C: by itself and under `loam run` a program prints the same, and finds what it has written.
+#[test]
+fn a_program_in_c() {
+    let _alone = place::alone();
+    let scratch = Scratch::new("library-c");
+    let summary = scratch.join("summary.json");
+    let program = place::c_example("table");
+    let table = || {
+        let mut table = Command::new(&program);
+        table
+            .arg(MIB.to_string())
+            .args(["--embedded", "2x1G", "--summary"])
+            .arg(&summary)
+            .env("LOAM", place::loam());
+        table
+    };
+    let ended = shell::run(&mut table(), scratch.path(), "table", LIMIT);
+    assert_eq!(ended.code(), 0, "{}", ended.stderr);
+    assert!(ended.stdout.ends_with(b", 0 wrong\n"), "{}", String::from_utf8_lossy(&ended.stdout));
+    procfs::wait_until(Duration::from_secs(10), || agents(&summary).is_empty())
+        .expect("the agent ends with it");
+    let figures: Value = serde_json::from_slice(&std::fs::read(&summary).expect("written")).expect("JSON");
+    let number = |pointer: &str| figures.pointer(pointer).and_then(Value::as_u64).expect("a number");
+    assert!(
+        number("/evictions/moved") > (MIB << 20) / 4096 / 2 && number("/faults/remote") > 1000,
+        "{figures}"
+    );
+    let mut run = Command::new(place::loam());
+    run.args(["run", "--quiet", "--local", "64M", "--embedded", "2x1G", "--"]);
+    run.arg(table().get_program()).args(table().get_args());
+    let again = shell::run(&mut run, scratch.path(), "run", LIMIT);
+    assert_eq!((again.code(), &again.stdout), (0, &ended.stdout), "{}", again.stderr);
+    // What goes wrong is a line, and a code.
+    let missing = shell::run(table().env("LOAM", "/no/such/loam"), scratch.path(), "missing", LIMIT);
+    assert!(missing.code() == 1 && missing.stderr.contains("/no/such/loam"), "{}", missing.stderr);
 }
 
 #[test]

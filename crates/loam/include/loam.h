@@ -1,13 +1,15 @@
-/* For programs that want to tell Loam about themselves. Nothing here is needed to run under `loam run`, and all of it is
- * harmless without: the function is weak, and there is nothing to link. */
+/* For programs that know of Loam. Nothing here is needed to run under `loam run`. */
 #ifndef LOAM_H
 #define LOAM_H
+
+#include <stddef.h>
+#include <stdint.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* Null without Loam: call loam_part_begins. */
+/* Parts: harmless without Loam, and there is nothing to link. Null without Loam: call loam_part_begins. */
 void loam_part(unsigned part) __attribute__((weak));
 
 /* A part of the program begins: a stretch with an access pattern of its own, such as a phase of each iteration. Numbers are the
@@ -16,6 +18,37 @@ void loam_part(unsigned part) __attribute__((weak));
 static inline void loam_part_begins(unsigned part) {
     if (loam_part) loam_part(part);
 }
+
+/* What follows is in libloam.so (pkg-config loam): a program that was not started by `loam run` borrows by itself. Any thread may call it. */
+
+enum {
+    LOAM_OK = 0,
+    LOAM_NO_COMMAND = 1,    /* `loam` cannot be started: install it, or set the variable LOAM to its path */
+    LOAM_REFUSED = 2,       /* it says why it does not serve: loam_error */
+    LOAM_NO_ANSWER = 3,     /* it is of another version */
+    LOAM_NO_SHIM = 4,       /* libloam_shim.so cannot be loaded */
+    LOAM_NOT_CONNECTED = 5, /* loam_connect comes first */
+    LOAM_FULL = 6,          /* no memory, neither in the region nor on this machine */
+    LOAM_INVALID = 7        /* an argument that cannot be */
+};
+
+/* Has an agent serve this process until it ends: of what it allocates from now on at most local_bytes stay here, and its region reserves region_bytes of
+ * address space. flags: more flags of `loam run`, such as "--lender", "10.0.0.7:7070", closed by a null pointer; or null. A process that is served already,
+ * as it was started by `loam run` or has connected before, goes on as it is. Children that fork are served too. LOAM_OK, or one of the others, and then nothing
+ * has changed. */
+int loam_connect(uint64_t local_bytes, uint64_t region_bytes, const char *const *flags);
+
+/* 1: this process is served. */
+int loam_is_connected(void);
+
+/* Memory of the region, as calloc, realloc and free give it; null: loam_error says why. Small requests, and what the region has no room for, are
+ * ordinary memory. What is not from here must not be freed here, nor the other way round. */
+void *loam_calloc(size_t count, size_t bytes);
+void *loam_realloc(void *memory, size_t bytes);
+void loam_free(void *memory);
+
+/* One line about the last failure in this thread: what, where, what to do. Valid until the next one. */
+const char *loam_error(void);
 
 #ifdef __cplusplus
 }

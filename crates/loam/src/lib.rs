@@ -12,6 +12,7 @@
 //! Programs that want memory of the node by name, [map it as a region](region); programs that want to borrow for some of their arrays without
 //! `loam run` [connect](paged).
 
+mod capi;
 pub mod paged;
 pub mod region;
 

@@ -20,6 +20,7 @@ use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdout, Command, Stdio};
+use std::ptr::NonNull;
 use std::sync::{Mutex, OnceLock};
 
 /// The command that serves, if `LOAM` does not name another.
@@ -113,6 +114,31 @@ pub fn connect(options: &Options) -> Result<(), PagedError> {
 /// Whether this process is served: by [`connect`], or as it was started by `loam run`.
 pub fn is_connected() -> bool {
     served().is_some()
+}
+
+/// Zeros of the region, or of this machine where it is full or they are few; aligned to 16 bytes.
+pub(crate) fn zeros(bytes: usize) -> Result<NonNull<u8>, PagedError> {
+    served().ok_or(PagedError::NotConnected)?.zeros(bytes).ok_or(PagedError::Full { bytes })
+}
+
+/// Makes what [`zeros`] has given larger or smaller; what is new has any contents.
+///
+/// # Safety
+/// As [`free`], unless it fails.
+pub(crate) unsafe fn resize(memory: Option<NonNull<u8>>, bytes: usize) -> Result<NonNull<u8>, PagedError> {
+    let shim = served().ok_or(PagedError::NotConnected)?;
+    // SAFETY: the caller's promise.
+    unsafe { shim.resize(memory, bytes.max(1)) }.ok_or(PagedError::Full { bytes })
+}
+
+/// Frees what [`zeros`] has given.
+///
+/// # Safety
+/// It was not freed before, and nobody uses it any more.
+pub(crate) unsafe fn free(memory: NonNull<u8>) {
+    let shim = served().expect("it was when this was made");
+    // SAFETY: the caller's promise.
+    unsafe { shim.free(memory) };
 }
 
 /// See [`crate::part`]. False: this process has not connected.

@@ -11,6 +11,7 @@ use std::ptr::NonNull;
 pub(super) struct Shim {
     join: unsafe extern "C" fn(*const c_char) -> c_int,
     calloc: extern "C" fn(usize, usize) -> *mut c_void,
+    realloc: unsafe extern "C" fn(*mut c_void, usize) -> *mut c_void,
     free: unsafe extern "C" fn(*mut c_void),
     part: extern "C" fn(u32),
 }
@@ -52,6 +53,7 @@ impl Shim {
     }
 
     fn of(handle: *mut c_void) -> Option<Self> {
+        let realloc = symbol(handle, c"realloc");
         let [join, calloc, free, part] =
             [c"loam_join", c"calloc", c"free", c"loam_part"].map(|name| symbol(handle, name));
         // SAFETY: that is how the shim, and every libc, declares them.
@@ -63,6 +65,10 @@ impl Shim {
                 calloc: std::mem::transmute::<NonNull<c_void>, extern "C" fn(usize, usize) -> *mut c_void>(
                     calloc?,
                 ),
+                realloc: std::mem::transmute::<
+                    NonNull<c_void>,
+                    unsafe extern "C" fn(*mut c_void, usize) -> *mut c_void,
+                >(realloc?),
                 free: std::mem::transmute::<NonNull<c_void>, unsafe extern "C" fn(*mut c_void)>(free?),
                 part: std::mem::transmute::<NonNull<c_void>, extern "C" fn(u32)>(part?),
             })
@@ -87,6 +93,16 @@ impl Shim {
     /// Zeros, aligned for everything; of the region if they are many. `None`: no memory.
     pub(super) fn zeros(&self, bytes: usize) -> Option<NonNull<u8>> {
         NonNull::new((self.calloc)(1, bytes).cast())
+    }
+
+    /// `realloc`.
+    ///
+    /// # Safety
+    /// As [`free`](Self::free), unless it answers `None`.
+    pub(super) unsafe fn resize(&self, memory: Option<NonNull<u8>>, bytes: usize) -> Option<NonNull<u8>> {
+        let memory = memory.map_or(std::ptr::null_mut(), |memory| memory.as_ptr().cast());
+        // SAFETY: the caller's promise.
+        NonNull::new(unsafe { (self.realloc)(memory, bytes) }.cast())
     }
 
     /// Frees what [`zeros`](Self::zeros) has given.

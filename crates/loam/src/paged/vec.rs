@@ -1,6 +1,6 @@
 //! A fixed number of plain values in the region.
 
-use super::{PagedError, served};
+use super::{PagedError, is_connected};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
@@ -30,14 +30,15 @@ impl<T: FromBytes> PagedVec<T> {
         T: FromZeros,
     {
         const { assert!(align_of::<T>() <= 16, "aligned to 16 bytes at most") };
-        let shim = served().ok_or(PagedError::NotConnected)?;
         let bytes = size_of::<T>().checked_mul(len).filter(|&bytes| bytes <= isize::MAX as usize);
         let bytes = bytes.ok_or(PagedError::Full { bytes: usize::MAX })?;
+        if !is_connected() {
+            return Err(PagedError::NotConnected);
+        }
         if bytes == 0 {
             return Ok(Self { values: NonNull::dangling(), len });
         }
-        let values = shim.zeros(bytes).ok_or(PagedError::Full { bytes })?.cast();
-        Ok(Self { values, len })
+        Ok(Self { values: super::zeros(bytes)?.cast(), len })
     }
 }
 
@@ -66,9 +67,8 @@ impl<T: fmt::Debug> fmt::Debug for PagedVec<T> {
 impl<T> Drop for PagedVec<T> {
     fn drop(&mut self) {
         if size_of::<T>() * self.len > 0 {
-            let shim = served().expect("it was when this was made");
             // SAFETY: it came from there, and this was its owner. Plain values have nothing to drop.
-            unsafe { shim.free(self.values.cast()) };
+            unsafe { super::free(self.values.cast()) };
         }
     }
 }
