@@ -147,11 +147,12 @@ fn under_the_address_sanitizer() {
     let _alone = place::alone();
     let scratch = Scratch::new("region-asan");
     let mut heap = Command::new(place::sanitized_program("heap"));
-    heap.args(["4", "150", "2048", "2"]);
+    // Without forks: a sanitizer's own locks may be held by another thread then, with or without Loam.
+    heap.args(["4", "150", "2048", "0"]);
     // It wants to be the first library, and does not know of what is kept in the region when it looks for leaks.
     heap.env("ASAN_OPTIONS", "verify_asan_link_order=0:detect_leaks=0");
-    let plain = heap.output().expect("it runs without Loam");
-    assert!(plain.status.success(), "{}", String::from_utf8_lossy(&plain.stderr));
+    let plain = shell::run(&mut heap, scratch.path(), "plain", LIMIT);
+    assert_eq!(plain.code(), 0, "{}", plain.stderr);
     // What the sanitizer keeps back of freed memory is not borrowed.
     let borrowed = with_region(&scratch).local_mib(96).run(&heap, None, LIMIT);
     borrowed.assert_ended_well("heap");
