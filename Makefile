@@ -116,7 +116,7 @@ man: build
 install: build man ## into PREFIX (/usr/local)
 	install -Dm755 $(RELEASE)/loam $(DESTDIR)$(PREFIX)/bin/loam
 	install -Dm644 $(RELEASE)/libloam_shim.so $(DESTDIR)$(PREFIX)/lib/loam/libloam_shim.so
-	install -Dm755 $(RELEASE)/libloam.so $(DESTDIR)$(PREFIX)/lib/libloam.so
+	install -s -Dm755 $(RELEASE)/libloam.so $(DESTDIR)$(PREFIX)/lib/libloam.so
 	install -Dm644 crates/loam/include/loam.h $(DESTDIR)$(PREFIX)/include/loam.h
 	install -d $(DESTDIR)$(PREFIX)/lib/pkgconfig
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e "s|@VERSION@|$$($(RELEASE)/loam --version | cut -d' ' -f2)|" crates/loam/loam.pc.in \
