@@ -59,7 +59,7 @@ deny: ## licences, sources and banned crates, if cargo-deny is installed
 
 e2e: build ## real programs and real faults, through the built program
 	$(STEP)
-	$(CARGO) build --locked -p loam --lib --examples
+	$(CARGO) build --locked $(NOT_E2E) --lib --examples
 	LOAM_BIN=$(abspath $(RELEASE))/loam $(CARGO) test --locked -p loam-tests -- --test-threads=1
 
 SIM_SEEDS ?= 2000

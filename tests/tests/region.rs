@@ -148,7 +148,7 @@ fn under_the_address_sanitizer() {
     let scratch = Scratch::new("region-asan");
     let mut heap = Command::new(place::sanitized_program("heap"));
     // Without forks: a sanitizer's own locks may be held by another thread then, with or without Loam.
-    heap.args(["4", "150", "2048", "0"]);
+    heap.args(["4", "300", "2048", "0"]);
     // It wants to be the first library, and does not know of what is kept in the region when it looks for leaks.
     heap.env("ASAN_OPTIONS", "verify_asan_link_order=0:detect_leaks=0");
     let plain = shell::run(&mut heap, scratch.path(), "plain", LIMIT);
