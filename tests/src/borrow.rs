@@ -3,7 +3,9 @@
 use crate::sampler::{Sampler, Samples};
 use crate::{place, plain, procfs, shell};
 use serde_json::Value;
+use std::io::Read;
 use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -141,6 +143,16 @@ impl Running {
         let reached = procfs::wait_until(Duration::from_secs(30), || resident() > near);
         reached.unwrap_or_else(|_| panic!("never near its limit; stderr: {}", self.run.stderr_so_far()));
         std::thread::sleep(Duration::from_millis(30));
+    }
+
+    /// What it says of itself while it runs.
+    pub fn status(&self) -> Value {
+        let socket = std::env::temp_dir()
+            .join(format!("loam-{}", rustix::process::getuid().as_raw()))
+            .join(format!("run-{}.sock", self.run.pid()));
+        let mut text = String::new();
+        UnixStream::connect(socket).and_then(|mut run| run.read_to_string(&mut text)).expect("it runs");
+        serde_json::from_str(&text).expect("JSON")
     }
 
     /// Waits for its end.

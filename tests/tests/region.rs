@@ -7,10 +7,7 @@ use loam_tests::plain;
 use loam_tests::workloads::{self, Workload};
 use loam_tests::{procfs, shell};
 use rustix::process::Signal;
-use serde_json::Value;
 use std::fs;
-use std::io::Read;
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -284,7 +281,7 @@ fn freed_memory_is_given_back() {
     let _alone = place::alone();
     let scratch = Scratch::new("region-freed");
     let mut running = with_region(&scratch).start(&program("heapedges", &["freed"]), None);
-    let elsewhere = |running: &Running| status(running)["remote_bytes"].as_u64().expect("a number");
+    let elsewhere = |running: &Running| running.status()["remote_bytes"].as_u64().expect("a number");
     running.run.wait_for_line("filled", LIMIT);
     procfs::wait_until(Duration::from_secs(20), || elsewhere(&running) > 64 << 20).expect("it left");
     running.run.wait_for_line("freed", LIMIT);
@@ -294,16 +291,6 @@ fn freed_memory_is_given_back() {
     assert!(told.is_ok(), "{} MiB are still elsewhere", elsewhere(&running) >> 20);
     running.program().iter().for_each(|&pid| procfs::send(pid, Signal::TERM));
     running.finish(LIMIT);
-}
-
-/// What a living run says of itself.
-fn status(running: &Running) -> Value {
-    let socket = std::env::temp_dir()
-        .join(format!("loam-{}", rustix::process::getuid().as_raw()))
-        .join(format!("run-{}.sock", running.run.pid()));
-    let mut text = String::new();
-    UnixStream::connect(socket).and_then(|mut run| run.read_to_string(&mut text)).expect("it runs");
-    serde_json::from_str(&text).expect("JSON")
 }
 
 /// A user who may not hear of forks: before each, what the child could read is brought home.

@@ -6,10 +6,7 @@ use loam_tests::lender::{self, Lender};
 use loam_tests::place::{self, Scratch};
 use loam_tests::{procfs, shell, workloads};
 use rustix::process::Signal;
-use serde_json::Value;
-use std::io::Read;
 use std::net::SocketAddr;
-use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
@@ -133,19 +130,9 @@ fn two_of_four_killed_at_once_under_three_replicas() {
     }
 }
 
-/// What a living run says of itself.
-fn status(running: &Running) -> Value {
-    let socket = std::env::temp_dir()
-        .join(format!("loam-{}", rustix::process::getuid().as_raw()))
-        .join(format!("run-{}.sock", running.run.pid()));
-    let mut text = String::new();
-    UnixStream::connect(socket).and_then(|mut run| run.read_to_string(&mut text)).expect("it runs");
-    serde_json::from_str(&text).expect("JSON")
-}
-
 /// Waits until nothing more is mended.
 fn wait_until_mended(running: &Running) {
-    let mended = || status(running)["staging"]["mended"].as_u64().expect("a number");
+    let mended = || running.status()["staging"]["mended"].as_u64().expect("a number");
     let mut last = 0;
     let rests = || {
         std::thread::sleep(Duration::from_millis(700));
@@ -255,17 +242,17 @@ fn lenders_come_back(end: fn(&Lender), what: &str) {
     wait_for(&mut running, "filled");
     for n in [0, 1, 0] {
         // Something of the program is on its disk.
-        let stored = || status(&running)["staging"]["stored"].as_u64().expect("a number");
+        let stored = || running.status()["staging"]["stored"].as_u64().expect("a number");
         procfs::wait_until(LIMIT, || stored() > 4_000).expect("lenders write to their disks");
         end(lenders[n].lender());
         std::thread::sleep(Duration::from_millis(300));
         lenders[n].again();
         let back = || {
-            let status = status(&running);
+            let status = running.status();
             let lenders = status["lenders"].as_array().expect("a list");
             lenders.iter().all(|lender| lender["lost"] == false && lender["why"] == "")
         };
-        procfs::wait_until(LIMIT, back).unwrap_or_else(|_| panic!("{what}: {}", status(&running)));
+        procfs::wait_until(LIMIT, back).unwrap_or_else(|_| panic!("{what}: {}", running.status()));
         // What was with it in memory alone is with both again.
         std::thread::sleep(Duration::from_millis(1500));
     }
@@ -295,7 +282,7 @@ fn a_program_waits_for_a_lender_that_is_late() {
     let borrow = lenders.iter().fold(borrow, |borrow, lender| borrow.lender(lender.addr));
     let mut running = borrow.start(&walk(ENDLESS), None);
     wait_for(&mut running, "pass 2");
-    let stored = || status(&running)["staging"]["stored"].as_u64().expect("a number");
+    let stored = || running.status()["staging"]["stored"].as_u64().expect("a number");
     procfs::wait_until(LIMIT, || stored() > 4_000).expect("lenders write to their disks");
     lenders[0].lender().kill();
     std::thread::sleep(Duration::from_secs(8));

@@ -290,21 +290,7 @@ fn summary_failure(path: &Path, error: &std::io::Error) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// A folder of this test's own, removed at the end.
-    struct Scratch(PathBuf);
-    impl Scratch {
-        fn new(name: &str) -> Self {
-            let dir = std::env::temp_dir().join(format!("loam-cli-{name}-{}", std::process::id()));
-            std::fs::create_dir_all(&dir).expect("a temporary folder can be made");
-            Self(dir)
-        }
-    }
-    impl Drop for Scratch {
-        fn drop(&mut self) {
-            let _ = std::fs::remove_dir_all(&self.0);
-        }
-    }
+    use crate::scratch::Scratch;
 
     #[test]
     fn a_small_budget_has_small_pages() {
@@ -315,7 +301,7 @@ mod tests {
 
     #[test]
     fn the_shim_is_looked_for_in_three_places() {
-        let scratch = Scratch::new("shim");
+        let scratch = Scratch::new("cli-shim").expect("a temporary folder can be made");
         let executable = scratch.0.join("bin/loam");
         let missing = find_shim(None, &executable).expect_err("nothing is there");
         assert!(format!("{missing:?}").contains("LOAM_SHIM"));

@@ -21,6 +21,7 @@ mod pipes;
 mod region;
 mod run;
 mod run_report;
+mod scratch;
 mod sim;
 mod size;
 mod status;

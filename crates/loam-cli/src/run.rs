@@ -59,27 +59,12 @@ pub(crate) fn end_by(signal: i32) -> ExitCode {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scratch::Scratch;
     use std::os::unix::fs::PermissionsExt;
-    use std::path::PathBuf;
-
-    /// A folder of this test's own, removed at the end.
-    struct Scratch(PathBuf);
-    impl Scratch {
-        fn new(name: &str) -> Self {
-            let dir = std::env::temp_dir().join(format!("loam-cli-{name}-{}", std::process::id()));
-            std::fs::create_dir_all(&dir).expect("a temporary folder can be made");
-            Self(dir)
-        }
-    }
-    impl Drop for Scratch {
-        fn drop(&mut self) {
-            let _ = std::fs::remove_dir_all(&self.0);
-        }
-    }
 
     #[test]
     fn programs_are_found_as_the_shell_finds_them() {
-        let scratch = Scratch::new("find");
+        let scratch = Scratch::new("cli-find").expect("a temporary folder can be made");
         let plain = scratch.0.join("plain");
         std::fs::write(&plain, "x").expect("writable");
         let report = |program: &OsStr| format!("{:?}", find_program(program).expect_err("no such program"));

@@ -3,12 +3,13 @@
 use super::program::{PASSES, Random, Sequential};
 use crate::embedded::Lenders;
 use crate::failure::Failure;
+use crate::scratch::Scratch;
 use crate::size::{Embedded, Size};
 use loam_agent::summary::Summary;
 use loam_core::units::Bytes;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde::Serialize;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
@@ -115,7 +116,7 @@ impl<'a> Options<'a> {
 
     fn run<T: serde::de::DeserializeOwned>(&self) -> Result<(T, Summary), Failure> {
         let lent = Size::Absolute(Bytes::from_mib(self.mib + LENDER_SPARE_MIB));
-        let scratch = Scratch::new()?;
+        let scratch = Scratch::new("bench")?;
         let credentials = self.tls.then(|| scratch.0.join("tls"));
         credentials.as_deref().map(crate::ca::throwaway).transpose()?;
         let lenders =
@@ -197,27 +198,5 @@ impl Drop for OnOneCore {
     fn drop(&mut self) {
         // Back to what was allowed before; nothing is lost but speed if that is refused.
         let _ = sched_setaffinity(None, &self.0);
-    }
-}
-
-/// A folder for two small files, removed at the end.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new() -> Result<Self, Failure> {
-        use std::os::unix::fs::DirBuilderExt;
-        let dir = std::env::temp_dir().join(format!("loam-bench-{}", std::process::id()));
-        std::fs::DirBuilder::new()
-            .mode(0o700)
-            .create(&dir)
-            .map_err(|error| Failure::new(format!("cannot make {} ({error}): set TMPDIR", dir.display())))?;
-        Ok(Self(dir))
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        // Two small files in the temporary folder, if this fails.
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }

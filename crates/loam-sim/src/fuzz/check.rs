@@ -7,7 +7,7 @@ use super::kernel::{Process, Waits};
 use super::node::Node;
 use super::seat::Seat;
 use super::sim::{FailureKind, Sim};
-use loam_core::borrower::{BaseState, LenderIndex};
+use loam_core::borrower::{BaseState, CopyView, LenderIndex};
 
 /// Rule 2, for every page of every process, and the borrowers' own counts.
 pub(crate) fn everything(seats: &[Seat], sim: &mut Sim) {
@@ -33,12 +33,7 @@ pub(crate) fn everything(seats: &[Seat], sim: &mut Sim) {
 
 /// A page that is not in local memory can be had again.
 fn page_is_safe(seat: &Seat, process: &Process, base: u64, value: u64, sim: &Sim) -> Result<(), String> {
-    if sim.settings.cache.is_some() {
-        return page_is_safe_in_cache(seat, process, base, value, sim);
-    }
-    let harmed = sim.is_harmed(value);
-    let state = seat.borrower.state(process.key, base);
-    match state {
+    match seat.borrower.state(process.key, base) {
         BaseState::Leaving => {
             let taken = process.hand.as_ref().and_then(|h| h.taken(base));
             if taken == Some(value) { Ok(()) } else { Err(format!("is leaving, and the hand has {taken:?}")) }
@@ -56,74 +51,47 @@ fn page_is_safe(seat: &Seat, process: &Process, base: u64, value: u64, sim: &Sim
                     Err(format!("is in buffer {}, which has {held}", buffer.0))
                 };
             }
-            let on_disk = copy.on_disk && seat.disk.has(copy.index, value);
-            let has = |LenderIndex(l): LenderIndex| {
-                let conn = &seat.conns[usize::from(l)];
-                conn.up && conn.stored.get(&(copy.index, copy.version)) == Some(&value)
-            };
-            let at = copy.at_others.into_iter().flatten().chain(copy.at_lender).filter(|&l| has(l)).count();
-            // One that is lost is made good by and by.
-            let wanted = if sim.lenders_harmed() { 1 } else { usize::from(sim.settings.replicas) };
-            let safe = on_disk || (!sim.settings.disk && at >= wanted);
-            if safe || harmed { Ok(()) } else { Err(format!("has no safe copy: {copy:?}")) }
+            if copy.on_disk && seat.disk.has(copy.index, value) || lenders_have(seat, &copy, value, sim) {
+                Ok(())
+            } else {
+                Err(format!("has no safe copy: {copy:?}"))
+            }
         }
-        BaseState::Lost if harmed => Ok(()),
+        BaseState::Lost if is_gone(seat, value, sim) => Ok(()),
         BaseState::Lost => Err("is called lost".into()),
-        BaseState::Local | BaseState::Empty => Err(format!("is called {state:?}, and is not there")),
+        state @ (BaseState::Local | BaseState::Empty) => {
+            Err(format!("is called {state:?}, and is not there"))
+        }
     }
 }
 
-/// The same where what lenders have is known exactly.
-fn page_is_safe_in_cache(
-    seat: &Seat,
-    process: &Process,
-    base: u64,
-    value: u64,
-    sim: &Sim,
-) -> Result<(), String> {
-    let state = seat.borrower.state(process.key, base);
-    if !matches!(state, BaseState::Away | BaseState::Fetching) {
-        return match state {
-            BaseState::Leaving => {
-                let taken = process.hand.as_ref().and_then(|h| h.taken(base));
-                if taken == Some(value) {
-                    Ok(())
-                } else {
-                    Err(format!("is leaving, and the hand has {taken:?}"))
-                }
-            }
-            BaseState::Lost if !seat.has_value(value, sim) => Ok(()),
-            _ => Err(format!("is called {state:?}, and is not there")),
-        };
-    }
-    let copy = seat.borrower.copy_of(process.key, base).expect("audited: it has a copy");
-    if copy.hash != hash_of(value) {
-        return Err(format!("has a record of other contents: {copy:?}"));
-    }
-    if let Some(buffer) = copy.buffer {
-        let held = seat.buffers[buffer.0 as usize];
-        return if held == value {
-            Ok(())
-        } else {
-            Err(format!("is in buffer {}, which has {held}", buffer.0))
-        };
-    }
+/// A fault has taken it: it may be lost.
+fn is_gone(seat: &Seat, value: u64, sim: &Sim) -> bool {
+    if sim.settings.cache.is_some() { !seat.has_value(value, sim) } else { sim.is_harmed(value) }
+}
+
+/// As many lenders have it as have to, or a fault has taken it. Where there is a write cache, what lenders have is known exactly: what one has said that it
+/// gave up counts no more, though the record may name it until it has answered.
+fn lenders_have(seat: &Seat, copy: &CopyView, value: u64, sim: &Sim) -> bool {
     let page = (copy.index, copy.version);
-    if copy.on_disk && seat.disk.has(copy.index, value) {
-        return Ok(());
-    }
-    // What a lender has said that it gave up counts no more, though the record may name it until it has answered.
-    let named =
-        copy.at_others.into_iter().flatten().chain(copy.at_lender).map(|lender| usize::from(lender.0));
-    let has = |&n: &usize| seat.conns[n].stored.get(&page) == Some(&value) && seat.has_at(n, page, sim);
-    let places: Vec<usize> = named.filter(has).collect();
-    let told = places.iter().any(|&n| seat.conns[n].told.contains(&page));
-    let harmed = seat.is_harmed(page, sim);
+    let in_cache = sim.settings.cache.is_some();
+    let has = |&n: &usize| {
+        let conn = &seat.conns[n];
+        let there = if in_cache { seat.has_at(n, page, sim) } else { conn.up };
+        there && conn.stored.get(&page) == Some(&value)
+    };
+    let named = copy.at_others.into_iter().flatten().chain(copy.at_lender);
+    let places: Vec<usize> = named.map(|lender| usize::from(lender.0)).filter(has).collect();
+    let harmed = if in_cache { seat.is_harmed(page, sim) } else { sim.is_harmed(value) };
     // One that is lost is made good by and by.
-    let wanted = if told || harmed { 1 } else { usize::from(sim.settings.replicas) };
-    let safe = !sim.settings.disk && places.len() >= wanted;
-    let gone = harmed && !seat.has_value(value, sim);
-    if safe || gone { Ok(()) } else { Err(format!("has no safe copy: {copy:?}")) }
+    let one_will_do = if in_cache {
+        harmed || places.iter().any(|&n| seat.conns[n].told.contains(&page))
+    } else {
+        sim.lenders_harmed()
+    };
+    let wanted = if one_will_do { 1 } else { usize::from(sim.settings.replicas) };
+    let gone = harmed && (!in_cache || !seat.has_value(value, sim));
+    gone || !sim.settings.disk && places.len() >= wanted
 }
 
 /// No thread waits, no work is left.
