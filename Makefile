@@ -99,8 +99,9 @@ fuzz: ## the decoders against random bytes, FUZZ_SECONDS each (nightly toolchain
 
 SOAK_ROUNDS ?= 20
 soak: build sim-soak ## a million seeds of the simulation, then the end-to-end tests SOAK_ROUNDS times; stops at the first failure
+	$(CARGO) build --locked $(NOT_E2E) --lib --examples
 	for round in $$(seq $(SOAK_ROUNDS)); do echo "== round $$round of $(SOAK_ROUNDS)"; \
-	  LOAM_BIN=$(abspath $(RELEASE))/loam $(CARGO) test --release --locked -p loam-tests -- --test-threads=1 || exit 1; done
+	  LOAM_BIN=$(abspath $(RELEASE))/loam $(CARGO) test --locked -p loam-tests -- --test-threads=1 || exit 1; done
 
 HEAP_OPERATIONS ?= 5000
 region-soak: build ## a minute of eight threads that allocate, grow, free and fork on a region, every content checked

@@ -76,6 +76,7 @@ class Lender:
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
                 return
             if self.process.poll() is not None or time.monotonic() > deadline:
+                self.end()
                 sys.exit(f"{' '.join(command)} does not listen")
             time.sleep(0.05)
 
@@ -109,7 +110,8 @@ def once(args, command, local_mib, way, wanted):
         folder = Path(folder)
         lenders, slow = [], Slow("borrower", folder, args.disk_mb * 1_000_000)
         try:
-            lenders = [Lender(args, folder, n, way == "staged") for n in range(2)]
+            for n in range(2):
+                lenders.append(Lender(args, folder, n, way == "staged"))
             run = [args.loam, "run", "--quiet", "--local", f"{local_mib}M", "--durability", way.split(",")[0],
                    "--disk", str(folder), "--summary", str(folder / "summary.json")]
             for lender in lenders:

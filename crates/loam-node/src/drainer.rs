@@ -143,7 +143,9 @@ impl Drainer {
             let bell = &self.link().bell;
             let store = self.store.event_fd();
             let mut fds = [PollFd::new(bell, PollFlags::IN), PollFd::from_borrowed_fd(store, PollFlags::IN)];
-            match rustix::event::poll(&mut fds, None) {
+            // Of a dead store nobody takes what the descriptor tells: it would ring for ever.
+            let heard = if self.store.is_dead() { 1 } else { 2 };
+            match rustix::event::poll(&mut fds[..heard], None) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(why) => panic!("poll: {why}"),
             }
@@ -225,8 +227,8 @@ impl Drainer {
                     }
                     return;
                 }
-                // Dropped since it was asked for, or put anew.
-                Err(ReadRefused::Missing | ReadRefused::Writing) => self.lost(read),
+                // Dropped since it was asked for, or put anew; or nobody gets anything from that disk any more.
+                Err(ReadRefused::Missing | ReadRefused::Writing | ReadRefused::Dead) => self.lost(read),
             }
         }
     }

@@ -133,6 +133,9 @@ pub enum ReadRefused {
     /// Enough is under way: again after a completion.
     #[error("the disk has enough to do")]
     Busy,
+    /// The queue to the disk is gone: nothing is read any more, see [`DiskStore::is_dead`](super::DiskStore::is_dead).
+    #[error("the disk cannot be reached any more")]
+    Dead,
 }
 
 /// What became of a write, or a read, that was begun and failed.

@@ -295,9 +295,16 @@ impl<D: Device> DiskStore<D> {
         &self.notes
     }
 
-    /// Why the store takes nothing more, as one line: an fdatasync failed, or write after write. It still reads.
+    /// Why the store takes nothing more, as one line: an fdatasync failed, or write after write; it still reads,
+    /// unless it [is dead](DiskStore::is_dead).
     pub fn broken(&self) -> Option<&str> {
         self.broken.as_deref()
+    }
+
+    /// The queue to the disk itself failed: what was under way has ended as failed, nothing is written or read any more, and
+    /// [`event_fd`](DiskStore::event_fd) tells of nothing.
+    pub fn is_dead(&self) -> bool {
+        self.commit.is_dead()
     }
 
     /// Figures since it was opened, and what there is.

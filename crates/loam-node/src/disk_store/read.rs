@@ -18,12 +18,15 @@ impl<D: Device> DiskStore<D> {
     /// [`ReadRefused`]: nothing was begun.
     pub fn read(&mut self, space: SpaceId, index: u64, version: Version) -> Result<ReadToken, ReadRefused> {
         let page = PageId { space, index };
+        if self.is_dead() {
+            return Err(ReadRefused::Dead);
+        }
         let slot = match self.records.find(page, version) {
             Found::Slot(slot) => slot,
             Found::Writing => return Err(ReadRefused::Writing),
             Found::Missing => return Err(ReadRefused::Missing),
         };
-        if self.reads_under_way >= READS_MAX || self.commit.is_dead() {
+        if self.reads_under_way >= READS_MAX {
             return Err(ReadRefused::Busy);
         }
         let stride_bytes = self.geometry.stride_bytes();

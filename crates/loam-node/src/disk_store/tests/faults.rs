@@ -363,3 +363,42 @@ fn the_store_may_be_moved_to_another_thread() {
     fn is_send<T: Send>() {}
     is_send::<DiskStore>();
 }
+
+/// The queue to the disk fails with a read, a write and a sync under way: each of them ends, once, and from then on everything is refused.
+#[test]
+fn a_dead_queue_leaves_nobody_waiting() {
+    for seed in 0..50 {
+        let disk = PowerDisk::new(&GEOMETRY, seed);
+        let (mut store, _) = disk.open(GEOMETRY);
+        write(&mut store, 1, &run(0, 8, 1)).unwrap();
+        settle(&mut store);
+        let read_token = store.read(SpaceId(1), 3, Version(1)).unwrap();
+        let mut writes = vec![write(&mut store, 1, &run(100, 8, 1)).unwrap()];
+        // Some are further than others.
+        let mut ended: Vec<Completion> =
+            (0..seed % 3).flat_map(|_| store.poll().collect::<Vec<_>>()).collect();
+        writes.push(write(&mut store, 1, &run(200, 8, 1)).unwrap());
+        disk.0.borrow_mut().dead = true;
+        ended.extend(settle(&mut store));
+        assert!(store.is_dead() && store.broken().is_some() && store.is_idle());
+        for token in writes {
+            let ends = |c: &&Completion| match c {
+                Completion::Durable { token: ended } | Completion::Failed { token: ended, .. } => {
+                    *ended == token
+                }
+                _ => false,
+            };
+            assert_eq!(ended.iter().filter(ends).count(), 1, "seed {seed}: {ended:?}");
+        }
+        let reads = |c: &&Completion| match c {
+            Completion::Read { token, .. } | Completion::ReadFailed { token, .. } => *token == read_token,
+            _ => false,
+        };
+        assert_eq!(ended.iter().filter(reads).count(), 1, "seed {seed}: {ended:?}");
+        assert_eq!(store.read(SpaceId(1), 3, Version(1)), Err(ReadRefused::Dead));
+        assert_eq!(write(&mut store, 1, &run(300, 1, 1)), Err(Refused::Broken));
+        store.forget(SpaceId(1), 3, Version(1));
+        store.forget_space(SpaceId(1));
+        assert!(settle(&mut store).is_empty(), "seed {seed}");
+    }
+}

@@ -65,6 +65,8 @@ pub(super) struct Disk {
     pub(super) failing: Failing,
     /// A sync that is under way stays so.
     pub(super) hold_syncs: bool,
+    /// The queue to it fails.
+    pub(super) dead: bool,
     /// Reads of this byte fail.
     pub(super) bad_byte: Option<usize>,
     /// Writes that ended.
@@ -89,6 +91,7 @@ impl PowerDisk {
             draw: Draw(seed),
             failing: Failing::default(),
             hold_syncs: false,
+            dead: false,
             bad_byte: None,
             writes: 0,
         })))
@@ -197,6 +200,9 @@ impl Device for PowerDisk {
     }
 
     fn submit(&mut self) -> Result<(), EngineError> {
+        if self.0.borrow().dead {
+            return Err(EngineError { what: "the test", errno: Errno::IO });
+        }
         Ok(())
     }
 
