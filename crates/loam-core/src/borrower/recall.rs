@@ -27,7 +27,7 @@ const MOVES_TOGETHER: u32 = 64;
 
 impl Borrower {
     /// A lender asks to have pages taken home; `room` is what it has left. Each of them that it really holds is dropped there, without haste,
-    /// when it is safe elsewhere. Without pages it only tells of its room.
+    /// when it is safe elsewhere. Without pages it only tells of its room, on its disk too (nwcache-1999, section 3.1: OK).
     pub fn handle_recall(
         &mut self,
         now: Instant,
@@ -37,6 +37,10 @@ impl Borrower {
     ) {
         self.waits_clock(now);
         self.handle_lender_room(lender, room);
+        let mut pages = pages.peekable();
+        if pages.peek().is_none() {
+            self.lenders[usize::from(lender.0)].ring_full = false;
+        }
         for (i, version) in pages {
             self.writes_late = true;
             if !self.knows_of(lender, i, version) {

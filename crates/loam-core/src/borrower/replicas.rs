@@ -116,7 +116,12 @@ impl Borrower {
 
     /// Nobody else takes a copy that somebody still has.
     pub(super) fn is_resigned(&self, c: &Copy) -> bool {
-        c.safety == Safety::Resigned && c.at_lender.has()
+        c.safety == Safety::Resigned && self.has_firmly(c)
+    }
+
+    /// A lender has it that may not give it up.
+    fn has_firmly(&self, c: &Copy) -> bool {
+        c.old.is_some() || c.count(|stored| stored == Stored::Yes) > 0
     }
 
     /// So many have a copy as are to.
@@ -207,7 +212,8 @@ impl Borrower {
     pub(super) fn refused_by(&mut self, i: CopyIndex, lender: LenderIndex) {
         let was_staged = self.copies.get(i).staged_at == lender;
         let state = &mut self.lenders[usize::from(lender.0)];
-        if was_staged && !core::mem::replace(&mut state.ring_full, true) {
+        if was_staged {
+            state.ring_full = true;
             self.copies.get_mut(i).staged_at = LenderIndex(u8::MAX);
         } else {
             (state.room, state.refused) = (0, true);
@@ -395,7 +401,7 @@ impl Borrower {
     /// No lender and no disk takes what was safe before: its lenders keep it, and the buffer is free for what is not safe anywhere yet.
     pub(super) fn resign(&mut self, i: CopyIndex) {
         let c = self.copies.get(i);
-        if self.is_thin(i) && c.at_lender.has() && c.safety == Safety::Reached {
+        if self.is_thin(i) && self.has_firmly(c) && c.safety == Safety::Reached {
             self.copies.get_mut(i).safety = Safety::Resigned;
             self.has_resigned = true;
         }
@@ -412,7 +418,12 @@ impl Borrower {
             if !self.is_safe(i) {
                 self.unmark_reusable(i);
             }
-            self.mends.push_back((i, version));
+            // What is in a buffer goes first: what must be fetched may wait for that buffer.
+            if self.needs_fetch(i) {
+                self.mends.push_back((i, version));
+            } else {
+                self.mends.push_front((i, version));
+            }
         }
     }
 

@@ -307,7 +307,9 @@ impl Borrower {
     fn ask(&mut self, i: CopyIndex, fetch: &mut Fetch) -> Asked {
         let c = self.copies.get(i);
         let (version, on_disk) = (c.version, c.disk == Stored::Yes);
-        if let Some(lender) = self.whom_to_ask(c) {
+        // One that is away answers when it is back: the disk here does not wait for it.
+        let answers = |lender: &LenderIndex| !on_disk || self.lenders[usize::from(lender.0)].up;
+        if let Some(lender) = self.whom_to_ask(c).filter(answers) {
             fetch.at_lender = Some(lender);
             let (message, urgency) = (self.message, fetch.urgency);
             self.effects.push_back(Effect::Get { lender, copy: i, version, message, urgency });

@@ -377,7 +377,9 @@ impl World {
             Pending::Put { lender, copy, version, value, buffer } => {
                 let Some(store) = &mut self.lenders[usize::from(lender.0)] else { return true };
                 assert_eq!(value, self.buffers[buffer.0 as usize], "a buffer was reused while it was sent");
-                let answer = if self.lender_room && !self.full.contains(&usize::from(lender.0)) {
+                let takes =
+                    !self.full.contains(&usize::from(lender.0)) && self.replicas.takes(lender, copy, version);
+                let answer = if self.lender_room && takes {
                     store.insert((copy, version), value);
                     PutAnswer::Stored
                 } else {

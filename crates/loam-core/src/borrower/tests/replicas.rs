@@ -1,6 +1,7 @@
 //! Copies at several lenders: whichever lender dies, alone, nothing is lost.
 
 use super::*;
+use crate::borrower::copies::Stored;
 
 /// What lenders know of the copies that are not theirs alone.
 #[derive(Debug, Default)]
@@ -15,6 +16,8 @@ pub(super) struct Replicas {
     untold: bool,
     /// A lender has died, and not everything has come to rest since.
     shaken: bool,
+    /// They take no more to write to their disks.
+    rings_full: BTreeSet<LenderIndex>,
     /// One more would be too many: nobody has taken what it had.
     spent: bool,
 }
@@ -23,6 +26,11 @@ impl Replicas {
     pub(super) fn put(&mut self, lender: LenderIndex, copy: CopyIndex, version: Version, class: PutClass) {
         self.forget(lender, copy, version);
         self.class.insert((lender, copy, version), class);
+    }
+
+    pub(super) fn takes(&self, lender: LenderIndex, copy: CopyIndex, version: Version) -> bool {
+        let staged = self.class.get(&(lender, copy, version)) == Some(&PutClass::Staged);
+        !(staged && self.rings_full.contains(&lender))
     }
 
     pub(super) fn spare(&mut self, lender: LenderIndex, copy: CopyIndex, version: Version) {
@@ -61,6 +69,10 @@ impl World {
     }
 
     pub(super) fn give_up(&mut self, pick: usize, tells: bool) {
+        if self.replicas.shaken {
+            // Both at once would be two faults.
+            return;
+        }
         let spare: Vec<_> = self.replicas.spare.iter().copied().collect();
         let Some(&(lender, copy, version)) = spare.get(pick % spare.len().max(1)) else { return };
         self.replicas.forget(lender, copy, version);
@@ -105,7 +117,12 @@ impl World {
             return;
         }
         // A disk that is lost for good may have had the only copy.
-        let comes_back = comes_back || self.replicas.drained.iter().any(|&(lender, _, _)| lender == index);
+        let only = |&(lender, copy, version): &(LenderIndex, CopyIndex, Version)| {
+            let elsewhere = (0..self.lenders.len())
+                .any(|n| n != usize::from(index.0) && self.has((LenderIndex(n as u8), copy, version)));
+            lender == index && !elsewhere
+        };
+        let comes_back = comes_back || self.replicas.drained.iter().any(only);
         self.full.remove(&n);
         self.pending.retain(|p| {
             !matches!(p, Pending::Get { lender, .. } | Pending::Put { lender, .. } | Pending::Gone { lender, .. }
@@ -302,4 +319,81 @@ fn what_is_said_of_a_disk_while_pages_move_is_not_forgotten() {
         let drained = w.replicas.drained.len() as u64;
         assert!(drained > 0 && stats.drained >= drained, "{before}: {drained} told, {} known", stats.drained);
     }
+}
+
+/// A lender whose disk has enough to do takes pages all the same, as mirrors; when it says that it has room it gets them for its disk again.
+#[test]
+fn a_full_ring_sends_nothing_to_the_slot_file() {
+    let mut w = replicated(600, 2, 2, true);
+    let drains = LenderIndex(1);
+    w.b.handle_lender_site(drains, Site { machine: 1, zone: 0, drains: true });
+    w.replicas.rings_full.insert(drains);
+    fill(&mut w);
+    assert_eq!((w.disk.len(), w.b.stuck()), (0, 0), "both have memory for it");
+    assert_eq!(w.b.held_by(LenderIndex(0)), w.b.held_by(drains));
+    let staged = |w: &World| w.replicas.class.values().filter(|&&class| class == PutClass::Staged).count();
+    assert!(w.b.held_by(drains).0 > 500);
+    let before = staged(&w);
+    w.replicas.rings_full.clear();
+    let now = w.time();
+    w.b.handle_recall(now, drains, BasePages(100_000), core::iter::empty());
+    w.drain();
+    for base in 0..PAGES {
+        w.step(&Op::Write { space: 0, base, value: base + 7 });
+    }
+    while w.complete(0) {}
+    assert!(staged(&w) > before + 100, "{before}, then {}", staged(&w));
+    w.finish();
+}
+
+/// Whose only copy may be dropped at any moment is not given up: a spare copy makes nothing safe.
+#[test]
+fn a_spare_copy_alone_makes_nothing_safe() {
+    let mut w = replicated(600, 2, 2, true);
+    w.b.handle_lender_site(LenderIndex(1), Site { machine: 1, zone: 0, drains: true });
+    fill(&mut w);
+    for _ in 0..PAGES {
+        w.step(&Op::Drain { pick: 0 });
+        while w.complete(0) {}
+    }
+    assert!(w.replicas.spare.len() > 500);
+    // The disk here fails too, and the lender with the other disk is gone for good.
+    w.writes_fail = true;
+    w.lose_one(1, false);
+    w.come_to_rest();
+    let all: Vec<_> = w.b.copies.iter_live().map(|(i, _)| i).collect();
+    let spare_only = |w: &World, i| {
+        let c = w.b.copies.get(i);
+        c.places().next().is_some() && c.places().all(|place| place.stored == Stored::Spare)
+    };
+    let spare_only: Vec<_> = all.into_iter().filter(|&i| spare_only(&w, i)).collect();
+    assert!(!spare_only.is_empty(), "nothing was tested");
+    assert!(!spare_only.iter().any(|&i| w.b.is_safe(i)), "its buffer may be used for another page");
+}
+
+/// What is here on the disk is not asked of a lender that is away.
+#[test]
+fn the_disk_here_comes_before_a_lender_that_is_away() {
+    let mut w = World::configured(1, 600, 1, |config| {
+        (config.replicas, config.staged, config.buffers) = (2, true, BUFFERS_LEAST);
+    });
+    w.b.handle_lender_site(LenderIndex(0), Site { machine: 0, zone: 0, drains: true });
+    fill(&mut w);
+    for _ in 0..PAGES {
+        w.step(&Op::Drain { pick: 0 });
+        while w.complete(0) {}
+    }
+    assert!(w.disk.len() > 500 && !w.replicas.drained.is_empty());
+    w.lose_one(0, true);
+    let bare = |base: &u64| {
+        w.b.copy_of(SpaceKey(0), *base).is_some_and(|copy| copy.buffer.is_none() && copy.on_disk)
+    };
+    let bare: Vec<_> =
+        (0..PAGES).filter(|base| w.b.state(SpaceKey(0), *base) == BaseState::Away).filter(bare).collect();
+    assert!(bare.len() > 100, "{}", bare.len());
+    for base in bare {
+        w.step(&Op::Read { space: 0, base });
+    }
+    assert!(w.replicas.away.contains(&LenderIndex(0)), "a lender that is away was asked");
+    w.finish();
 }
