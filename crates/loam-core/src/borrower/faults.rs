@@ -475,12 +475,13 @@ impl Borrower {
     }
 
     pub(super) fn enqueue_fault(&mut self, key: SpaceKey, base: u64) {
-        if self.frames >= self.limit {
-            self.reserve.handle_no_frame(self.waits_changed_at);
-        }
         if let Some(wait) = self.waits.get_mut(&(key, base))
             && !wait.queued
         {
+            // Once for each fault: it may come here again and again until there is a frame.
+            if self.frames >= self.limit && !wait.stood {
+                self.reserve.handle_no_frame(self.waits_changed_at);
+            }
             self.waiters.end(*wait);
             // Nobody else brings it: what it waits for from now on is its own.
             (wait.queued, wait.stood, wait.joined) = (true, true, false);

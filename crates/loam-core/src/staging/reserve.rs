@@ -131,6 +131,9 @@ impl Reserve {
         for at in 0..passed.min(IDLE_SPANS_MAX) {
             let seen = if at == 0 { self.taken.saturating_mul(FORGET_PART) } else { 0 };
             self.most = seen.max(self.most - self.most.div_ceil(FORGET_PART));
+            if self.most == 0 {
+                break;
+            }
         }
         self.taken = 0;
         self.span_began = now;

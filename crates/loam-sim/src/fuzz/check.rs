@@ -140,7 +140,7 @@ pub(crate) fn settled(seats: &[Seat], nodes: &[Node], sim: &mut Sim) {
             let there = nodes[conn.lender].core.borrowers().find(|b| b.space == space).map_or(0, |b| b.pages);
             let held = b.held_by(LenderIndex(n as u8)).0;
             // Who came back over another connection may have left pages in memory that it does not count on.
-            let there = if sim.settings.cache.is_some() { there.min(held) } else { there };
+            let there = if conn.met_before || conn.returns > 0 { there.min(held) } else { there };
             // A lender that lied has less than it said, never more.
             if there > held || held > 0 {
                 sim.fail(FailureKind::Leak, || {

@@ -23,6 +23,8 @@ pub(crate) struct Conn {
     pub away: bool,
     /// How often it has come back.
     pub returns: u32,
+    /// It had been lost, and may still have pages from before that nobody counts on.
+    pub met_before: bool,
     /// What it has said of its disk and of where it is.
     pub site: Site,
     pub gets: Vec<(CopyIndex, Version)>,
@@ -56,6 +58,7 @@ impl Conn {
             up: true,
             away: false,
             returns: 0,
+            met_before: false,
             site,
             gets: Vec::new(),
             gets_behind: Vec::new(),
@@ -78,7 +81,7 @@ impl Conn {
     pub(super) fn connect(&mut self, wire: usize, now: Instant) {
         let fresh = Self::new(wire, self.lender, self.site, now);
         let before = std::mem::replace(self, fresh);
-        (self.request, self.returns) = (before.request, before.returns);
+        (self.request, self.returns, self.met_before) = (before.request, before.returns, before.met_before);
         (self.stored, self.told) = (before.stored, before.told);
     }
 
@@ -119,7 +122,8 @@ impl Seat {
         );
         // What comes late is told from what is new.
         let request = before.map_or(0, |conn| conn.request);
-        let conn = Conn { request, ..Conn::new(wire, lender, site, sim.now) };
+        let met_before = !self.met.insert(lender);
+        let conn = Conn { request, met_before, ..Conn::new(wire, lender, site, sim.now) };
         if index == self.conns.len() {
             self.conns.push(conn);
         } else {

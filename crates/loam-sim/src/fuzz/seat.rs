@@ -59,6 +59,8 @@ pub(crate) struct Seat {
     pub recalled: BTreeMap<(CopyIndex, Version), usize>,
     /// Copies of which a fault has taken what a lender had.
     pub harmed: BTreeMap<CopyIndex, Version>,
+    /// Lenders that have been joined, by their machines.
+    pub met: BTreeSet<usize>,
 }
 
 impl Seat {
@@ -119,6 +121,7 @@ impl Seat {
             copies_of: BTreeMap::new(),
             recalled: BTreeMap::new(),
             harmed: BTreeMap::new(),
+            met: BTreeSet::new(),
         }
     }
 

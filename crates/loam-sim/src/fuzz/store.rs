@@ -241,7 +241,8 @@ impl Store {
             (slot.ended, slot.durable, slot.free) = (true, true, false);
             (slot.space_gone, slot.space_going) = (false, false);
         }
-        Self { slots: self.slots, sequence: self.sequence, ..Self::new(self.pages) }
+        // Tokens go on: slots are found by those of their writes.
+        Self { slots: self.slots, sequence: self.sequence, token: self.token, ..Self::new(self.pages) }
     }
 
     /// What there is, for the lender's policy.
