@@ -132,6 +132,10 @@ impl Agent<'_> {
                 self.give_up_lender(lender, &format!("{why}, and it did not come back"));
                 continue;
             };
+            // It was joined over another of its addresses meanwhile: two copies there would be one.
+            while let Some(n) = self.lenders.iter().position(|other| other.is(&conn)) {
+                self.lose_lender(LenderIndex(n as u8), &format!("it is lender {addr}, which is back"));
+            }
             let room = Self::lender_room(conn.free_bytes);
             self.lenders[usize::from(lender.0)].why_lost.clear();
             self.lenders[usize::from(lender.0)].returns += 1;

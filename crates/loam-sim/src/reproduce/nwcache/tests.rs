@@ -34,6 +34,15 @@ fn small_programs_swap_out_and_the_ring_serves_them() {
 }
 
 #[test]
+fn the_claim_of_orders_can_fail() {
+    let check = |ratios: &[(&str, Option<f64>)]| claims::orders(Prefetch::Naive, ratios).pass;
+    assert!(check(&[("fft", Some(8.0)), ("sor", None), ("lu", Some(900.0))]));
+    assert!(!check(&[("fft", Some(8.0)), ("lu", Some(7000.0))]), "four orders");
+    assert!(!check(&[("fft", Some(2.0))]), "none");
+    assert!(!check(&[("fft", None), ("sor", None)]), "nothing was judged");
+}
+
+#[test]
 fn what_is_printed_of_gains_is_found_by_program() {
     use tables::gain_printed;
     assert_eq!(gain_printed("em3d", Prefetch::Optimal), Some(23.0));
