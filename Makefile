@@ -57,10 +57,11 @@ deny: ## licences, sources and banned crates, if cargo-deny is installed
 	@if command -v cargo-deny >/dev/null; then $(CARGO) deny --locked check bans licenses sources; \
 	else echo "cargo-deny is not installed: licences and sources were NOT checked (cargo install cargo-deny)"; fi
 
+# Tests take turns by themselves (`place::alone`); those that mostly wait do so beside each other.
 e2e: build ## real programs and real faults, through the built program
 	$(STEP)
 	$(CARGO) build --locked $(NOT_E2E) --lib --examples
-	LOAM_BIN=$(abspath $(RELEASE))/loam $(CARGO) test --locked -p loam-tests -- --test-threads=1
+	LOAM_BIN=$(abspath $(RELEASE))/loam $(CARGO) test --locked -p loam-tests -- --test-threads=4
 
 SIM_SEEDS ?= 2000
 sim-fuzz: build ## SIM_SEEDS seeds of each simulation that injects faults: borrowers and lenders, whole clusters
@@ -101,7 +102,7 @@ SOAK_ROUNDS ?= 20
 soak: build sim-soak ## a million seeds of the simulation, then the end-to-end tests SOAK_ROUNDS times; stops at the first failure
 	$(CARGO) build --locked $(NOT_E2E) --lib --examples
 	for round in $$(seq $(SOAK_ROUNDS)); do echo "== round $$round of $(SOAK_ROUNDS)"; \
-	  LOAM_BIN=$(abspath $(RELEASE))/loam $(CARGO) test --locked -p loam-tests -- --test-threads=1 || exit 1; done
+	  LOAM_BIN=$(abspath $(RELEASE))/loam $(CARGO) test --locked -p loam-tests -- --test-threads=4 || exit 1; done
 
 HEAP_OPERATIONS ?= 5000
 region-soak: build ## a minute of eight threads that allocate, grow, free and fork on a region, every content checked

@@ -1,6 +1,7 @@
 //! Where things are: the executable under test, our C programs, scratch folders, and the lock that keeps tests apart.
 
 use crate::procfs;
+use rustix::fs::FlockOperation;
 use std::collections::hash_map::DefaultHasher;
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -8,7 +9,7 @@ use std::hash::{Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// The `loam` to test: `$LOAM_BIN`, else the release build of the target folder that holds this test.
 ///
@@ -173,23 +174,43 @@ impl Drop for Scratch {
 #[derive(Debug)]
 pub struct Alone {
     _file: File,
-    _guard: MutexGuard<'static, ()>,
+    _guard: RwLockWriteGuard<'static, ()>,
 }
+
+/// Held by a test that mostly waits, for leases to end and nodes to be missed, and measures nothing.
+#[derive(Debug)]
+pub struct Beside {
+    _file: File,
+    _guard: RwLockReadGuard<'static, ()>,
+}
+
+static WITHIN: RwLock<()> = RwLock::new(());
 
 /// Waits until no other test runs, in this executable or in another.
 ///
 /// # Panics
 /// If the lock file cannot be made.
 pub fn alone() -> Alone {
-    static WITHIN: Mutex<()> = Mutex::new(());
     // A test that failed while it held the lock has nothing behind it that others could find broken.
+    let guard = WITHIN.write().unwrap_or_else(PoisonError::into_inner);
+    Alone { _file: locked(FlockOperation::LockExclusive), _guard: guard }
+}
+
+/// Waits until no other test runs but those that wait like this one.
+///
+/// # Panics
+/// If the lock file cannot be made.
+pub fn beside() -> Beside {
+    let guard = WITHIN.read().unwrap_or_else(PoisonError::into_inner);
+    Beside { _file: locked(FlockOperation::LockShared), _guard: guard }
+}
+
+fn locked(how: FlockOperation) -> File {
     procfs::adopt_orphans();
-    let guard = WITHIN.lock().unwrap_or_else(PoisonError::into_inner);
     let path = target_dir().join("loam-tests.lock");
     let file = File::create(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive)
-        .expect("locks of whole files work here");
-    Alone { _file: file, _guard: guard }
+    rustix::fs::flock(&file, how).expect("locks of whole files work here");
+    file
 }
 
 /// Whether the tests run as root; those that need it say so and pass over.

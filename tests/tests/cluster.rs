@@ -9,7 +9,7 @@ use std::time::Duration;
 /// Nodes join, one leaves, one is killed, one is started again under its name, one comes late by another seed. On loopback.
 #[test]
 fn nodes_come_and_go() {
-    let _alone = place::alone();
+    let _beside = place::beside();
     let mut cluster = Cluster::on_loopback(4);
     cluster.agrees(&[0, 1, 2, 3], SETTLED);
     let late = cluster.add(&["--http", "127.0.0.1:0"]);
@@ -52,7 +52,7 @@ fn metrics_are_answered(log: &str) {
 /// The master is killed; another one is stopped and goes on as the life that it was. Five machines.
 #[test]
 fn a_master_dies_and_a_node_stands_still() {
-    let _alone = place::alone();
+    let _beside = place::beside();
     let Some(mut cluster) = Cluster::in_namespaces(5) else { return };
     cluster.agrees(&[0, 1, 2, 3, 4], SETTLED);
     let master = cluster.nodes[0].view()["master"].clone();
@@ -75,7 +75,7 @@ fn a_master_dies_and_a_node_stands_still() {
 /// Nine machines in two halves, each a cluster of its own until the network heals; then all nine, and one whose cable was out.
 #[test]
 fn halves_become_one_again() {
-    let _alone = place::alone();
+    let _beside = place::beside();
     let Some(cluster) = Cluster::in_namespaces(9) else { return };
     let all: Vec<usize> = (0..9).collect();
     cluster.agrees(&all, SETTLED);

@@ -24,7 +24,7 @@ fn is_stale(cluster: &Cluster, number: usize) -> bool {
 /// Nodes find each other, one ends, one is killed, one is started again at once under its name, one stands still for longer than its lease.
 #[test]
 fn nodes_come_and_go() {
-    let _alone = place::alone();
+    let _beside = place::beside();
     let Some(etcd) = Etcd::start() else { return };
     let mut cluster = cluster(5, &etcd.url("blue"), "16M");
     println!("found each other in {:?}", cluster.agrees(&[0, 1, 2, 3, 4], SETTLED));
@@ -59,7 +59,7 @@ fn cluster_of_one(etcd: &Etcd) -> Cluster {
 /// meanwhile is found out then.
 #[test]
 fn the_etcd_comes_and_goes() {
-    let _alone = place::alone();
+    let _beside = place::beside();
     let Some(mut etcd) = Etcd::start() else { return };
     etcd.kill();
     let mut cluster = cluster(4, &etcd.url("default"), "16M");
@@ -114,7 +114,7 @@ fn the_etcd_comes_and_goes() {
 /// Three servers; the nodes know them all, and the one that they ask dies. What others write under the prefix is ignored, and said once.
 #[test]
 fn a_server_dies_and_garbage_is_written() {
-    let _alone = place::alone();
+    let _beside = place::beside();
     let Some(mut servers) = Etcd::start_many(3) else { return };
     let addrs: Vec<String> = servers.iter().map(|etcd| etcd.addr.to_string()).collect();
     let cluster = cluster(3, &format!("etcd://{}", addrs.join(",")), "16M");
@@ -143,7 +143,7 @@ fn a_server_dies_and_garbage_is_written() {
 /// of their view all the time, one of which dies, and print what they print without Loam.
 #[test]
 fn two_masters_at_once_cost_no_byte() {
-    let _alone = place::alone();
+    let _beside = place::beside();
     let Some(etcd) = Etcd::start() else { return };
     let scratch = Scratch::new("masters");
     let walk = || workloads::memwalk(96, 20, "blocks");

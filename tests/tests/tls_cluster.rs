@@ -58,7 +58,7 @@ fn assert_stays_outside(cluster: &mut Cluster, number: usize, here: &str, there:
 
 #[test]
 fn three_machines_agree_and_lend_and_strangers_stay_outside() {
-    let _alone = place::alone();
+    let _beside = place::beside();
     let scratch = Scratch::new("tls-cluster");
     let dir = scratch.path();
     let (site, other) = (Site::new(&scratch, "site"), Site::new(&scratch, "other"));
@@ -135,7 +135,7 @@ fn three_machines_agree_and_lend_and_strangers_stay_outside() {
 
 #[test]
 fn credentials_change_under_a_living_cluster() {
-    let _alone = place::alone();
+    let _beside = place::beside();
     let scratch = Scratch::new("tls-cluster-change");
     let (old, new) = (Site::new(&scratch, "old"), Site::new(&scratch, "new"));
     let folders: Vec<_> = (0..3).map(|n| old.issue(&format!("m{n}"), "node", &[])).collect();
