@@ -129,6 +129,22 @@ fn no_more_is_lent_than_there_is() {
 }
 
 #[test]
+fn a_name_that_is_given_anew_is_another_region() {
+    let node = Node::start(8);
+    let mut held = Region::create_with("a", 1 << 20, &node.options()).expect("room");
+    held.as_mut_slice().fill(1);
+    let mut regions = node.connect();
+    regions.remove("a").expect("it is ours");
+    regions.create("a", 1 << 20, &Options::new()).expect("room");
+    // What its holder asks for is done to what it holds.
+    held.resize(2 << 20).expect("room");
+    assert!(held.as_slice()[..1 << 20].iter().all(|byte| *byte == 1));
+    held.remove().expect("a second time is no harm");
+    let list = regions.list().expect("a list");
+    assert_eq!((list.regions.len(), list.regions[0].bytes), (1, 1 << 20), "the new one is as it was");
+}
+
+#[test]
 fn temporary_ones_go_with_who_made_them() {
     let node = Node::start(8);
     let region = Region::create_with("a", 4096, &node.options().temporary(true)).expect("room");

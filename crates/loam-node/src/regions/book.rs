@@ -25,6 +25,8 @@ pub(crate) struct Call {
     pub(crate) call: RegionCall,
     pub(crate) flags: u8,
     pub(crate) bytes: u64,
+    /// Which region; 0: the one that has the name.
+    pub(crate) id: u64,
     pub(crate) name: String,
     /// Which connection; never used again.
     pub(crate) connection: u64,
@@ -51,8 +53,11 @@ struct Piece {
 
 #[derive(Debug)]
 struct Region {
-    /// `None`: it was removed, and goes when nobody has it open any more.
-    name: Option<String>,
+    /// Never used again: what its holders call it by.
+    id: u64,
+    name: String,
+    /// It has no right to its name any more, and goes when nobody has it open any more.
+    removed: bool,
     owner: u32,
     flags: u8,
     pieces: Vec<Piece>,
@@ -76,8 +81,15 @@ impl Region {
     fn entry(&self) -> RegionEntry {
         let (bytes, opens) = (BasePages(self.pages()).bytes().0, self.opens.len() as u32);
         let shared = if self.exclusive || self.opens.is_empty() { 0 } else { region_flag::SHARED };
-        let name = self.name.as_deref().unwrap_or_default();
-        RegionEntry::new(name, self.owner, bytes, opens, self.pieces.len() as u32, self.flags | shared)
+        RegionEntry::new(
+            self.id,
+            &self.name,
+            self.owner,
+            bytes,
+            opens,
+            self.pieces.len() as u32,
+            self.flags | shared,
+        )
     }
 
     fn answer(&self, connection: u64) -> Answer {
@@ -134,7 +146,7 @@ impl<R: Room> Book<R> {
                 let number = self.find(call)?;
                 let region = self.regions.get_mut(&number).expect("it was just found");
                 let answer = Answer::Region(region.entry(), Vec::new(), Vec::new());
-                region.name = None;
+                region.removed = true;
                 self.drop_unused(number);
                 Ok(answer)
             }
@@ -148,9 +160,9 @@ impl<R: Room> Book<R> {
             let opens = region.opens.len();
             region.opens.retain(|open| *open != connection);
             if region.bound_to == Some(connection) {
-                region.name = None;
+                region.removed = true;
             }
-            if region.opens.len() < opens || region.name.is_none() {
+            if region.opens.len() < opens || region.removed {
                 touched.push(*number);
             }
         }
@@ -162,11 +174,20 @@ impl<R: Room> Book<R> {
     }
 
     fn find(&self, call: &Call) -> Result<u64, Refused> {
-        let named = self.regions.iter().find(|(_, region)| region.name.as_deref() == Some(&call.name));
+        // A name may have been given to another since; who has a region open goes on with the one that it has.
+        let named = if call.id == 0 {
+            self.named(&call.name)
+        } else {
+            let known = self.regions.get_key_value(&call.id);
+            known.filter(|(_, region)| !region.removed || region.opens.contains(&call.connection))
+        };
         match named {
             None => refuse(
                 RegionRefusal::NotFound,
-                format!("there is no region \"{}\": `loam region list` shows what there is", call.name),
+                format!(
+                    "there is no region \"{}\" (any more): `loam region list` shows what there is",
+                    call.name
+                ),
             ),
             Some((_, region)) if !self.may(call.uid, region) => refuse(
                 RegionRefusal::Denied,
@@ -176,8 +197,12 @@ impl<R: Room> Book<R> {
         }
     }
 
+    fn named(&self, name: &str) -> Option<(&u64, &Region)> {
+        self.regions.iter().find(|(_, region)| !region.removed && region.name == name)
+    }
+
     fn list(&self, uid: u32) -> Answer {
-        let mine = self.regions.values().filter(|region| region.name.is_some() && self.may(uid, region));
+        let mine = self.regions.values().filter(|region| !region.removed && self.may(uid, region));
         let mut entries: Vec<RegionEntry> = mine.map(Region::entry).collect();
         entries.sort_by(|a, b| a.name().cmp(b.name()));
         let limit = self.spans.limit() - self.spans.used();
@@ -192,7 +217,7 @@ impl<R: Room> Book<R> {
                 "a region is shared by who opens it, not by who creates it",
             );
         }
-        if self.regions.values().any(|region| region.name.as_deref() == Some(&call.name)) {
+        if self.named(&call.name).is_some() {
             return refuse(
                 RegionRefusal::Exists,
                 format!("there is a region \"{}\" already: choose another name", call.name),
@@ -214,7 +239,9 @@ impl<R: Room> Book<R> {
         let piece = self.reserve(number, pages, flags & region_flag::HUGE != 0)?;
         let bound_to = (flags & region_flag::TEMPORARY != 0).then_some(call.connection);
         let region = Region {
-            name: Some(call.name.clone()),
+            id: number,
+            name: call.name.clone(),
+            removed: false,
             owner: call.uid,
             flags,
             pieces: vec![piece],
@@ -365,7 +392,7 @@ impl<R: Room> Book<R> {
 
     /// A region that has no name and that nobody has open goes.
     fn drop_unused(&mut self, number: u64) {
-        let unused = |region: &Region| region.name.is_none() && region.opens.is_empty();
+        let unused = |region: &Region| region.removed && region.opens.is_empty();
         if !self.regions.get(&number).is_some_and(unused) {
             return;
         }
@@ -387,8 +414,9 @@ impl<R: Room> Book<R> {
         let pages: u64 = self.regions.values().map(Region::pages).sum();
         assert_eq!(pages, self.spans.used());
         for (number, region) in &self.regions {
-            assert!(region.name.is_some() || !region.opens.is_empty(), "nobody can reach it");
+            assert!(!region.removed || !region.opens.is_empty(), "nobody can reach it");
             assert!(!region.exclusive || region.opens.len() <= 1);
+            assert_eq!(region.id, *number);
             for piece in &region.pieces {
                 assert_eq!(self.spans.span(BorrowerId(*number), piece.lease), Some(piece.span));
                 let bytes = rustix::fs::fstat(&piece.file).expect("it is open").st_size;

@@ -46,7 +46,7 @@ fn book(lend: u64, most: u64) -> Book<Counted> {
 }
 
 fn call(call: RegionCall, name: &str, pages: u64, flags: u8, connection: u64, uid: u32) -> Call {
-    Call { request: 0, call, flags, bytes: pages * PAGE, name: name.into(), connection, uid }
+    Call { request: 0, call, flags, bytes: pages * PAGE, id: 0, name: name.into(), connection, uid }
 }
 
 fn why(answer: Result<Answer, (RegionRefusal, String)>) -> Option<RegionRefusal> {
@@ -87,6 +87,37 @@ fn names_sizes_and_numbers_have_limits() {
     assert_eq!(why(book.handle(&call(RegionCall::Create, "b", 1, 0, 1, 8))), None, "another user's");
 }
 
+fn entry(answer: Result<Answer, (RegionRefusal, String)>) -> loam_wire::RegionEntry {
+    match answer {
+        Ok(Answer::Region(entry, ..)) => entry,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A name that is given anew is another region's: who has the old one open goes on with the old one.
+#[test]
+fn a_holder_never_hits_another_region_of_its_name() {
+    use RegionCall::{Create, Open, Remove, Resize};
+    let mut book = book(16, 16);
+    let old = entry(book.handle(&call(Create, "a", 2, 0, 1, 7))).id();
+    let by_id = |what, pages, connection| Call { id: old, ..call(what, "a", pages, 0, connection, 7) };
+    assert_eq!(why(book.handle(&by_id(Open, 0, 1))), None);
+    assert_eq!(why(book.handle(&call(Remove, "a", 0, 0, 2, 7))), None);
+    let new = entry(book.handle(&call(Create, "a", 3, 0, 2, 7))).id();
+    assert_ne!(old, new);
+    // The holder's calls: its own region grows, is looked at, is removed (again); the new one is as it was.
+    assert_eq!(entry(book.handle(&by_id(Resize, 4, 1))).bytes(), 4 * PAGE);
+    assert_eq!(entry(book.handle(&by_id(Open, 0, 1))).id(), old);
+    assert_eq!(why(book.handle(&by_id(Remove, 0, 1))), None);
+    // Nobody else gets at it any more.
+    assert_eq!(why(book.handle(&by_id(Open, 0, 3))), Some(RegionRefusal::NotFound));
+    book.handle_gone(1);
+    assert_eq!(why(book.handle(&by_id(Resize, 4, 1))), Some(RegionRefusal::NotFound));
+    let now = entry(book.handle(&call(Open, "a", 0, 0, 3, 7)));
+    assert_eq!((now.id(), now.bytes()), (new, 3 * PAGE));
+    book.audit();
+}
+
 /// What is cut off is gone, what is kept is kept, and the descriptor of before is another memory's.
 #[test]
 fn a_cut_makes_memory_anew() {
@@ -121,17 +152,16 @@ struct Step {
     pages: u64,
     flags: u8,
     connection: u64,
+    /// Not by its name.
+    id: Option<u64>,
 }
 
 fn step() -> impl Strategy<Value = Step> {
     let flags = prop::sample::select(vec![0, region_flag::SHARED, region_flag::TEMPORARY]);
-    (0..6_u8, 0..3_usize, 1..6_u64, flags, 1..4_u64).prop_map(|(what, name, pages, flags, connection)| Step {
-        what,
-        name,
-        pages,
-        flags,
-        connection,
-    })
+    let id = prop::option::weighted(0.3, 1..8_u64);
+    (0..6_u8, 0..3_usize, 1..6_u64, flags, 1..4_u64, id).prop_map(
+        |(what, name, pages, flags, connection, id)| Step { what, name, pages, flags, connection, id },
+    )
 }
 
 /// Name, base pages, the connection with which it goes, who has it open, whether alone.
@@ -141,12 +171,17 @@ type Known = (Option<usize>, u64, Option<u64>, Vec<u64>, bool);
 struct Model {
     /// Removed ones too, by number.
     regions: BTreeMap<u64, Known>,
-    last: u64,
 }
 
 impl Model {
     fn named(&self, name: usize) -> Option<u64> {
         self.regions.iter().find(|(_, region)| region.0 == Some(name)).map(|(number, _)| *number)
+    }
+    /// What a call is about.
+    fn meant(&self, name: usize, id: Option<u64>, connection: u64) -> Option<u64> {
+        let Some(id) = id else { return self.named(name) };
+        let reached = |region: &&Known| region.0.is_some() || region.3.contains(&connection);
+        self.regions.get(&id).filter(reached).map(|_| id)
     }
     fn pages(&self) -> u64 {
         self.regions.values().map(|region| region.1).sum()
@@ -165,18 +200,21 @@ proptest! {
     fn it_is_as_the_model(steps in vec(step(), 1..40)) {
         let mut book = book(LEND, LEND);
         let mut model = Model::default();
-        for Step { what, name, pages, flags, connection } in steps {
-            let ask = |what, flags| call(what, NAMES[name], pages, flags, connection, 7);
-            let found = model.named(name);
+        for Step { what, name, pages, flags, connection, id } in steps {
+            let ask = |what, flags| {
+                let id = id.filter(|_| what != RegionCall::Create).unwrap_or(0);
+                Call { id, ..call(what, NAMES[name], pages, flags, connection, 7) }
+            };
+            let found = model.meant(name, id.filter(|_| what != 0), connection);
             match what {
                 0 => {
                     let flags = flags & region_flag::TEMPORARY;
-                    let made = book.handle(&ask(RegionCall::Create, flags)).is_ok();
-                    prop_assert_eq!(made, found.is_none() && model.pages() + pages <= LEND);
-                    if made {
-                        model.last += 1;
+                    let made = book.handle(&ask(RegionCall::Create, flags));
+                    prop_assert_eq!(made.is_ok(), found.is_none() && model.pages() + pages <= LEND);
+                    if made.is_ok() {
                         let bound = (flags != 0).then_some(connection);
-                        model.regions.insert(model.last, (Some(name), pages, bound, Vec::new(), false));
+                        let known = (Some(name), pages, bound, Vec::new(), false);
+                        prop_assert!(model.regions.insert(entry(made).id(), known).is_none());
                     }
                 }
                 1 => {

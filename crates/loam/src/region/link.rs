@@ -64,15 +64,16 @@ impl Link {
         Ok(link)
     }
 
-    /// Makes a call about one region.
+    /// Makes a call about region `id`, or, if that is 0, the one that has the name now.
     pub(super) fn call(
         &mut self,
         call: RegionCall,
         flags: u8,
         bytes: u64,
+        id: u64,
         name: &str,
     ) -> Result<Answer, RegionError> {
-        let (number, sent) = self.encode(call, flags, bytes, name);
+        let (number, sent) = self.encode(call, flags, bytes, id, name);
         self.exchange(&sent, |frame, files| match frame {
             Frame::Region { request, entry, spans } if *request == number => {
                 let files = std::mem::take(files);
@@ -92,7 +93,7 @@ impl Link {
 
     /// Asks for all regions.
     pub(super) fn list(&mut self) -> Result<List, RegionError> {
-        let (number, sent) = self.encode(RegionCall::List, 0, 0, "");
+        let (number, sent) = self.encode(RegionCall::List, 0, 0, 0, "");
         self.exchange(&sent, |frame, _| match frame {
             Frame::Regions { request, figures, entries } if *request == number => Some(Ok(List {
                 regions: entries.iter().map(Info::from).collect(),
@@ -103,10 +104,10 @@ impl Link {
         })
     }
 
-    fn encode(&mut self, call: RegionCall, flags: u8, bytes: u64, name: &str) -> (u64, Vec<u8>) {
+    fn encode(&mut self, call: RegionCall, flags: u8, bytes: u64, id: u64, name: &str) -> (u64, Vec<u8>) {
         self.request_last += 1;
         let mut sent = Vec::new();
-        encode::region_call(&mut sent, self.request_last, call, flags, bytes, name);
+        encode::region_call(&mut sent, self.request_last, call, flags, bytes, id, name);
         (self.request_last, sent)
     }
 

@@ -44,6 +44,8 @@ use std::path::{Path, PathBuf};
 /// What the node says of a region.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Info {
+    /// Which region it is, in this life of the node: another one of the same name later has another number.
+    pub id: u64,
     /// What it is called.
     pub name: String,
     /// Number of the user whose it is.
@@ -63,6 +65,7 @@ pub struct Info {
 impl From<&RegionEntry> for Info {
     fn from(entry: &RegionEntry) -> Self {
         Self {
+            id: entry.id(),
             name: entry.name().to_owned(),
             owner: entry.owner(),
             bytes: entry.bytes(),
@@ -147,7 +150,7 @@ impl Regions {
     /// # Errors
     /// [`RegionError::Refused`], [`RegionError::Lost`].
     pub fn create(&mut self, name: &str, bytes: u64, options: &Options) -> Result<Info, RegionError> {
-        Ok(self.link.call(RegionCall::Create, options.flags(), bytes, name)?.info)
+        Ok(self.link.call(RegionCall::Create, options.flags(), bytes, 0, name)?.info)
     }
 
     /// All that this user may open.
@@ -163,7 +166,7 @@ impl Regions {
     /// # Errors
     /// [`RegionError::Refused`], [`RegionError::Lost`].
     pub fn resize(&mut self, name: &str, bytes: u64) -> Result<Info, RegionError> {
-        Ok(self.link.call(RegionCall::Resize, 0, bytes, name)?.info)
+        Ok(self.link.call(RegionCall::Resize, 0, bytes, 0, name)?.info)
     }
 
     /// Takes the name away, and the memory when nobody has it open any more. Answers what it was.
@@ -171,7 +174,7 @@ impl Regions {
     /// # Errors
     /// [`RegionError::Refused`], [`RegionError::Lost`].
     pub fn remove(&mut self, name: &str) -> Result<Info, RegionError> {
-        Ok(self.link.call(RegionCall::Remove, 0, 0, name)?.info)
+        Ok(self.link.call(RegionCall::Remove, 0, 0, 0, name)?.info)
     }
 }
 
@@ -213,8 +216,8 @@ impl Region {
     /// [`RegionError`].
     pub fn create_with(name: &str, bytes: u64, options: &Options) -> Result<Self, RegionError> {
         let mut regions = options.connect()?;
-        regions.create(name, bytes, options)?;
-        Self::open_on(regions, name)
+        let info = regions.create(name, bytes, options)?;
+        Self::open_which(regions, info.id, name)
     }
 
     /// Opens a region, with the node at one of the usual places.
@@ -230,8 +233,12 @@ impl Region {
     /// # Errors
     /// [`RegionError`]; [`Refusal::InUse`] if somebody has it open.
     pub fn open_on(regions: Regions, name: &str) -> Result<Self, RegionError> {
+        Self::open_which(regions, 0, name)
+    }
+
+    fn open_which(regions: Regions, id: u64, name: &str) -> Result<Self, RegionError> {
         let mut link = regions.link;
-        let answer = link.call(RegionCall::Open, 0, 0, name)?;
+        let answer = link.call(RegionCall::Open, 0, 0, id, name)?;
         let map = Map::new(&answer.memory, answer.info.is_huge, true).map_err(RegionError::Map)?;
         Ok(Self { map, link, info: answer.info })
     }
@@ -275,7 +282,7 @@ impl Region {
     /// # Errors
     /// [`RegionError`]. After [`RegionError::Map`] the node has resized it, and here it is as it was.
     pub fn resize(&mut self, bytes: u64) -> Result<(), RegionError> {
-        let answer = self.link.call(RegionCall::Resize, 0, bytes, &self.info.name)?;
+        let answer = self.link.call(RegionCall::Resize, 0, bytes, self.info.id, &self.info.name)?;
         self.map = Map::new(&answer.memory, answer.info.is_huge, true).map_err(RegionError::Map)?;
         self.info = answer.info;
         Ok(())
@@ -286,7 +293,7 @@ impl Region {
     /// # Errors
     /// [`RegionError::Refused`], [`RegionError::Lost`].
     pub fn remove(mut self) -> Result<(), RegionError> {
-        self.link.call(RegionCall::Remove, 0, 0, &self.info.name).map(|_| ())
+        self.link.call(RegionCall::Remove, 0, 0, self.info.id, &self.info.name).map(|_| ())
     }
 
     /// What there is to know of it.

@@ -31,7 +31,7 @@ impl SharedRegion {
     /// [`RegionError`]; [`super::Refusal::InUse`] if somebody has it open alone.
     pub fn open_on(regions: Regions, name: &str) -> Result<Self, RegionError> {
         let mut link = regions.link;
-        let answer = link.call(RegionCall::Open, region_flag::SHARED, 0, name)?;
+        let answer = link.call(RegionCall::Open, region_flag::SHARED, 0, 0, name)?;
         let map = Map::new(&answer.memory, answer.info.is_huge, false).map_err(RegionError::Map)?;
         Ok(Self { map, link, info: answer.info })
     }
@@ -83,7 +83,8 @@ impl SharedRegion {
     /// # Errors
     /// [`RegionError`]; it is as it was.
     pub fn refresh(&mut self) -> Result<(), RegionError> {
-        let answer = self.link.call(RegionCall::Open, region_flag::SHARED, 0, &self.info.name)?;
+        let answer =
+            self.link.call(RegionCall::Open, region_flag::SHARED, 0, self.info.id, &self.info.name)?;
         self.map = Map::new(&answer.memory, answer.info.is_huge, false).map_err(RegionError::Map)?;
         self.info = answer.info;
         Ok(())
