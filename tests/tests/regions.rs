@@ -230,8 +230,11 @@ fn another_user_is_refused() {
     let output = nobody(&["create", "theirs", "4M"]);
     assert!(output.status.success(), "{}", line(&output));
     assert_eq!(region_of(&node.list(), "theirs")["owner_uid"], 65534);
-    // The node's own user may.
-    assert!(node.example(&["write", "theirs", "1"]).status().expect("it runs").success());
+    // The node's own user may, but only together: who owns it may have kept it mapped.
+    let written = node.example(&["write", "theirs", "1"]).output().expect("it runs");
+    assert!(!written.status.success() && line(&written).contains("not alone"), "{}", line(&written));
+    let checked = node.example(&["check", "theirs", "1"]).output().expect("it runs");
+    assert!(String::from_utf8_lossy(&checked.stdout).starts_with("4194304 bytes"), "{}", line(&checked));
 }
 
 fn as_nobody(loam: &Path, args: &[&str], socket: &Path) -> Output {

@@ -262,6 +262,16 @@ impl<R: Room> Book<R> {
             return Ok(region.answer(call.connection));
         }
         let shared = call.flags & region_flag::SHARED != 0;
+        // Alone is for one user: who had its memory before may have kept it, and only programs of one user trust each other that far.
+        if !shared && call.uid != region.owner {
+            return refuse(
+                RegionRefusal::Denied,
+                format!(
+                    "region \"{}\" is another user's (number {}): open it together with others (SharedRegion), not alone",
+                    call.name, region.owner
+                ),
+            );
+        }
         if !region.opens.is_empty() && (region.exclusive || !shared) {
             let text = if region.exclusive { "for itself alone" } else { "together with others" };
             return refuse(

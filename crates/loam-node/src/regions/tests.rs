@@ -67,8 +67,16 @@ fn only_the_owner_and_the_nodes_user_may() {
     };
     assert_eq!((seen(&mut book, 7), seen(&mut book, 8), seen(&mut book, OWN)), (1, 0, 1));
     assert_eq!(why(book.handle(&call(Create, "a", 1, 0, 2, 8))), Some(RegionRefusal::Exists));
-    assert_eq!(why(book.handle(&call(Open, "a", 0, 0, 3, OWN))), None);
+    // The node's user may, but not as if it were alone: the owner's programs may have kept the memory.
+    assert_eq!(why(book.handle(&call(Open, "a", 0, 0, 3, OWN))), Some(RegionRefusal::Denied));
+    assert_eq!(why(book.handle(&call(Open, "a", 0, region_flag::SHARED, 3, OWN))), None);
     assert_eq!(why(book.handle(&call(Open, "a", 0, 0, 4, 7))), Some(RegionRefusal::InUse));
+    book.handle_gone(3);
+    assert_eq!(why(book.handle(&call(Open, "a", 0, 0, 4, 7))), None);
+    assert_eq!(
+        why(book.handle(&call(Open, "a", 0, region_flag::SHARED, 5, OWN))),
+        Some(RegionRefusal::InUse)
+    );
     book.audit();
 }
 
