@@ -146,7 +146,14 @@ fn one_program_writes_and_another_reads() {
     );
     assert!(node.ok(&["list"]).contains("table"));
     node.ok(&["resize", "table", "24M"]);
-    assert!(!node.example(&["check", "table", "5"]).status().expect("it runs").success(), "zeros at its end");
+    let grown = node.example(&["check", "table", "5"]).output().expect("it runs");
+    let zeros = (24 - 8) * MIB / 8;
+    assert_eq!(
+        String::from_utf8_lossy(&grown.stdout),
+        format!("{} bytes, {zeros} words wrong\n", 24 * MIB),
+        "zeros at its end, and nothing else: {}",
+        String::from_utf8_lossy(&grown.stderr)
+    );
     node.ok(&["rm", "table"]);
     node.refused(&["rm", "table"], "no region");
     procfs::wait_until(SOON, || node.list()["reserved_bytes"] == 0).expect("all is free again");
