@@ -1,9 +1,9 @@
 //! The node's book of regions: who has which, what may be done with it, and what becomes of it. The ledger of the memory is
 //! [`loam_core::region::Spans`]; here are names, owners and who has what open.
 
-use super::memory;
+use super::pieces::{Piece, release};
 use super::room::Room;
-use loam_core::region::{BorrowerId, LeaseNumber, Span, Spans};
+use loam_core::region::{BorrowerId, Spans};
 use loam_core::units::{BASE_PAGE_BYTES, BasePages, Bytes};
 use loam_wire::limits::{REGION_SPANS_MAX, REGIONS_MAX};
 use loam_wire::{RegionCall, RegionEntry, RegionFigures, RegionRefusal, RegionSpan, region_flag};
@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// Regions of one user who is not the node's own.
 pub(super) const REGIONS_OF_USER_MAX: usize = 64;
 /// Base pages of a huge page.
-const HUGE_PAGES: u64 = 512;
+pub(super) const HUGE_PAGES: u64 = 512;
 /// Base pages that have an address: 1 PiB, as in [`loam_core::region::Layout::WIDE`].
 const ROOM_PAGES: u64 = 1 << 38;
 
@@ -45,14 +45,7 @@ pub(super) enum Answer {
 pub(super) type Refused = (RegionRefusal, String);
 
 #[derive(Debug)]
-struct Piece {
-    lease: LeaseNumber,
-    span: Span,
-    file: Arc<OwnedFd>,
-}
-
-#[derive(Debug)]
-struct Region {
+pub(super) struct Region {
     /// Never used again: what its holders call it by.
     id: u64,
     name: String,
@@ -60,7 +53,7 @@ struct Region {
     removed: bool,
     owner: u32,
     flags: u8,
-    pieces: Vec<Piece>,
+    pub(super) pieces: Vec<Piece>,
     /// Connections that have it open.
     opens: Vec<u64>,
     /// One of them alone may.
@@ -74,7 +67,7 @@ impl Region {
         self.pieces.iter().map(|piece| piece.span.pages).sum()
     }
 
-    fn is_huge(&self) -> bool {
+    pub(super) fn is_huge(&self) -> bool {
         self.flags & region_flag::HUGE != 0
     }
 
@@ -106,16 +99,16 @@ impl Region {
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Book<R> {
-    spans: Spans,
+    pub(super) spans: Spans,
     /// By number, never used again: the borrower of its leases.
-    regions: BTreeMap<u64, Region>,
+    pub(super) regions: BTreeMap<u64, Region>,
     number_last: u64,
     /// The node's own user.
     own: u32,
-    room: R,
+    pub(super) room: R,
 }
 
-fn refuse<T>(why: RegionRefusal, text: impl Into<String>) -> Result<T, Refused> {
+pub(super) fn refuse<T>(why: RegionRefusal, text: impl Into<String>) -> Result<T, Refused> {
     Err((why, text.into()))
 }
 
@@ -311,95 +304,6 @@ impl<R: Room> Book<R> {
         Ok(self.regions[&number].answer(call.connection))
     }
 
-    /// Takes away what is behind the first `want` base pages. A stretch that is cut is made anew: it is sealed, and who once had its
-    /// descriptor could use all of it.
-    fn shrink(&mut self, number: u64, want: u64) -> Result<(), Refused> {
-        let region = self.regions.get_mut(&number).expect("it was just there");
-        let (huge, mut at, mut whole) = (region.is_huge(), 0, 0);
-        while at + region.pieces[whole].span.pages <= want {
-            at += region.pieces[whole].span.pages;
-            whole += 1;
-        }
-        if want > at {
-            let kept = want - at;
-            if huge {
-                return refuse(
-                    RegionRefusal::Unavailable,
-                    "a region of huge pages shrinks by what it has grown by, or not at all",
-                );
-            }
-            let failed = |why| (RegionRefusal::NoRoom, why);
-            // For a moment it is there twice.
-            self.room.take(BasePages(kept)).map_err(failed)?;
-            let cut = &mut region.pieces[whole];
-            let copied = memory::make(BasePages(kept).bytes().0, false).and_then(|file| {
-                memory::copy(cut.file.try_clone()?, &file, BasePages(kept).bytes().0)?;
-                Ok(file)
-            });
-            match copied {
-                Ok(file) => cut.file = Arc::new(file),
-                Err(why) => {
-                    self.room.give(BasePages(kept));
-                    return refuse(RegionRefusal::NoRoom, format!("cannot make its memory anew: {why}"));
-                }
-            }
-            self.room.settle(BasePages(kept));
-            self.room.give(BasePages(cut.span.pages));
-            let freed = self.spans.keep(BorrowerId(number), cut.lease, kept);
-            assert_eq!(freed.map(|span| span.pages), Some(cut.span.pages - kept));
-            cut.span.pages = kept;
-            whole += 1;
-        }
-        for piece in region.pieces.drain(whole..) {
-            let freed = self.spans.keep(BorrowerId(number), piece.lease, 0);
-            assert_eq!(freed, Some(piece.span));
-            self.room.give(BasePages(piece.span.pages));
-        }
-        Ok(())
-    }
-
-    fn reserve(&mut self, number: u64, pages: u64, huge: bool) -> Result<Piece, Refused> {
-        let align = if huge { HUGE_PAGES } else { 1 };
-        let size = BasePages(pages).bytes();
-        let Ok((lease, span)) = self.spans.reserve(BorrowerId(number), pages, align) else {
-            let left = BasePages(self.spans.limit() - self.spans.used()).bytes();
-            return refuse(
-                RegionRefusal::NoRoom,
-                format!(
-                    "{size} are not free: of {} that this node lends, regions may still get {left}",
-                    BasePages(self.spans.limit()).bytes()
-                ),
-            );
-        };
-        let back = |this: &mut Self| assert!(this.spans.keep(BorrowerId(number), lease, 0).is_some());
-        if let Err(why) = self.room.take(BasePages(pages)) {
-            back(self);
-            return refuse(RegionRefusal::NoRoom, why);
-        }
-        match memory::make(size.0, huge) {
-            Ok(file) => {
-                self.room.settle(BasePages(pages));
-                Ok(Piece { lease, span, file: Arc::new(file) })
-            }
-            Err(why) => {
-                self.room.give(BasePages(pages));
-                back(self);
-                let (code, text) = if huge {
-                    let text = format!(
-                        "cannot reserve {size} of huge pages: {why}; set /proc/sys/vm/nr_hugepages, or leave --huge out"
-                    );
-                    (RegionRefusal::Unavailable, text)
-                } else {
-                    (
-                        RegionRefusal::NoRoom,
-                        format!("cannot reserve {size}: {why}; is there a limit on the node?"),
-                    )
-                };
-                refuse(code, text)
-            }
-        }
-    }
-
     /// A region that has no name and that nobody has open goes.
     fn drop_unused(&mut self, number: u64) {
         let unused = |region: &Region| region.removed && region.opens.is_empty();
@@ -410,7 +314,7 @@ impl<R: Room> Book<R> {
         let freed: u64 = self.spans.end(BorrowerId(number)).iter().map(|span| span.pages).sum();
         assert_eq!(freed, region.pages());
         // First the memory, then its place for others.
-        drop(region);
+        region.pieces.into_iter().for_each(|piece| release(piece.file, piece.span.pages));
         self.room.give(BasePages(freed));
     }
 
@@ -433,6 +337,12 @@ impl<R: Room> Book<R> {
                 assert_eq!(bytes as u64, BasePages(piece.span.pages).bytes().0);
             }
         }
+    }
+
+    /// Base pages of all regions, by number.
+    #[cfg(test)]
+    pub(super) fn sizes(&self) -> Vec<(u64, u64)> {
+        self.regions.iter().map(|(number, region)| (*number, region.pages())).collect()
     }
 
     #[cfg(test)]

@@ -5,15 +5,21 @@ use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use std::io;
 use std::os::unix::fs::FileExt;
 
+/// Bytes that are taken from the machine at a time: some tens of milliseconds. In between there is time to see that the node ends.
+pub(super) const STEP_BYTES: u64 = if cfg!(test) { 8192 } else { 64 << 20 };
 /// Bytes that are copied at a time.
 const COPY_BYTES: usize = 1 << 20;
 
 /// Memory of `bytes`, all of it there: who uses it never waits for the kernel to find a page. It can become neither smaller (a mapping
-/// would end in nothing) nor larger (it would be more than is counted), whoever has its descriptor.
+/// would end in nothing) nor larger (it would be more than is counted), whoever has its descriptor. `taken` hears of each piece, in bytes.
 ///
 /// # Errors
-/// The system's; what was taken is given back.
-pub(super) fn make(bytes: u64, huge: bool) -> io::Result<OwnedFd> {
+/// The system's, or that of `taken`; what was taken is given back.
+pub(super) fn make(
+    bytes: u64,
+    huge: bool,
+    mut taken: impl FnMut(u64) -> io::Result<()>,
+) -> io::Result<OwnedFd> {
     let kind = if huge {
         MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB | MemfdFlags::ALLOW_SEALING
     } else {
@@ -24,21 +30,32 @@ pub(super) fn make(bytes: u64, huge: bool) -> io::Result<OwnedFd> {
     let file = rustix::fs::memfd_create("loam-region", flags | MemfdFlags::NOEXEC_SEAL)
         .or_else(|_| rustix::fs::memfd_create("loam-region", flags))?;
     rustix::fs::ftruncate(&file, bytes)?;
-    loop {
-        match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes) {
-            Err(rustix::io::Errno::INTR) => {}
-            other => break other?,
-        }
+    let mut at = 0;
+    while at < bytes {
+        let part = STEP_BYTES.min(bytes - at);
+        rustix::io::retry_on_intr(|| rustix::fs::fallocate(&file, FallocateFlags::empty(), at, part))?;
+        at += part;
+        taken(part)?;
     }
     rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
     Ok(file)
 }
 
-/// Copies the first `bytes` from one to the other.
+/// Gives the memory of a file that [`make`] has made back to the machine, whoever still has its descriptor or has it mapped: who looks there finds
+/// zeros.
 ///
 /// # Errors
-/// The system's. (Memory of huge pages cannot be written this way.)
-pub(super) fn copy(from: OwnedFd, to: &OwnedFd, bytes: u64) -> io::Result<()> {
+/// The system's.
+pub(super) fn release(file: &OwnedFd, bytes: u64) -> io::Result<()> {
+    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    Ok(rustix::io::retry_on_intr(|| rustix::fs::fallocate(file, flags, 0, bytes))?)
+}
+
+/// Copies the first `bytes` from one to the other, unless `ends` says that nobody wants it any more.
+///
+/// # Errors
+/// The system's, or that it was not wanted any more. (Memory of huge pages cannot be written this way.)
+pub(super) fn copy(from: OwnedFd, to: &OwnedFd, bytes: u64, ends: impl Fn() -> bool) -> io::Result<()> {
     let (from, to) = (std::fs::File::from(from), std::fs::File::from(to.try_clone()?));
     let mut buffer = vec![0; COPY_BYTES];
     let mut at = 0;
@@ -47,6 +64,9 @@ pub(super) fn copy(from: OwnedFd, to: &OwnedFd, bytes: u64) -> io::Result<()> {
         from.read_exact_at(&mut buffer[..part], at)?;
         to.write_all_at(&buffer[..part], at)?;
         at += part as u64;
+        if ends() {
+            return Err(io::Error::other("the node ends"));
+        }
     }
     Ok(())
 }
@@ -57,7 +77,7 @@ mod tests {
 
     #[test]
     fn it_is_there_and_stays_as_large_as_it_is() {
-        let file = make(1 << 20, false).expect("a megabyte");
+        let file = make(1 << 20, false, |_| Ok(())).expect("a megabyte");
         let stat = rustix::fs::fstat(&file).expect("it is open");
         assert_eq!((stat.st_size, stat.st_blocks), (1 << 20, (1 << 20) / 512));
         for bytes in [0, 1 << 19, 1 << 21] {
@@ -70,13 +90,48 @@ mod tests {
     }
 
     #[test]
+    fn it_is_made_in_steps_that_can_be_the_last() {
+        let mut steps = Vec::new();
+        make(STEP_BYTES + 4096, false, |bytes| {
+            steps.push(bytes);
+            Ok(())
+        })
+        .expect("memory");
+        assert_eq!(steps, [STEP_BYTES, 4096]);
+        let mut count = 0;
+        let stopped = make(3 * STEP_BYTES, false, |_| {
+            count += 1;
+            if count == 2 { Err(io::Error::other("enough")) } else { Ok(()) }
+        });
+        assert!(stopped.is_err() && count == 2, "{stopped:?}, {count}");
+    }
+
+    /// Also from who has kept the descriptor.
+    #[test]
+    fn what_is_released_is_the_machines_again() {
+        let file = make(1 << 20, false, |_| Ok(())).expect("a megabyte");
+        let kept = std::fs::File::from(file.try_clone().expect("a descriptor"));
+        kept.write_all_at(&[7; 4096], 4096).expect("written");
+        release(&file, 1 << 20).expect("released");
+        drop(file);
+        let stat = rustix::fs::fstat(&kept).expect("it is open");
+        assert_eq!((stat.st_size, stat.st_blocks), (1 << 20, 0));
+        let mut back = [1; 4096];
+        kept.read_exact_at(&mut back, 4096).expect("it ends in nothing bad");
+        assert_eq!(back, [0; 4096]);
+    }
+
+    #[test]
     fn copies_are_whole() {
         let bytes = (COPY_BYTES + 4096) as u64;
-        let (from, to) = (make(bytes, false).expect("made"), make(bytes, false).expect("made"));
+        let made = || make(bytes, false, |_| Ok(())).expect("made");
+        let (from, to) = (made(), made());
         let contents: Vec<u8> = (0..bytes).map(|at| (at / 11) as u8).collect();
         let from = std::fs::File::from(from);
         from.write_all_at(&contents, 0).expect("written");
-        copy(from.into(), &to, bytes).expect("copied");
+        let from = OwnedFd::from(from);
+        assert!(copy(from.try_clone().expect("a descriptor"), &to, bytes, || true).is_err(), "the node ends");
+        copy(from, &to, bytes, || false).expect("copied");
         let mut back = vec![0; contents.len()];
         std::fs::File::from(to).read_exact_at(&mut back, 0).expect("read");
         assert!(back == contents);

@@ -6,6 +6,7 @@
 
 mod book;
 mod memory;
+mod pieces;
 mod room;
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,7 @@
 //! The book against a simple model, and the cases that matter by themselves.
 
 use super::book::{Answer, Book, Call, REGIONS_OF_USER_MAX};
+use super::memory::STEP_BYTES;
 use super::room::Room;
 use loam_core::units::BasePages;
 use loam_wire::{RegionCall, RegionRefusal, region_flag};
@@ -19,6 +20,8 @@ struct Counted {
     taken: Cell<u64>,
     unsettled: Cell<u64>,
     most: u64,
+    /// After so many steps more the node ends.
+    ends_after: Cell<Option<u64>>,
 }
 
 impl Room for Counted {
@@ -35,6 +38,19 @@ impl Room for Counted {
     }
     fn give(&self, pages: BasePages) {
         self.taken.set(self.taken.get() - pages.0);
+        assert!(
+            self.unsettled.get() <= self.taken.get(),
+            "what was not settled was given back as if it were"
+        );
+    }
+    fn give_up(&self, pages: BasePages) {
+        self.unsettled.set(self.unsettled.get() - pages.0);
+        self.taken.set(self.taken.get() - pages.0);
+    }
+    fn ends(&self) -> bool {
+        let left = self.ends_after.get();
+        self.ends_after.set(left.map(|left| left.saturating_sub(1)));
+        left == Some(0)
     }
     fn free(&self) -> BasePages {
         BasePages(self.most - self.taken.get())
@@ -42,7 +58,11 @@ impl Room for Counted {
 }
 
 fn book(lend: u64, most: u64) -> Book<Counted> {
-    Book::new(BasePages(lend), OWN, Counted { taken: Cell::new(0), unsettled: Cell::new(0), most })
+    Book::new(
+        BasePages(lend),
+        OWN,
+        Counted { taken: Cell::new(0), unsettled: Cell::new(0), most, ends_after: Cell::new(None) },
+    )
 }
 
 fn call(call: RegionCall, name: &str, pages: u64, flags: u8, connection: u64, uid: u32) -> Call {
@@ -153,6 +173,29 @@ fn a_cut_makes_memory_anew() {
     book.audit();
 }
 
+/// Somebody who has kept a descriptor keeps no memory by it: what is free for others is free.
+#[test]
+fn memory_is_free_when_it_is_said_to_be() {
+    let mut book = book(16, 16);
+    book.handle(&call(RegionCall::Create, "a", 4, 0, 1, 7)).expect("room");
+    let opened = book.handle(&call(RegionCall::Open, "a", 0, 0, 2, 7));
+    let Ok(Answer::Region(_, _, kept)) = opened else { panic!("{opened:?}") };
+    let blocks = || rustix::fs::fstat(&kept[0]).expect("it is open").st_blocks as u64 * 512;
+    book.handle(&call(RegionCall::Remove, "a", 0, 0, 1, 7)).expect("it is there");
+    assert_eq!(blocks(), 4 * PAGE, "it is open");
+    book.handle_gone(2);
+    assert_eq!((blocks(), book.room().taken.get()), (0, 0));
+    // And what a region that goes on gives back.
+    book.handle(&call(RegionCall::Create, "b", 4, 0, 1, 7)).expect("room");
+    book.handle(&call(RegionCall::Resize, "b", 8, 0, 1, 7)).expect("room");
+    let opened = book.handle(&call(RegionCall::Open, "b", 0, 0, 2, 7));
+    let Ok(Answer::Region(_, _, kept)) = opened else { panic!("{opened:?}") };
+    book.handle(&call(RegionCall::Resize, "b", 2, 0, 2, 7)).expect("room");
+    for file in &kept {
+        assert_eq!(rustix::fs::fstat(file).expect("it is open").st_blocks, 0);
+    }
+}
+
 #[derive(Clone, Debug)]
 struct Step {
     what: u8,
@@ -162,13 +205,24 @@ struct Step {
     connection: u64,
     /// Not by its name.
     id: Option<u64>,
+    /// The memory for it cannot be had, from that step on.
+    fails_after: Option<u64>,
 }
 
 fn step() -> impl Strategy<Value = Step> {
     let flags = prop::sample::select(vec![0, region_flag::SHARED, region_flag::TEMPORARY]);
     let id = prop::option::weighted(0.3, 1..8_u64);
-    (0..6_u8, 0..3_usize, 1..6_u64, flags, 1..4_u64, id).prop_map(
-        |(what, name, pages, flags, connection, id)| Step { what, name, pages, flags, connection, id },
+    let fails_after = prop::option::weighted(0.3, 0..4_u64);
+    (0..6_u8, 0..3_usize, 1..6_u64, flags, 1..4_u64, (id, fails_after)).prop_map(
+        |(what, name, pages, flags, connection, (id, fails_after))| Step {
+            what,
+            name,
+            pages,
+            flags,
+            connection,
+            id,
+            fails_after,
+        },
     )
 }
 
@@ -208,7 +262,9 @@ proptest! {
     fn it_is_as_the_model(steps in vec(step(), 1..40)) {
         let mut book = book(LEND, LEND);
         let mut model = Model::default();
-        for Step { what, name, pages, flags, connection, id } in steps {
+        for Step { what, name, pages, flags, connection, id, fails_after } in steps {
+            book.room().ends_after.set(fails_after);
+            let fails = |pages: u64| fails_after.is_some_and(|after| after < (pages * PAGE).div_ceil(STEP_BYTES));
             let ask = |what, flags| {
                 let id = id.filter(|_| what != RegionCall::Create).unwrap_or(0);
                 Call { id, ..call(what, NAMES[name], pages, flags, connection, 7) }
@@ -218,7 +274,9 @@ proptest! {
                 0 => {
                     let flags = flags & region_flag::TEMPORARY;
                     let made = book.handle(&ask(RegionCall::Create, flags));
-                    prop_assert_eq!(made.is_ok(), found.is_none() && model.pages() + pages <= LEND);
+                    let fits = found.is_none() && model.pages() + pages <= LEND;
+                    prop_assert!(fits || made.is_err());
+                    prop_assert_eq!(made.is_ok(), fits && !fails(pages));
                     if made.is_ok() {
                         let bound = (flags != 0).then_some(connection);
                         let known = (Some(name), pages, bound, Vec::new(), false);
@@ -248,7 +306,8 @@ proptest! {
                         continue;
                     };
                     if pages >= region.1 {
-                        prop_assert_eq!(resized, taken + pages - region.1 <= LEND);
+                        let more = pages - region.1;
+                        prop_assert_eq!(resized, taken + more <= LEND && !fails(more));
                     } else if region.3.iter().any(|open| *open != connection) {
                         prop_assert!(!resized);
                     }
@@ -274,6 +333,10 @@ proptest! {
                 }
             }
             model.sweep();
+            // Whatever failed, book and room are as the model, which knows nothing of it.
+            for (number, pages) in book.sizes() {
+                prop_assert_eq!(model.regions.get(&number).map(|known| known.1), Some(pages));
+            }
             book.audit();
             prop_assert_eq!(book.room().taken.get(), model.pages());
             prop_assert_eq!(book.room().unsettled.get(), 0);
