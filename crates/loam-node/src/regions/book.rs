@@ -1,6 +1,7 @@
 //! The node's book of regions: who has which, what may be done with it, and what becomes of it. The ledger of the memory is
 //! [`loam_core::region::Spans`]; here are names, owners and who has what open.
 
+use super::making::{Making, Purpose};
 use super::pieces::{Piece, release};
 use super::room::Room;
 use loam_core::region::{BorrowerId, Spans};
@@ -32,6 +33,13 @@ pub(crate) struct Call {
     pub(crate) connection: u64,
     /// Whose, as the kernel says.
     pub(crate) uid: u32,
+}
+
+impl Call {
+    /// It may need memory to be made.
+    pub(super) fn may_make(&self) -> bool {
+        matches!(self.call, RegionCall::Create | RegionCall::Resize)
+    }
 }
 
 /// What a call came to.
@@ -85,7 +93,7 @@ impl Region {
         )
     }
 
-    fn answer(&self, connection: u64) -> Answer {
+    pub(super) fn answer(&self, connection: u64) -> Answer {
         if !self.opens.contains(&connection) {
             return Answer::Region(self.entry(), Vec::new(), Vec::new());
         }
@@ -103,6 +111,8 @@ pub(super) struct Book<R> {
     /// By number, never used again: the borrower of its leases.
     pub(super) regions: BTreeMap<u64, Region>,
     number_last: u64,
+    /// One at a time.
+    pub(super) making: Option<Making>,
     /// The node's own user.
     own: u32,
     pub(super) room: R,
@@ -122,18 +132,27 @@ impl<R: Room> Book<R> {
     /// A book of a node that lends at most `limit`, and runs as user `own`.
     pub(super) fn new(limit: BasePages, own: u32, room: R) -> Self {
         let spans = Spans::new(ROOM_PAGES, limit.0);
-        Self { spans, regions: BTreeMap::new(), number_last: 0, own, room }
+        Self { spans, regions: BTreeMap::new(), number_last: 0, making: None, own, room }
     }
 
-    pub(super) fn handle(&mut self, call: &Call) -> Result<Answer, Refused> {
+    /// Answers a call, or begins with what [`Self::go_on`] will answer.
+    ///
+    /// # Panics
+    /// If memory is being made and the call [may need some](Call::may_make).
+    pub(super) fn begin(&mut self, call: &Call) -> Option<Result<Answer, Refused>> {
+        self.handle(call).transpose()
+    }
+
+    /// `None`: memory is being made for it.
+    fn handle(&mut self, call: &Call) -> Result<Option<Answer>, Refused> {
         match call.call {
-            RegionCall::List => Ok(self.list(call.uid)),
+            RegionCall::List => Ok(Some(self.list(call.uid))),
             _ if !is_name(&call.name) => refuse(
                 RegionRefusal::Invalid,
                 "a region's name has 1 to 64 letters, digits, '.', '_' or '-', and begins with none of '.' and '-'",
             ),
-            RegionCall::Create => self.create(call),
-            RegionCall::Open => self.open(call),
+            RegionCall::Create => self.create(call).map(|()| None),
+            RegionCall::Open => self.open(call).map(Some),
             RegionCall::Resize => self.resize(call),
             RegionCall::Remove => {
                 let number = self.find(call)?;
@@ -141,13 +160,14 @@ impl<R: Room> Book<R> {
                 let answer = Answer::Region(region.entry(), Vec::new(), Vec::new());
                 region.removed = true;
                 self.drop_unused(number);
-                Ok(answer)
+                Ok(Some(answer))
             }
         }
     }
 
     /// A connection has ended: its program has died, or is done.
     pub(super) fn handle_gone(&mut self, connection: u64) {
+        self.stop_making_for(connection);
         let mut touched = Vec::new();
         for (number, region) in &mut self.regions {
             let opens = region.opens.len();
@@ -203,7 +223,7 @@ impl<R: Room> Book<R> {
         Answer::Regions(RegionFigures::new(BasePages(self.spans.used()).bytes().0, free.0), entries)
     }
 
-    fn create(&mut self, call: &Call) -> Result<Answer, Refused> {
+    fn create(&mut self, call: &Call) -> Result<(), Refused> {
         if call.flags & region_flag::SHARED != 0 {
             return refuse(
                 RegionRefusal::Invalid,
@@ -229,7 +249,6 @@ impl<R: Room> Book<R> {
         let pages = pages_of(call.bytes, flags & region_flag::HUGE != 0)?;
         self.number_last += 1;
         let number = self.number_last;
-        let piece = self.reserve(number, pages, flags & region_flag::HUGE != 0)?;
         let bound_to = (flags & region_flag::TEMPORARY != 0).then_some(call.connection);
         let region = Region {
             id: number,
@@ -237,14 +256,13 @@ impl<R: Room> Book<R> {
             removed: false,
             owner: call.uid,
             flags,
-            pieces: vec![piece],
+            pieces: Vec::new(),
             opens: Vec::new(),
             exclusive: false,
             bound_to,
         };
-        let answer = region.answer(call.connection);
-        assert!(self.regions.insert(number, region).is_none());
-        Ok(answer)
+        let huge = region.is_huge();
+        self.begin_making(Purpose::Create(region), number, call.connection, pages, huge)
     }
 
     fn open(&mut self, call: &Call) -> Result<Answer, Refused> {
@@ -277,7 +295,7 @@ impl<R: Room> Book<R> {
         Ok(region.answer(call.connection))
     }
 
-    fn resize(&mut self, call: &Call) -> Result<Answer, Refused> {
+    fn resize(&mut self, call: &Call) -> Result<Option<Answer>, Refused> {
         let number = self.find(call)?;
         let region = &self.regions[&number];
         let (huge, have) = (region.is_huge(), region.pages());
@@ -289,9 +307,10 @@ impl<R: Room> Book<R> {
                     format!("region \"{}\" has grown {REGION_SPANS_MAX} times: make a new one", call.name),
                 );
             }
-            let piece = self.reserve(number, want - have, huge)?;
-            self.regions.get_mut(&number).expect("it was just there").pieces.push(piece);
-        } else if want < have {
+            self.begin_making(Purpose::Grow, number, call.connection, want - have, huge)?;
+            return Ok(None);
+        }
+        if want < have {
             // What somebody has mapped is not taken from under it. (Who asks sees to its own mappings.)
             if region.opens.iter().any(|open| *open != call.connection) {
                 return refuse(
@@ -301,7 +320,7 @@ impl<R: Room> Book<R> {
             }
             self.shrink(number, want)?;
         }
-        Ok(self.regions[&number].answer(call.connection))
+        Ok(Some(self.regions[&number].answer(call.connection)))
     }
 
     /// A region that has no name and that nobody has open goes.
@@ -311,11 +330,13 @@ impl<R: Room> Book<R> {
             return;
         }
         let region = self.regions.remove(&number).expect("it was just there");
-        let freed: u64 = self.spans.end(BorrowerId(number)).iter().map(|span| span.pages).sum();
-        assert_eq!(freed, region.pages());
-        // First the memory, then its place for others.
-        region.pieces.into_iter().for_each(|piece| release(piece.file, piece.span.pages));
-        self.room.give(BasePages(freed));
+        // (Not all of its leases: it may have been growing.)
+        for piece in region.pieces {
+            // First the memory, then its place for others.
+            release(piece.file, piece.span.pages);
+            assert_eq!(self.spans.keep(BorrowerId(number), piece.lease, 0), Some(piece.span));
+            self.room.give(BasePages(piece.span.pages));
+        }
     }
 
     /// Looks at everything.
@@ -326,7 +347,7 @@ impl<R: Room> Book<R> {
     pub(super) fn audit(&self) {
         self.spans.audit();
         let pages: u64 = self.regions.values().map(Region::pages).sum();
-        assert_eq!(pages, self.spans.used());
+        assert_eq!(pages + self.making_pages(), self.spans.used());
         for (number, region) in &self.regions {
             assert!(!region.removed || !region.opens.is_empty(), "nobody can reach it");
             assert!(!region.exclusive || region.opens.len() <= 1);

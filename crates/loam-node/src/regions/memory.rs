@@ -10,38 +10,67 @@ pub(super) const STEP_BYTES: u64 = if cfg!(test) { 8192 } else { 64 << 20 };
 /// Bytes that are copied at a time.
 const COPY_BYTES: usize = 1 << 20;
 
-/// Memory of `bytes`, all of it there: who uses it never waits for the kernel to find a page. It can become neither smaller (a mapping
-/// would end in nothing) nor larger (it would be more than is counted), whoever has its descriptor. `taken` hears of each piece, in bytes.
-///
-/// # Errors
-/// The system's, or that of `taken`; what was taken is given back.
-pub(super) fn make(
+/// A file of memory that is being made. It goes, and its memory with it, when it is dropped.
+#[derive(Debug)]
+pub(super) struct Making {
+    file: OwnedFd,
     bytes: u64,
-    huge: bool,
-    mut taken: impl FnMut(u64) -> io::Result<()>,
-) -> io::Result<OwnedFd> {
-    let kind = if huge {
-        MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB | MemfdFlags::ALLOW_SEALING
-    } else {
-        MemfdFlags::ALLOW_SEALING
-    };
-    let flags = kind | MemfdFlags::CLOEXEC;
-    // (Before Linux 6.3 there is no such flag, and never for huge pages on some.)
-    let file = rustix::fs::memfd_create("loam-region", flags | MemfdFlags::NOEXEC_SEAL)
-        .or_else(|_| rustix::fs::memfd_create("loam-region", flags))?;
-    rustix::fs::ftruncate(&file, bytes)?;
-    let mut at = 0;
-    while at < bytes {
-        let part = STEP_BYTES.min(bytes - at);
-        rustix::io::retry_on_intr(|| rustix::fs::fallocate(&file, FallocateFlags::empty(), at, part))?;
-        at += part;
-        taken(part)?;
-    }
-    rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
-    Ok(file)
+    /// So many of them are there.
+    at: u64,
 }
 
-/// Gives the memory of a file that [`make`] has made back to the machine, whoever still has its descriptor or has it mapped: who looks there finds
+impl Making {
+    /// Memory of `bytes`, none of it there yet.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(super) fn begin(bytes: u64, huge: bool) -> io::Result<Self> {
+        let kind = if huge {
+            MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB | MemfdFlags::ALLOW_SEALING
+        } else {
+            MemfdFlags::ALLOW_SEALING
+        };
+        let flags = kind | MemfdFlags::CLOEXEC;
+        // (Before Linux 6.3 there is no such flag, and never for huge pages on some.)
+        let file = rustix::fs::memfd_create("loam-region", flags | MemfdFlags::NOEXEC_SEAL)
+            .or_else(|_| rustix::fs::memfd_create("loam-region", flags))?;
+        rustix::fs::ftruncate(&file, bytes)?;
+        Ok(Self { file, bytes, at: 0 })
+    }
+
+    /// Takes the next piece from the machine; answers its bytes.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(super) fn step(&mut self) -> io::Result<u64> {
+        let part = STEP_BYTES.min(self.bytes - self.at);
+        let take = || rustix::fs::fallocate(&self.file, FallocateFlags::empty(), self.at, part);
+        rustix::io::retry_on_intr(take)?;
+        self.at += part;
+        Ok(part)
+    }
+
+    /// All of it is there.
+    pub(super) fn is_whole(&self) -> bool {
+        self.at == self.bytes
+    }
+
+    /// The memory: who uses it never waits for the kernel to find a page. It can become neither smaller (a mapping would end in nothing) nor
+    /// larger (it would be more than is counted), whoever has its descriptor.
+    ///
+    /// # Errors
+    /// The system's.
+    ///
+    /// # Panics
+    /// If it is not whole.
+    pub(super) fn finish(self) -> io::Result<OwnedFd> {
+        assert!(self.is_whole());
+        rustix::fs::fcntl_add_seals(&self.file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        Ok(self.file)
+    }
+}
+
+/// Gives the memory of a finished [`Making`] back to the machine, whoever still has its descriptor or has it mapped: who looks there finds
 /// zeros.
 ///
 /// # Errors
@@ -75,9 +104,17 @@ pub(super) fn copy(from: OwnedFd, to: &OwnedFd, bytes: u64, ends: impl Fn() -> b
 mod tests {
     use super::*;
 
+    fn make(bytes: u64) -> OwnedFd {
+        let mut making = Making::begin(bytes, false).expect("a file");
+        while !making.is_whole() {
+            making.step().expect("memory");
+        }
+        making.finish().expect("sealed")
+    }
+
     #[test]
     fn it_is_there_and_stays_as_large_as_it_is() {
-        let file = make(1 << 20, false, |_| Ok(())).expect("a megabyte");
+        let file = make(1 << 20);
         let stat = rustix::fs::fstat(&file).expect("it is open");
         assert_eq!((stat.st_size, stat.st_blocks), (1 << 20, (1 << 20) / 512));
         for bytes in [0, 1 << 19, 1 << 21] {
@@ -90,26 +127,23 @@ mod tests {
     }
 
     #[test]
-    fn it_is_made_in_steps_that_can_be_the_last() {
-        let mut steps = Vec::new();
-        make(STEP_BYTES + 4096, false, |bytes| {
-            steps.push(bytes);
-            Ok(())
-        })
-        .expect("memory");
-        assert_eq!(steps, [STEP_BYTES, 4096]);
-        let mut count = 0;
-        let stopped = make(3 * STEP_BYTES, false, |_| {
-            count += 1;
-            if count == 2 { Err(io::Error::other("enough")) } else { Ok(()) }
-        });
-        assert!(stopped.is_err() && count == 2, "{stopped:?}, {count}");
+    fn it_is_made_in_steps() {
+        let mut making = Making::begin(STEP_BYTES + 4096, false).expect("a file");
+        let there =
+            |making: &Making| rustix::fs::fstat(&making.file).expect("it is open").st_blocks as u64 * 512;
+        for step in [STEP_BYTES, 4096] {
+            let before = there(&making);
+            assert!(!making.is_whole());
+            assert_eq!(making.step().expect("memory"), step);
+            assert_eq!(there(&making), before + step);
+        }
+        assert!(making.is_whole());
     }
 
     /// Also from who has kept the descriptor.
     #[test]
     fn what_is_released_is_the_machines_again() {
-        let file = make(1 << 20, false, |_| Ok(())).expect("a megabyte");
+        let file = make(1 << 20);
         let kept = std::fs::File::from(file.try_clone().expect("a descriptor"));
         kept.write_all_at(&[7; 4096], 4096).expect("written");
         release(&file, 1 << 20).expect("released");
@@ -124,7 +158,7 @@ mod tests {
     #[test]
     fn copies_are_whole() {
         let bytes = (COPY_BYTES + 4096) as u64;
-        let made = || make(bytes, false, |_| Ok(())).expect("made");
+        let made = || make(bytes);
         let (from, to) = (made(), made());
         let contents: Vec<u8> = (0..bytes).map(|at| (at / 11) as u8).collect();
         let from = std::fs::File::from(from);

@@ -1,6 +1,6 @@
-//! What regions are made of: how a region gets memory and gives it back. Where something fails, everything is as before.
+//! What regions are made of, and how they give it back. Where something fails, everything is as before.
 
-use super::book::{Book, HUGE_PAGES, Refused, refuse};
+use super::book::{Book, Refused, refuse};
 use super::memory;
 use super::room::Room;
 use loam_core::region::{BorrowerId, LeaseNumber, Span};
@@ -40,18 +40,17 @@ impl<R: Room> Book<R> {
             // For a moment it is there twice.
             self.room.take(BasePages(kept)).map_err(failed)?;
             let cut = &mut region.pieces[whole];
-            let copied = make_of(&self.room, kept).and_then(|file| {
+            let copied = make_at_once(&self.room, kept).and_then(|file| {
                 let bytes = BasePages(kept).bytes().0;
-                let copied = cut
-                    .file
-                    .try_clone()
-                    .and_then(|from| memory::copy(from, &file, bytes, || self.room.ends()));
-                if let Err(why) = copied {
-                    drop(file);
-                    self.room.give(BasePages(kept));
-                    return Err(why);
+                let ends = || self.room.ends();
+                match cut.file.try_clone().and_then(|from| memory::copy(from, &file, bytes, ends)) {
+                    Ok(()) => Ok(file),
+                    Err(why) => {
+                        drop(file);
+                        self.room.give(BasePages(kept));
+                        Err(why)
+                    }
                 }
-                Ok(file)
             });
             match copied {
                 Ok(file) => release(std::mem::replace(&mut cut.file, Arc::new(file)), cut.span.pages),
@@ -76,64 +75,24 @@ impl<R: Room> Book<R> {
         }
         Ok(())
     }
-
-    pub(super) fn reserve(&mut self, number: u64, pages: u64, huge: bool) -> Result<Piece, Refused> {
-        let align = if huge { HUGE_PAGES } else { 1 };
-        let size = BasePages(pages).bytes();
-        let Ok((lease, span)) = self.spans.reserve(BorrowerId(number), pages, align) else {
-            let left = BasePages(self.spans.limit() - self.spans.used()).bytes();
-            return refuse(
-                RegionRefusal::NoRoom,
-                format!(
-                    "{size} are not free: of {} that this node lends, regions may still get {left}",
-                    BasePages(self.spans.limit()).bytes()
-                ),
-            );
-        };
-        let back = |this: &mut Self| assert!(this.spans.keep(BorrowerId(number), lease, 0).is_some());
-        let made = if huge { self.make_huge(pages) } else { self.make(pages) };
-        match made {
-            Ok(file) => Ok(Piece { lease, span, file: Arc::new(file) }),
-            Err(refused) => {
-                back(self);
-                Err(refused)
-            }
-        }
-    }
-
-    fn make(&self, pages: u64) -> Result<OwnedFd, Refused> {
-        self.room.take(BasePages(pages)).map_err(|why| (RegionRefusal::NoRoom, why))?;
-        make_of(&self.room, pages).map_err(|why| {
-            let size = BasePages(pages).bytes();
-            (RegionRefusal::NoRoom, format!("cannot reserve {size}: {}", hint(&why)))
-        })
-    }
-
-    /// Huge pages are set aside already, if at all: whether there are any is seen before runs lose copies.
-    fn make_huge(&self, pages: u64) -> Result<OwnedFd, Refused> {
-        let size = BasePages(pages).bytes();
-        let step = |_| if self.room.ends() { Err(io::Error::other("the node ends")) } else { Ok(()) };
-        let file = memory::make(size.0, true, step).map_err(|why| {
-            let text = format!(
-                "cannot reserve {size} of huge pages: {why}; set /proc/sys/vm/nr_hugepages, or leave --huge out"
-            );
-            (RegionRefusal::Unavailable, text)
-        })?;
-        self.room.take(BasePages(pages)).map_err(|why| (RegionRefusal::NoRoom, why))?;
-        self.room.settle(BasePages(pages));
-        Ok(file)
-    }
 }
 
-/// Memory for base pages that were taken. If there is none, the room has them back.
-fn make_of<R: Room>(room: &R, pages: u64) -> io::Result<OwnedFd> {
+/// Memory for base pages that were taken of the room. If there is none, the room has them back.
+fn make_at_once<R: Room>(room: &R, pages: u64) -> io::Result<OwnedFd> {
     let mut settled = 0;
-    let made = memory::make(BasePages(pages).bytes().0, false, |bytes| {
-        let step = Bytes(bytes).base_pages();
-        room.settle(step);
-        settled += step.0;
-        if room.ends() { Err(io::Error::other("the node ends")) } else { Ok(()) }
-    });
+    let mut make = || {
+        let mut memory = memory::Making::begin(BasePages(pages).bytes().0, false)?;
+        while !memory.is_whole() {
+            let step = Bytes(memory.step()?).base_pages();
+            room.settle(step);
+            settled += step.0;
+            if room.ends() {
+                return Err(io::Error::other("the node ends"));
+            }
+        }
+        memory.finish()
+    };
+    let made = make();
     if made.is_err() {
         room.give(BasePages(settled));
         room.give_up(BasePages(pages - settled));
@@ -150,7 +109,7 @@ pub(super) fn release(file: Arc<OwnedFd>, pages: u64) {
 }
 
 /// What the system says, and what to do.
-fn hint(why: &io::Error) -> String {
+pub(super) fn hint(why: &io::Error) -> String {
     let many = why.raw_os_error() == Some(rustix::io::Errno::MFILE.raw_os_error());
     let what = if many {
         "raise the node's limit of open files (ulimit -n)"

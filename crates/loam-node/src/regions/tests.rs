@@ -69,6 +69,17 @@ fn call(call: RegionCall, name: &str, pages: u64, flags: u8, connection: u64, ui
     Call { request: 0, call, flags, bytes: pages * PAGE, id: 0, name: name.into(), connection, uid }
 }
 
+/// From the beginning to the answer.
+fn handle(book: &mut Book<Counted>, call: &Call) -> Result<Answer, (RegionRefusal, String)> {
+    book.begin(call).unwrap_or_else(|| {
+        loop {
+            if let Some(answer) = book.go_on() {
+                break answer;
+            }
+        }
+    })
+}
+
 fn why(answer: Result<Answer, (RegionRefusal, String)>) -> Option<RegionRefusal> {
     answer.err().map(|(why, _)| why)
 }
@@ -77,24 +88,24 @@ fn why(answer: Result<Answer, (RegionRefusal, String)>) -> Option<RegionRefusal>
 fn only_the_owner_and_the_nodes_user_may() {
     use RegionCall::{Create, List, Open, Remove, Resize};
     let mut book = book(16, 16);
-    assert_eq!(why(book.handle(&call(Create, "a", 2, 0, 1, 7))), None);
+    assert_eq!(why(handle(&mut book, &call(Create, "a", 2, 0, 1, 7))), None);
     for what in [Open, Resize, Remove] {
-        assert_eq!(why(book.handle(&call(what, "a", 1, 0, 2, 8))), Some(RegionRefusal::Denied));
+        assert_eq!(why(handle(&mut book, &call(what, "a", 1, 0, 2, 8))), Some(RegionRefusal::Denied));
     }
-    let seen = |book: &mut Book<Counted>, uid| match book.handle(&call(List, "", 0, 0, 9, uid)) {
+    let seen = |book: &mut Book<Counted>, uid| match handle(book, &call(List, "", 0, 0, 9, uid)) {
         Ok(Answer::Regions(_, entries)) => entries.len(),
         other => panic!("{other:?}"),
     };
     assert_eq!((seen(&mut book, 7), seen(&mut book, 8), seen(&mut book, OWN)), (1, 0, 1));
-    assert_eq!(why(book.handle(&call(Create, "a", 1, 0, 2, 8))), Some(RegionRefusal::Exists));
+    assert_eq!(why(handle(&mut book, &call(Create, "a", 1, 0, 2, 8))), Some(RegionRefusal::Exists));
     // The node's user may, but not as if it were alone: the owner's programs may have kept the memory.
-    assert_eq!(why(book.handle(&call(Open, "a", 0, 0, 3, OWN))), Some(RegionRefusal::Denied));
-    assert_eq!(why(book.handle(&call(Open, "a", 0, region_flag::SHARED, 3, OWN))), None);
-    assert_eq!(why(book.handle(&call(Open, "a", 0, 0, 4, 7))), Some(RegionRefusal::InUse));
+    assert_eq!(why(handle(&mut book, &call(Open, "a", 0, 0, 3, OWN))), Some(RegionRefusal::Denied));
+    assert_eq!(why(handle(&mut book, &call(Open, "a", 0, region_flag::SHARED, 3, OWN))), None);
+    assert_eq!(why(handle(&mut book, &call(Open, "a", 0, 0, 4, 7))), Some(RegionRefusal::InUse));
     book.handle_gone(3);
-    assert_eq!(why(book.handle(&call(Open, "a", 0, 0, 4, 7))), None);
+    assert_eq!(why(handle(&mut book, &call(Open, "a", 0, 0, 4, 7))), None);
     assert_eq!(
-        why(book.handle(&call(Open, "a", 0, region_flag::SHARED, 5, OWN))),
+        why(handle(&mut book, &call(Open, "a", 0, region_flag::SHARED, 5, OWN))),
         Some(RegionRefusal::InUse)
     );
     book.audit();
@@ -104,15 +115,24 @@ fn only_the_owner_and_the_nodes_user_may() {
 fn names_sizes_and_numbers_have_limits() {
     let mut book = book(1000, 1000);
     for name in ["", ".a", "-a", "a/b", "a b", "ä"] {
-        let answer = book.handle(&call(RegionCall::Create, name, 1, 0, 1, OWN));
+        let answer = handle(&mut book, &call(RegionCall::Create, name, 1, 0, 1, OWN));
         assert_eq!(why(answer), Some(RegionRefusal::Invalid), "{name:?}");
     }
-    assert_eq!(why(book.handle(&call(RegionCall::Create, "a", 0, 0, 1, 7))), Some(RegionRefusal::Invalid));
+    assert_eq!(
+        why(handle(&mut book, &call(RegionCall::Create, "a", 0, 0, 1, 7))),
+        Some(RegionRefusal::Invalid)
+    );
     for number in 0..REGIONS_OF_USER_MAX {
-        assert_eq!(why(book.handle(&call(RegionCall::Create, &format!("r{number}"), 1, 0, 1, 7))), None);
+        assert_eq!(
+            why(handle(&mut book, &call(RegionCall::Create, &format!("r{number}"), 1, 0, 1, 7))),
+            None
+        );
     }
-    assert_eq!(why(book.handle(&call(RegionCall::Create, "b", 1, 0, 1, 7))), Some(RegionRefusal::TooMany));
-    assert_eq!(why(book.handle(&call(RegionCall::Create, "b", 1, 0, 1, 8))), None, "another user's");
+    assert_eq!(
+        why(handle(&mut book, &call(RegionCall::Create, "b", 1, 0, 1, 7))),
+        Some(RegionRefusal::TooMany)
+    );
+    assert_eq!(why(handle(&mut book, &call(RegionCall::Create, "b", 1, 0, 1, 8))), None, "another user's");
 }
 
 fn entry(answer: Result<Answer, (RegionRefusal, String)>) -> loam_wire::RegionEntry {
@@ -127,21 +147,21 @@ fn entry(answer: Result<Answer, (RegionRefusal, String)>) -> loam_wire::RegionEn
 fn a_holder_never_hits_another_region_of_its_name() {
     use RegionCall::{Create, Open, Remove, Resize};
     let mut book = book(16, 16);
-    let old = entry(book.handle(&call(Create, "a", 2, 0, 1, 7))).id();
+    let old = entry(handle(&mut book, &call(Create, "a", 2, 0, 1, 7))).id();
     let by_id = |what, pages, connection| Call { id: old, ..call(what, "a", pages, 0, connection, 7) };
-    assert_eq!(why(book.handle(&by_id(Open, 0, 1))), None);
-    assert_eq!(why(book.handle(&call(Remove, "a", 0, 0, 2, 7))), None);
-    let new = entry(book.handle(&call(Create, "a", 3, 0, 2, 7))).id();
+    assert_eq!(why(handle(&mut book, &by_id(Open, 0, 1))), None);
+    assert_eq!(why(handle(&mut book, &call(Remove, "a", 0, 0, 2, 7))), None);
+    let new = entry(handle(&mut book, &call(Create, "a", 3, 0, 2, 7))).id();
     assert_ne!(old, new);
     // The holder's calls: its own region grows, is looked at, is removed (again); the new one is as it was.
-    assert_eq!(entry(book.handle(&by_id(Resize, 4, 1))).bytes(), 4 * PAGE);
-    assert_eq!(entry(book.handle(&by_id(Open, 0, 1))).id(), old);
-    assert_eq!(why(book.handle(&by_id(Remove, 0, 1))), None);
+    assert_eq!(entry(handle(&mut book, &by_id(Resize, 4, 1))).bytes(), 4 * PAGE);
+    assert_eq!(entry(handle(&mut book, &by_id(Open, 0, 1))).id(), old);
+    assert_eq!(why(handle(&mut book, &by_id(Remove, 0, 1))), None);
     // Nobody else gets at it any more.
-    assert_eq!(why(book.handle(&by_id(Open, 0, 3))), Some(RegionRefusal::NotFound));
+    assert_eq!(why(handle(&mut book, &by_id(Open, 0, 3))), Some(RegionRefusal::NotFound));
     book.handle_gone(1);
-    assert_eq!(why(book.handle(&by_id(Resize, 4, 1))), Some(RegionRefusal::NotFound));
-    let now = entry(book.handle(&call(Open, "a", 0, 0, 3, 7)));
+    assert_eq!(why(handle(&mut book, &by_id(Resize, 4, 1))), Some(RegionRefusal::NotFound));
+    let now = entry(handle(&mut book, &call(Open, "a", 0, 0, 3, 7)));
     assert_eq!((now.id(), now.bytes()), (new, 3 * PAGE));
     book.audit();
 }
@@ -150,19 +170,19 @@ fn a_holder_never_hits_another_region_of_its_name() {
 #[test]
 fn a_cut_makes_memory_anew() {
     let mut book = book(16, 16);
-    book.handle(&call(RegionCall::Create, "a", 4, 0, 1, 7)).expect("room");
+    handle(&mut book, &call(RegionCall::Create, "a", 4, 0, 1, 7)).expect("room");
     let files = |answer| match answer {
         Ok(Answer::Region(_, _, files)) => files,
         other => panic!("{other:?}"),
     };
     let file = |fd: &rustix::fd::OwnedFd| std::fs::File::from(fd.try_clone().expect("a descriptor"));
-    let before = files(book.handle(&call(RegionCall::Open, "a", 0, 0, 2, 7)));
+    let before = files(handle(&mut book, &call(RegionCall::Open, "a", 0, 0, 2, 7)));
     let contents: Vec<u8> = (0..4 * PAGE).map(|at| (at / 5) as u8).collect();
     file(&before[0]).write_all_at(&contents, 0).expect("written");
     // Not from under somebody else.
-    let other = book.handle(&call(RegionCall::Resize, "a", 2, 0, 3, 7));
+    let other = handle(&mut book, &call(RegionCall::Resize, "a", 2, 0, 3, 7));
     assert_eq!(why(other), Some(RegionRefusal::InUse));
-    let after = files(book.handle(&call(RegionCall::Resize, "a", 2, 0, 2, 7)));
+    let after = files(handle(&mut book, &call(RegionCall::Resize, "a", 2, 0, 2, 7)));
     let mut back = vec![0; 2 * PAGE as usize];
     file(&after[0]).read_exact_at(&mut back, 0).expect("read");
     assert!(back == contents[..back.len()]);
@@ -177,23 +197,56 @@ fn a_cut_makes_memory_anew() {
 #[test]
 fn memory_is_free_when_it_is_said_to_be() {
     let mut book = book(16, 16);
-    book.handle(&call(RegionCall::Create, "a", 4, 0, 1, 7)).expect("room");
-    let opened = book.handle(&call(RegionCall::Open, "a", 0, 0, 2, 7));
+    handle(&mut book, &call(RegionCall::Create, "a", 4, 0, 1, 7)).expect("room");
+    let opened = handle(&mut book, &call(RegionCall::Open, "a", 0, 0, 2, 7));
     let Ok(Answer::Region(_, _, kept)) = opened else { panic!("{opened:?}") };
     let blocks = || rustix::fs::fstat(&kept[0]).expect("it is open").st_blocks as u64 * 512;
-    book.handle(&call(RegionCall::Remove, "a", 0, 0, 1, 7)).expect("it is there");
+    handle(&mut book, &call(RegionCall::Remove, "a", 0, 0, 1, 7)).expect("it is there");
     assert_eq!(blocks(), 4 * PAGE, "it is open");
     book.handle_gone(2);
     assert_eq!((blocks(), book.room().taken.get()), (0, 0));
     // And what a region that goes on gives back.
-    book.handle(&call(RegionCall::Create, "b", 4, 0, 1, 7)).expect("room");
-    book.handle(&call(RegionCall::Resize, "b", 8, 0, 1, 7)).expect("room");
-    let opened = book.handle(&call(RegionCall::Open, "b", 0, 0, 2, 7));
+    handle(&mut book, &call(RegionCall::Create, "b", 4, 0, 1, 7)).expect("room");
+    handle(&mut book, &call(RegionCall::Resize, "b", 8, 0, 1, 7)).expect("room");
+    let opened = handle(&mut book, &call(RegionCall::Open, "b", 0, 0, 2, 7));
     let Ok(Answer::Region(_, _, kept)) = opened else { panic!("{opened:?}") };
-    book.handle(&call(RegionCall::Resize, "b", 2, 0, 2, 7)).expect("room");
+    handle(&mut book, &call(RegionCall::Resize, "b", 2, 0, 2, 7)).expect("room");
     for file in &kept {
         assert_eq!(rustix::fs::fstat(file).expect("it is open").st_blocks, 0);
     }
+}
+
+/// While memory is being made for one, others go on; what becomes of the region meanwhile counts.
+#[test]
+fn others_are_served_while_memory_is_made() {
+    use RegionCall::{Create, List, Open, Remove, Resize};
+    let mut book = book(40, 40);
+    handle(&mut book, &call(Create, "a", 4, 0, 1, 7)).expect("room");
+    assert!(book.begin(&call(Resize, "a", 10, 0, 1, 7)).is_none() && book.go_on().is_none());
+    // It is there as it was, and its memory to be is counted.
+    let opened = book.begin(&call(Open, "a", 0, 0, 2, 7)).expect("at once");
+    assert_eq!(entry(opened).bytes(), 4 * PAGE);
+    assert!(matches!(book.begin(&call(List, "", 0, 0, 3, 7)), Some(Ok(Answer::Regions(..)))));
+    assert_eq!(book.room().taken.get(), 10);
+    book.audit();
+    // It goes while it grows: so does what was made.
+    book.begin(&call(Remove, "a", 0, 0, 3, 7)).expect("at once").expect("it is there");
+    book.handle_gone(2);
+    assert_eq!(book.room().taken.get(), 6);
+    book.audit();
+    let answer = std::iter::repeat_with(|| book.go_on()).flatten().next().expect("some time");
+    assert_eq!(why(answer), Some(RegionRefusal::NotFound));
+    assert_eq!((book.room().taken.get(), book.room().unsettled.get()), (0, 0));
+    // Who has asked for it goes: nobody waits for it.
+    assert!(book.begin(&call(Create, "b", 8, 0, 4, 7)).is_none() && book.go_on().is_none());
+    book.handle_gone(5);
+    assert!(book.is_making());
+    book.handle_gone(4);
+    assert!(!book.is_making() && book.go_on().is_none());
+    assert_eq!((book.room().taken.get(), book.room().unsettled.get()), (0, 0));
+    book.audit();
+    // The name is free, and so is the room.
+    handle(&mut book, &call(Create, "b", 40, 0, 4, 7)).expect("room");
 }
 
 #[derive(Clone, Debug)]
@@ -273,7 +326,7 @@ proptest! {
             match what {
                 0 => {
                     let flags = flags & region_flag::TEMPORARY;
-                    let made = book.handle(&ask(RegionCall::Create, flags));
+                    let made = handle(&mut book, &ask(RegionCall::Create, flags));
                     let fits = found.is_none() && model.pages() + pages <= LEND;
                     prop_assert!(fits || made.is_err());
                     prop_assert_eq!(made.is_ok(), fits && !fails(pages));
@@ -285,7 +338,7 @@ proptest! {
                 }
                 1 => {
                     let shared = flags & region_flag::SHARED != 0;
-                    let opened = book.handle(&ask(RegionCall::Open, flags & region_flag::SHARED)).is_ok();
+                    let opened = handle(&mut book, &ask(RegionCall::Open, flags & region_flag::SHARED)).is_ok();
                     let Some(region) = found.and_then(|number| model.regions.get_mut(&number)) else {
                         prop_assert!(!opened);
                         continue;
@@ -299,7 +352,7 @@ proptest! {
                     }
                 }
                 2 | 3 => {
-                    let resized = book.handle(&ask(RegionCall::Resize, 0)).is_ok();
+                    let resized = handle(&mut book, &ask(RegionCall::Resize, 0)).is_ok();
                     let taken = model.pages();
                     let Some(region) = found.and_then(|number| model.regions.get_mut(&number)) else {
                         prop_assert!(!resized);
@@ -317,7 +370,7 @@ proptest! {
                     }
                 }
                 4 => {
-                    prop_assert_eq!(book.handle(&ask(RegionCall::Remove, 0)).is_ok(), found.is_some());
+                    prop_assert_eq!(handle(&mut book, &ask(RegionCall::Remove, 0)).is_ok(), found.is_some());
                     if let Some(number) = found {
                         model.regions.get_mut(&number).expect("found").0 = None;
                     }
