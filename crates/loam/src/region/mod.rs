@@ -250,7 +250,8 @@ impl Region {
     /// Opens a region. It takes the connection, which is how the node knows for how long.
     ///
     /// # Errors
-    /// [`RegionError`]; [`Refusal::InUse`] if somebody has it open.
+    /// [`RegionError`]; [`Refusal::InUse`] if somebody has it open, [`Refusal::Denied`] if it is another user's: who may open that opens it together
+    /// ([`SharedRegion`]), since its owner's programs may have kept its memory.
     pub fn open_on(regions: Regions, name: &str) -> Result<Self, RegionError> {
         let mut link = regions.link;
         let (map, info) = open_in(&mut link, 0, name, true)?;
