@@ -5,29 +5,17 @@ use crate::failure::Failure;
 use crate::lend::start_log;
 use crate::machine;
 use loam_node::{ClusterConfig, LocalSocket};
+use loam_wire::places;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Where the socket of a node that runs as root is.
-const SYSTEM_SOCKET: &str = "/run/loam/node.sock";
-/// And a user's own, below `$XDG_RUNTIME_DIR`.
-const USER_SOCKET: &str = "loam/node.sock";
-
-/// Where nodes of this machine may listen for local programs, in the order in which to look.
-pub(crate) fn sockets() -> Vec<PathBuf> {
-    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_absolute());
-    let user = runtime.map(|dir| dir.join(USER_SOCKET));
-    std::iter::once(PathBuf::from(SYSTEM_SOCKET)).chain(user).collect()
-}
-
 /// Where a node of this user listens for local programs.
 fn own_socket() -> Option<PathBuf> {
-    let mut sockets = sockets();
     if rustix::process::geteuid().is_root() {
-        Some(sockets.swap_remove(0))
+        Some(places::system_node_socket())
     } else {
-        sockets.into_iter().nth(1)
+        places::user_node_socket()
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::args::{MountArgs, UnmountArgs};
 use crate::embedded::first_line;
 use crate::failure::{self, Failure};
-use crate::{daemon, lend, machine};
+use crate::{lend, machine};
 use loam_mount::MountConfig;
 use std::io::{Read, Write};
 use std::process::{Command, ExitCode, Stdio};
@@ -28,7 +28,10 @@ pub(crate) fn mount(args: &MountArgs) -> Result<ExitCode, Failure> {
         cache: args.cache.on(memory.total),
         listen: args.listen,
         peers: args.peer.clone(),
-        node: args.node.clone().or_else(|| daemon::sockets().into_iter().find(|socket| socket.exists())),
+        node: args
+            .node
+            .clone()
+            .or_else(|| loam_wire::places::node_sockets().into_iter().find(|socket| socket.exists())),
         tls: args.tls.clone(),
         insecure: args.insecure,
     };

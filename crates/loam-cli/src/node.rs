@@ -1,7 +1,7 @@
 //! The daemon of this machine's node, as `loam run` finds it.
 
-use crate::daemon::sockets;
 use crate::failure::Failure;
+use loam_wire::places::node_sockets;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
@@ -21,12 +21,12 @@ pub(crate) fn find(asked: Option<&Path>) -> Result<Option<PathBuf>, Failure> {
 
 /// The first of the usual places with a daemon behind it.
 pub(crate) fn running() -> Option<PathBuf> {
-    sockets().into_iter().find(|path| UnixStream::connect(path).is_ok())
+    node_sockets().into_iter().find(|path| UnixStream::connect(path).is_ok())
 }
 
 /// That there is none, in words, and what to do about it.
 pub(crate) fn absent() -> String {
-    let places: Vec<String> = sockets().iter().map(|path| path.display().to_string()).collect();
+    let places: Vec<String> = node_sockets().iter().map(|path| path.display().to_string()).collect();
     format!("no `loam node` at {} (start one to use its cluster)", places.join(" or "))
 }
 

@@ -11,7 +11,7 @@ use crate::shared::Shared;
 use loam_core::ids::SpaceId;
 use loam_wire::limits::{REGION_SPANS_MAX, REQUEST_PAGES_MAX};
 use loam_wire::tls::{Identity, TlsError};
-use loam_wire::{Decoded, MountAt, Stream, WireError, decode, encode, error_code};
+use loam_wire::{Decoded, Frame, MountAt, RegionRefusal, Stream, WireError, decode, encode, error_code};
 use rustix::event::epoll::EventFlags;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
@@ -522,10 +522,19 @@ impl Connection {
             // What did not fit follows as bytes; the descriptors went with the first.
             Ok(sent) if sent < frame.len() => self.tell(&frame[sent..]),
             Ok(_) => {}
-            Err(why) => {
-                tracing::warn!("cannot hand memory to {}: {why}", self.line.origin);
-                self.line.broken = true;
-            }
+            // It is told and stays: what it has mapped already is its own for as long as its connection lives.
+            Err(why) => match decode(frame) {
+                Ok(Decoded::Whole { frame: Frame::Region { request, .. }, .. }) => {
+                    let text = format!(
+                        "cannot hand the region's memory over: {why}; is there a limit on descriptors (ulimit -n)?"
+                    );
+                    tracing::warn!("{}: {text}", self.line.origin);
+                    let mut refused = Vec::new();
+                    encode::region_refused(&mut refused, request, RegionRefusal::Unavailable, &text);
+                    self.tell(&refused);
+                }
+                _ => unreachable!("only a region's frame comes with memory"),
+            },
         }
     }
 

@@ -24,6 +24,7 @@ struct Sample {
     lender: LenderStats,
     store: DiskFigures,
     memory_bytes: u64,
+    regions_bytes: u64,
     uptime_s: u64,
     connections: usize,
     local_pages: u64,
@@ -40,6 +41,7 @@ impl Sample {
             lender,
             store: shared.store.as_ref().map(StoreLink::figures).unwrap_or_default(),
             memory_bytes: shared.slab.memory().unwrap_or_default().0,
+            regions_bytes: shared.shares().of_regions().0.bytes().0,
             uptime_s: shared.uptime_s(),
             connections: shared.connections.load(Ordering::Relaxed),
             local_pages: shared.local_pages(),
@@ -90,6 +92,12 @@ const METRICS: &[Metric] = &[
         None,
         "Base pages (4 KiB) held for others: global pages",
         Gauge(|s| s.lender.pages as f64),
+    ),
+    Metric(
+        "regions",
+        Some(Unit::Bytes),
+        "Memory that direct regions have; it is not asked back",
+        Gauge(|s| s.regions_bytes as f64),
     ),
     Metric(
         "local_pages",

@@ -91,6 +91,7 @@ pub(crate) struct Service {
     on_disk: Vec<PageRef>,
     waited: Vec<PageRef>,
     asked: Vec<Asked>,
+    indexes: Vec<u64>,
 }
 
 impl Service {
@@ -110,6 +111,7 @@ impl Service {
             on_disk: Vec::new(),
             waited: Vec::new(),
             asked: Vec::new(),
+            indexes: Vec::new(),
         }
     }
 
@@ -205,10 +207,13 @@ impl Service {
                 self.answer(out, |_, head| encode::mounts(head, request, &mounts));
             }
             (_, Frame::Local { pages }) if out.is_local() => out.has_local_pages(&self.shared, pages),
-            (Peer::Tool, Frame::RegionCall { request, call, flags, bytes, name }) if out.is_local() => {
+            (Peer::Tool, Frame::RegionCall { request, call, flags, bytes, id, name }) if out.is_local() => {
                 // Connection and user are what the socket says, not the peer.
                 let name = name.to_owned();
-                out.calls(&self.shared, Call { request, call, flags, bytes, name, connection: 0, uid: 0 })?;
+                out.calls(
+                    &self.shared,
+                    Call { request, call, flags, bytes, id, name, connection: 0, uid: 0 },
+                )?;
             }
             // Local programs borrow; they have no part in what nodes agree on.
             (Peer::Tool, Frame::Cluster { sender, class, bytes }) if !out.is_local() => {
@@ -473,14 +478,13 @@ impl Service {
         self.unplaced.clear();
         let now = self.shared.now();
         let mut lender = self.shared.lender();
-        let mut indexes = Vec::with_capacity(self.good.len());
         for of_class in self.good.chunk_by(|a, b| pages[*a].class() == pages[*b].class()) {
-            indexes.clear();
-            indexes.extend(of_class.iter().map(|at| pages[*at].index()));
+            self.indexes.clear();
+            self.indexes.extend(of_class.iter().map(|at| pages[*at].index()));
             let mut done = 0;
             while done < of_class.len() {
                 let class = pages[of_class[done]].class();
-                let Some(run) = lender.reserve_as(now, space, &indexes[done..], class) else { break };
+                let Some(run) = lender.reserve_as(now, space, &self.indexes[done..], class) else { break };
                 self.placed.extend(of_class[done..].iter().copied().zip(run.slots()));
                 done += run.pages as usize;
             }

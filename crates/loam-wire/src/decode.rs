@@ -281,6 +281,8 @@ pub enum Frame<'a> {
         flags: u8,
         /// Its size, for create and resize.
         bytes: u64,
+        /// Which region; 0: the one that has the name now.
+        id: u64,
         /// Its name.
         name: &'a str,
     },
@@ -448,7 +450,8 @@ fn frame<'a>(
             let body: &RegionCallBody = one(fixed);
             let call = body.call_checked().ok_or(WireError::Field { kind })?;
             let name = printable(entries).ok_or(WireError::Text { kind })?;
-            Frame::RegionCall { request, call, flags: body.flags, bytes: body.bytes.get(), name }
+            let (bytes, id) = (body.bytes.get(), body.id.get());
+            Frame::RegionCall { request, call, flags: body.flags, bytes, id, name }
         }
         kind::REGION => {
             let entry: &RegionEntry = one(fixed);

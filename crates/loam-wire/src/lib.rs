@@ -19,6 +19,7 @@ mod layout;
 pub mod limits;
 pub mod mount;
 mod mounts;
+pub mod places;
 mod regions;
 mod stream;
 #[cfg(test)]

@@ -76,6 +76,7 @@ pub(crate) struct RegionCallBody {
     pub(crate) flags: u8,
     reserved: [u8; 6],
     pub(crate) bytes: U64,
+    pub(crate) id: U64,
 }
 
 impl RegionCallBody {
@@ -138,11 +139,12 @@ pub struct RegionEntry {
     name_bytes: u8,
     reserved: [u8; 2],
     name: [u8; NAME_BYTES_MAX],
+    id: U64,
 }
 
 impl RegionEntry {
-    /// A region of `bytes`, in `spans` stretches, that `opens` connections have open.
-    pub fn new(name: &str, owner: u32, bytes: u64, opens: u32, spans: u32, flags: u8) -> Self {
+    /// Region `id` of `bytes`, in `spans` stretches, that `opens` connections have open.
+    pub fn new(id: u64, name: &str, owner: u32, bytes: u64, opens: u32, spans: u32, flags: u8) -> Self {
         let name = tidy(name, NAME_BYTES_MAX);
         let mut entry = Self {
             bytes: bytes.into(),
@@ -153,9 +155,14 @@ impl RegionEntry {
             name_bytes: name.len() as u8,
             reserved: [0; 2],
             name: [0; NAME_BYTES_MAX],
+            id: id.into(),
         };
         entry.name[..name.len()].copy_from_slice(name.as_bytes());
         entry
+    }
+    /// Which region it is, of this node's life: not 0, and never another's. Names are given anew.
+    pub fn id(&self) -> u64 {
+        self.id.get()
     }
     /// What it is called.
     ///
@@ -212,11 +219,19 @@ impl RegionFigures {
     }
 }
 
-/// `RegionCall`. A name that is too long is cut.
-pub fn region_call(out: &mut Vec<u8>, request: u64, call: RegionCall, flags: u8, bytes: u64, name: &str) {
+/// `RegionCall` about region `id`, or, if that is 0, the one that has the name now. A name that is too long is cut.
+pub fn region_call(
+    out: &mut Vec<u8>,
+    request: u64,
+    call: RegionCall,
+    flags: u8,
+    bytes: u64,
+    id: u64,
+    name: &str,
+) {
     let name = tidy(name, NAME_BYTES_MAX);
     let number = CALLS.iter().position(|known| *known == call).expect("all are there") as u8;
-    let body = RegionCallBody { call: number, flags, reserved: [0; 6], bytes: bytes.into() };
+    let body = RegionCallBody { call: number, flags, reserved: [0; 6], bytes: bytes.into(), id: id.into() };
     append(out, kind::REGION_CALL, request, name.len(), body.as_bytes(), name.as_bytes());
 }
 
@@ -256,13 +271,15 @@ mod tests {
     fn frames_come_back_as_they_went() {
         for call in CALLS {
             let mut bytes = Vec::new();
-            region_call(&mut bytes, 7, call, region_flag::HUGE | region_flag::SHARED, 1 << 40, "a.b-c_1");
+            region_call(&mut bytes, 7, call, region_flag::HUGE | region_flag::SHARED, 1 << 40, 77, "a.b-c_1");
             let flags = region_flag::HUGE | region_flag::SHARED;
-            let expected = Frame::RegionCall { request: 7, call, flags, bytes: 1 << 40, name: "a.b-c_1" };
+            let expected =
+                Frame::RegionCall { request: 7, call, flags, bytes: 1 << 40, id: 77, name: "a.b-c_1" };
             assert_eq!(frame(&bytes), expected);
         }
-        let entry = RegionEntry::new("table", 1000, 8192, 2, 1, region_flag::TEMPORARY);
-        assert_eq!((entry.name(), entry.owner(), entry.bytes(), entry.opens()), ("table", 1000, 8192, 2));
+        let entry = RegionEntry::new(5, "table", 1000, 8192, 2, 1, region_flag::TEMPORARY);
+        assert_eq!((entry.id(), entry.name(), entry.owner()), (5, "table", 1000));
+        assert_eq!((entry.bytes(), entry.opens()), (8192, 2));
         let spans = [RegionSpan::new(4096, 0, 4096), RegionSpan::new(1 << 30, 8192, 4096)];
         let mut bytes = Vec::new();
         region(&mut bytes, 9, &entry, &spans);
@@ -277,18 +294,24 @@ mod tests {
         }
     }
 
+    fn call_body(call: u8, flags: u8) -> [u8; 24] {
+        let mut body = [0; 24];
+        (body[0], body[1]) = (call, flags);
+        body
+    }
+
     #[test]
     fn what_has_no_meaning_is_refused() {
         let mut bytes = Vec::new();
-        append(&mut bytes, kind::REGION_CALL, 1, 0, &[5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], &[]);
+        append(&mut bytes, kind::REGION_CALL, 1, 0, &call_body(5, 0), &[]);
         assert_eq!(decode(&bytes), Err(WireError::Field { kind: kind::REGION_CALL }));
         let mut bytes = Vec::new();
-        append(&mut bytes, kind::REGION_CALL, 1, 0, &[0, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], &[]);
+        append(&mut bytes, kind::REGION_CALL, 1, 0, &call_body(0, 8), &[]);
         assert_eq!(decode(&bytes), Err(WireError::Field { kind: kind::REGION_CALL }));
         let mut bytes = Vec::new();
         append(&mut bytes, kind::REGION_REFUSED, 1, 0, &[8, 0, 0, 0, 0, 0, 0, 0], &[]);
         assert_eq!(decode(&bytes), Err(WireError::Field { kind: kind::REGION_REFUSED }));
-        let mut entry = RegionEntry::new("table", 0, 0, 0, 0, 0);
+        let mut entry = RegionEntry::new(1, "table", 0, 0, 0, 0, 0);
         entry.name_bytes = 65;
         let mut bytes = Vec::new();
         region(&mut bytes, 9, &entry, &[]);

@@ -4,6 +4,8 @@
 //! region [--socket PATH] write NAME SEED      fill it with numbers that SEED begins
 //! region [--socket PATH] check NAME SEED      are they there? (opened together with others)
 //! region [--socket PATH] hold NAME SEED       fill it, say "ready", then check at each line of stdin that it is as it was
+//! region [--socket PATH] make NAME BYTES      make one and open it
+//! region [--socket PATH] resize NAME BYTES    open it and resize it; say how long it is here then
 //! region [--socket PATH] temporary NAME BYTES make one that goes with this program, say "ready", wait for the end of stdin
 //! ```
 
@@ -61,18 +63,27 @@ fn run(socket: Option<&str>, what: &str, name: &str, number: u64) -> Result<bool
             }
             Ok(true)
         }
-        "temporary" => {
-            let mut options = Options::new().temporary(true);
+        "resize" => {
+            let mut region = Region::open_on(connect()?, name)?;
+            let resized = region.resize(number);
+            say(&format!("{} bytes", region.len()));
+            resized.map(|()| true)
+        }
+        "make" | "temporary" => {
+            let mut options = Options::new().temporary(what == "temporary");
             if let Some(path) = socket {
                 options = options.socket(path);
             }
             let _region = Region::create_with(name, number, &options)?;
+            if what == "make" {
+                return Ok(true);
+            }
             say("ready");
             std::io::stdin().lock().lines().for_each(drop);
             Ok(true)
         }
         _ => {
-            eprintln!("write, check, hold or temporary");
+            eprintln!("write, check, hold, make, resize or temporary");
             Ok(false)
         }
     }
@@ -85,7 +96,9 @@ fn main() -> ExitCode {
         if args.is_empty() { String::new() } else { args.remove(0) }
     });
     let [what, name, number] = &args[..] else {
-        eprintln!("usage: region [--socket PATH] write|check|hold NAME SEED, or temporary NAME BYTES");
+        eprintln!(
+            "usage: region [--socket PATH] write|check|hold NAME SEED, or make|resize|temporary NAME BYTES"
+        );
         return ExitCode::from(2);
     };
     match run(socket.as_deref(), what, name, number.parse().unwrap_or(0)) {

@@ -6,7 +6,7 @@ use loam_core::units::Bytes;
 use loam_node::{LendConfig, LendHandle, LocalSocket};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 struct Node {
@@ -29,6 +29,14 @@ impl Node {
     }
     fn options(&self) -> Options {
         Options::new().socket(&self.socket)
+    }
+    /// The example, in a shell that has set this limit.
+    fn example(&self, limit: &str, args: &[&str]) -> Output {
+        let example = std::env::current_exe().expect("/proc is mounted");
+        let example = example.ancestors().nth(2).expect("TARGET/PROFILE").join("examples/region");
+        let mut command = Command::new("sh");
+        command.arg("-c").arg(format!("{limit} && exec \"$0\" \"$@\"")).arg(example).arg("--socket");
+        command.arg(&self.socket).args(args).output().expect("there is a shell")
     }
     fn connect(&self) -> Regions {
         Regions::connect(Some(&self.socket)).expect("it listens")
@@ -129,6 +137,22 @@ fn no_more_is_lent_than_there_is() {
 }
 
 #[test]
+fn a_name_that_is_given_anew_is_another_region() {
+    let node = Node::start(8);
+    let mut held = Region::create_with("a", 1 << 20, &node.options()).expect("room");
+    held.as_mut_slice().fill(1);
+    let mut regions = node.connect();
+    regions.remove("a").expect("it is ours");
+    regions.create("a", 1 << 20, &Options::new()).expect("room");
+    // What its holder asks for is done to what it holds.
+    held.resize(2 << 20).expect("room");
+    assert!(held.as_slice()[..1 << 20].iter().all(|byte| *byte == 1));
+    held.remove().expect("a second time is no harm");
+    let list = regions.list().expect("a list");
+    assert_eq!((list.regions.len(), list.regions[0].bytes), (1, 1 << 20), "the new one is as it was");
+}
+
+#[test]
 fn temporary_ones_go_with_who_made_them() {
     let node = Node::start(8);
     let region = Region::create_with("a", 4096, &node.options().temporary(true)).expect("room");
@@ -162,7 +186,8 @@ fn no_faults_after_the_first_touch() {
     assert_eq!(touch(&mut region), 0);
     region.advise(0..4096, Advice::Sequential).expect("advice");
     region.advise(0..4096, Advice::Random).expect("advice");
-    assert!(region.advise(0..(16 << 20) + 1, Advice::Random).is_err(), "beyond the end");
+    let beyond = region.advise(0..(16 << 20) + 1, Advice::Random);
+    assert!(matches!(beyond, Err(RegionError::Range { bytes: 16_777_216, .. })), "{beyond:?}");
 }
 
 #[test]
@@ -219,20 +244,91 @@ fn huge_pages_where_there_are_some() {
 fn the_example_writes_and_another_process_reads() {
     let node = Node::start(64);
     node.connect().create("a", 1 << 20, &Options::new()).expect("room");
-    let example = std::env::current_exe().expect("/proc is mounted");
-    let example = example.ancestors().nth(2).expect("TARGET/PROFILE").join("examples/region");
-    let run = |what: &str, seed: &str| {
-        let mut command = Command::new(&example);
-        command
-            .arg("--socket")
-            .arg(&node.socket)
-            .args([what, "a", seed])
-            .output()
-            .expect("cargo has built it")
-    };
+    let run = |what: &str, seed: &str| node.example("true", &[what, "a", seed]);
     soon("written", || run("write", "7").status.success());
     soon("closed", || node.connect().list().expect("a list").regions[0].opens == 0);
     assert!(run("check", "7").status.success());
     soon("closed", || node.connect().list().expect("a list").regions[0].opens == 0);
     assert!(!run("check", "8").status.success(), "the check can fail");
+}
+
+/// A child has neither the memory of a region that is open alone, nor a right to speak of it: something else may be at its addresses by then.
+#[test]
+fn a_child_that_forks_off_does_nothing_to_a_region() {
+    const PAGE: usize = 4096;
+    let node = Node::start(8);
+    let mut region = Region::create_with("a", 16 * PAGE as u64, &node.options()).expect("room");
+    region.as_mut_slice().fill(5);
+    let place = region.as_slice().as_ptr().cast_mut();
+    // SAFETY: the child does nothing that another thread could have left half done but freeing memory, which the C library sees to.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0);
+    if child == 0 {
+        // SAFETY: nothing of this process is mapped there (it is checked: no replacing), and nothing but `theirs` looks there.
+        let theirs = unsafe {
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+            let protection = libc::PROT_READ | libc::PROT_WRITE;
+            libc::mmap(place.cast(), PAGE, protection, flags, -1, 0).cast::<u8>()
+        };
+        let mut wrong = i32::from(theirs != place);
+        if wrong == 0 {
+            // SAFETY: it was just mapped.
+            unsafe { theirs.write_volatile(9) };
+            wrong += 2 * i32::from(!matches!(region.resize(PAGE as u64), Err(RegionError::OtherProcess)));
+            drop(region);
+            // SAFETY: it ends the test by SIGSEGV if it is not mapped any more, as it should.
+            wrong += 4 * i32::from(unsafe { theirs.read_volatile() } != 9);
+        }
+        // SAFETY: it ends the child, without what the test harness has left to do.
+        unsafe { libc::_exit(wrong) };
+    }
+    let mut status = 0;
+    // SAFETY: it waits for our own child.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0, "exit code (from bit 8 on) or signal");
+    assert!(region.as_slice().iter().all(|byte| *byte == 5));
+    region.resize(32 * PAGE as u64).expect("it is open, and the parent's");
+    region.remove().expect("it is ours");
+}
+
+#[test]
+fn too_few_descriptors_are_told() {
+    let node = Node::start(8);
+    let mut regions = node.connect();
+    regions.create("a", 4096, &Options::new()).expect("room");
+    for pages in 2..=30 {
+        regions.resize("a", pages * 4096).expect("room");
+    }
+    let output = node.example("ulimit -n 16", &["check", "a", "1"]);
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && text.contains("ulimit -n"), "{text}");
+    let output = node.example("ulimit -n 64", &["check", "a", "1"]);
+    assert!(String::from_utf8_lossy(&output.stdout).starts_with("122880 bytes"), "{output:?}");
+}
+
+/// What cannot be mapped leaves nothing behind.
+#[test]
+fn what_cannot_be_mapped_is_given_back() {
+    let node = Node::start(256);
+    let mut regions = node.connect();
+    let said = |output: &Output| String::from_utf8_lossy(&output.stdout).into_owned();
+    let told = |output: &Output| String::from_utf8_lossy(&output.stderr).into_owned();
+    let few = "ulimit -v 65536"; // KiB
+    let output = node.example(few, &["make", "a", "134217728"]);
+    assert!(told(&output).contains("cannot map"), "{output:?}");
+    soon("given back", || regions.list().expect("a list").reserved_bytes == 0);
+    assert!(regions.list().expect("a list").regions.is_empty());
+    // One that is open and was to grow is as it was, here and there.
+    regions.create("b", 40 << 20, &Options::new()).expect("room");
+    let output = node.example(few, &["resize", "b", "83886080"]);
+    assert!(told(&output).contains("cannot map"), "{output:?}");
+    assert_eq!(said(&output), "41943040 bytes\n");
+    let list = regions.list().expect("a list");
+    assert_eq!((list.regions[0].bytes, list.regions[0].spans), (40 << 20, 1));
+    // One that was to shrink has shrunk: what is mapped here would be no part of it.
+    soon("closed", || regions.list().expect("a list").regions[0].opens == 0);
+    let output = node.example(few, &["resize", "b", "31457280"]);
+    assert!(told(&output).contains("cannot map"), "{output:?}");
+    assert_eq!(said(&output), "0 bytes\n");
+    assert_eq!(regions.list().expect("a list").regions[0].bytes, 30 << 20);
 }

@@ -1,9 +1,10 @@
 //! The node's book of regions: who has which, what may be done with it, and what becomes of it. The ledger of the memory is
 //! [`loam_core::region::Spans`]; here are names, owners and who has what open.
 
-use super::memory;
+use super::making::{Making, Purpose};
+use super::pieces::{Piece, release};
 use super::room::Room;
-use loam_core::region::{BorrowerId, LeaseNumber, Span, Spans};
+use loam_core::region::{BorrowerId, Spans};
 use loam_core::units::{BASE_PAGE_BYTES, BasePages, Bytes};
 use loam_wire::limits::{REGION_SPANS_MAX, REGIONS_MAX};
 use loam_wire::{RegionCall, RegionEntry, RegionFigures, RegionRefusal, RegionSpan, region_flag};
@@ -14,7 +15,7 @@ use std::sync::Arc;
 /// Regions of one user who is not the node's own.
 pub(super) const REGIONS_OF_USER_MAX: usize = 64;
 /// Base pages of a huge page.
-const HUGE_PAGES: u64 = 512;
+pub(super) const HUGE_PAGES: u64 = 512;
 /// Base pages that have an address: 1 PiB, as in [`loam_core::region::Layout::WIDE`].
 const ROOM_PAGES: u64 = 1 << 38;
 
@@ -25,11 +26,20 @@ pub(crate) struct Call {
     pub(crate) call: RegionCall,
     pub(crate) flags: u8,
     pub(crate) bytes: u64,
+    /// Which region; 0: the one that has the name.
+    pub(crate) id: u64,
     pub(crate) name: String,
     /// Which connection; never used again.
     pub(crate) connection: u64,
     /// Whose, as the kernel says.
     pub(crate) uid: u32,
+}
+
+impl Call {
+    /// It may need memory to be made.
+    pub(super) fn may_make(&self) -> bool {
+        matches!(self.call, RegionCall::Create | RegionCall::Resize)
+    }
 }
 
 /// What a call came to.
@@ -43,19 +53,15 @@ pub(super) enum Answer {
 pub(super) type Refused = (RegionRefusal, String);
 
 #[derive(Debug)]
-struct Piece {
-    lease: LeaseNumber,
-    span: Span,
-    file: Arc<OwnedFd>,
-}
-
-#[derive(Debug)]
-struct Region {
-    /// `None`: it was removed, and goes when nobody has it open any more.
-    name: Option<String>,
+pub(super) struct Region {
+    /// Never used again: what its holders call it by.
+    id: u64,
+    name: String,
+    /// It has no right to its name any more, and goes when nobody has it open any more.
+    removed: bool,
     owner: u32,
     flags: u8,
-    pieces: Vec<Piece>,
+    pub(super) pieces: Vec<Piece>,
     /// Connections that have it open.
     opens: Vec<u64>,
     /// One of them alone may.
@@ -69,18 +75,25 @@ impl Region {
         self.pieces.iter().map(|piece| piece.span.pages).sum()
     }
 
-    fn is_huge(&self) -> bool {
+    pub(super) fn is_huge(&self) -> bool {
         self.flags & region_flag::HUGE != 0
     }
 
     fn entry(&self) -> RegionEntry {
         let (bytes, opens) = (BasePages(self.pages()).bytes().0, self.opens.len() as u32);
         let shared = if self.exclusive || self.opens.is_empty() { 0 } else { region_flag::SHARED };
-        let name = self.name.as_deref().unwrap_or_default();
-        RegionEntry::new(name, self.owner, bytes, opens, self.pieces.len() as u32, self.flags | shared)
+        RegionEntry::new(
+            self.id,
+            &self.name,
+            self.owner,
+            bytes,
+            opens,
+            self.pieces.len() as u32,
+            self.flags | shared,
+        )
     }
 
-    fn answer(&self, connection: u64) -> Answer {
+    pub(super) fn answer(&self, connection: u64) -> Answer {
         if !self.opens.contains(&connection) {
             return Answer::Region(self.entry(), Vec::new(), Vec::new());
         }
@@ -94,16 +107,18 @@ impl Region {
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Book<R> {
-    spans: Spans,
+    pub(super) spans: Spans,
     /// By number, never used again: the borrower of its leases.
-    regions: BTreeMap<u64, Region>,
+    pub(super) regions: BTreeMap<u64, Region>,
     number_last: u64,
+    /// One at a time.
+    pub(super) making: Option<Making>,
     /// The node's own user.
     own: u32,
-    room: R,
+    pub(super) room: R,
 }
 
-fn refuse<T>(why: RegionRefusal, text: impl Into<String>) -> Result<T, Refused> {
+pub(super) fn refuse<T>(why: RegionRefusal, text: impl Into<String>) -> Result<T, Refused> {
     Err((why, text.into()))
 }
 
@@ -117,40 +132,50 @@ impl<R: Room> Book<R> {
     /// A book of a node that lends at most `limit`, and runs as user `own`.
     pub(super) fn new(limit: BasePages, own: u32, room: R) -> Self {
         let spans = Spans::new(ROOM_PAGES, limit.0);
-        Self { spans, regions: BTreeMap::new(), number_last: 0, own, room }
+        Self { spans, regions: BTreeMap::new(), number_last: 0, making: None, own, room }
     }
 
-    pub(super) fn handle(&mut self, call: &Call) -> Result<Answer, Refused> {
+    /// Answers a call, or begins with what [`Self::go_on`] will answer.
+    ///
+    /// # Panics
+    /// If memory is being made and the call [may need some](Call::may_make).
+    pub(super) fn begin(&mut self, call: &Call) -> Option<Result<Answer, Refused>> {
+        self.handle(call).transpose()
+    }
+
+    /// `None`: memory is being made for it.
+    fn handle(&mut self, call: &Call) -> Result<Option<Answer>, Refused> {
         match call.call {
-            RegionCall::List => Ok(self.list(call.uid)),
+            RegionCall::List => Ok(Some(self.list(call.uid))),
             _ if !is_name(&call.name) => refuse(
                 RegionRefusal::Invalid,
                 "a region's name has 1 to 64 letters, digits, '.', '_' or '-', and begins with none of '.' and '-'",
             ),
-            RegionCall::Create => self.create(call),
-            RegionCall::Open => self.open(call),
+            RegionCall::Create => self.create(call).map(|()| None),
+            RegionCall::Open => self.open(call).map(Some),
             RegionCall::Resize => self.resize(call),
             RegionCall::Remove => {
                 let number = self.find(call)?;
                 let region = self.regions.get_mut(&number).expect("it was just found");
                 let answer = Answer::Region(region.entry(), Vec::new(), Vec::new());
-                region.name = None;
+                region.removed = true;
                 self.drop_unused(number);
-                Ok(answer)
+                Ok(Some(answer))
             }
         }
     }
 
     /// A connection has ended: its program has died, or is done.
     pub(super) fn handle_gone(&mut self, connection: u64) {
+        self.stop_making_for(connection);
         let mut touched = Vec::new();
         for (number, region) in &mut self.regions {
             let opens = region.opens.len();
             region.opens.retain(|open| *open != connection);
             if region.bound_to == Some(connection) {
-                region.name = None;
+                region.removed = true;
             }
-            if region.opens.len() < opens || region.name.is_none() {
+            if region.opens.len() < opens || region.removed {
                 touched.push(*number);
             }
         }
@@ -162,11 +187,20 @@ impl<R: Room> Book<R> {
     }
 
     fn find(&self, call: &Call) -> Result<u64, Refused> {
-        let named = self.regions.iter().find(|(_, region)| region.name.as_deref() == Some(&call.name));
+        // A name may have been given to another since; who has a region open goes on with the one that it has.
+        let named = if call.id == 0 {
+            self.named(&call.name)
+        } else {
+            let known = self.regions.get_key_value(&call.id);
+            known.filter(|(_, region)| !region.removed || region.opens.contains(&call.connection))
+        };
         match named {
             None => refuse(
                 RegionRefusal::NotFound,
-                format!("there is no region \"{}\": `loam region list` shows what there is", call.name),
+                format!(
+                    "there is no region \"{}\" (any more): `loam region list` shows what there is",
+                    call.name
+                ),
             ),
             Some((_, region)) if !self.may(call.uid, region) => refuse(
                 RegionRefusal::Denied,
@@ -176,8 +210,12 @@ impl<R: Room> Book<R> {
         }
     }
 
+    fn named(&self, name: &str) -> Option<(&u64, &Region)> {
+        self.regions.iter().find(|(_, region)| !region.removed && region.name == name)
+    }
+
     fn list(&self, uid: u32) -> Answer {
-        let mine = self.regions.values().filter(|region| region.name.is_some() && self.may(uid, region));
+        let mine = self.regions.values().filter(|region| !region.removed && self.may(uid, region));
         let mut entries: Vec<RegionEntry> = mine.map(Region::entry).collect();
         entries.sort_by(|a, b| a.name().cmp(b.name()));
         let limit = self.spans.limit() - self.spans.used();
@@ -185,14 +223,14 @@ impl<R: Room> Book<R> {
         Answer::Regions(RegionFigures::new(BasePages(self.spans.used()).bytes().0, free.0), entries)
     }
 
-    fn create(&mut self, call: &Call) -> Result<Answer, Refused> {
+    fn create(&mut self, call: &Call) -> Result<(), Refused> {
         if call.flags & region_flag::SHARED != 0 {
             return refuse(
                 RegionRefusal::Invalid,
                 "a region is shared by who opens it, not by who creates it",
             );
         }
-        if self.regions.values().any(|region| region.name.as_deref() == Some(&call.name)) {
+        if self.named(&call.name).is_some() {
             return refuse(
                 RegionRefusal::Exists,
                 format!("there is a region \"{}\" already: choose another name", call.name),
@@ -211,20 +249,20 @@ impl<R: Room> Book<R> {
         let pages = pages_of(call.bytes, flags & region_flag::HUGE != 0)?;
         self.number_last += 1;
         let number = self.number_last;
-        let piece = self.reserve(number, pages, flags & region_flag::HUGE != 0)?;
         let bound_to = (flags & region_flag::TEMPORARY != 0).then_some(call.connection);
         let region = Region {
-            name: Some(call.name.clone()),
+            id: number,
+            name: call.name.clone(),
+            removed: false,
             owner: call.uid,
             flags,
-            pieces: vec![piece],
+            pieces: Vec::new(),
             opens: Vec::new(),
             exclusive: false,
             bound_to,
         };
-        let answer = region.answer(call.connection);
-        assert!(self.regions.insert(number, region).is_none());
-        Ok(answer)
+        let huge = region.is_huge();
+        self.begin_making(Purpose::Create(region), number, call.connection, pages, huge)
     }
 
     fn open(&mut self, call: &Call) -> Result<Answer, Refused> {
@@ -235,6 +273,16 @@ impl<R: Room> Book<R> {
             return Ok(region.answer(call.connection));
         }
         let shared = call.flags & region_flag::SHARED != 0;
+        // Alone is for one user: who had its memory before may have kept it, and only programs of one user trust each other that far.
+        if !shared && call.uid != region.owner {
+            return refuse(
+                RegionRefusal::Denied,
+                format!(
+                    "region \"{}\" is another user's (number {}): open it together with others (SharedRegion), not alone",
+                    call.name, region.owner
+                ),
+            );
+        }
         if !region.opens.is_empty() && (region.exclusive || !shared) {
             let text = if region.exclusive { "for itself alone" } else { "together with others" };
             return refuse(
@@ -247,7 +295,7 @@ impl<R: Room> Book<R> {
         Ok(region.answer(call.connection))
     }
 
-    fn resize(&mut self, call: &Call) -> Result<Answer, Refused> {
+    fn resize(&mut self, call: &Call) -> Result<Option<Answer>, Refused> {
         let number = self.find(call)?;
         let region = &self.regions[&number];
         let (huge, have) = (region.is_huge(), region.pages());
@@ -259,9 +307,10 @@ impl<R: Room> Book<R> {
                     format!("region \"{}\" has grown {REGION_SPANS_MAX} times: make a new one", call.name),
                 );
             }
-            let piece = self.reserve(number, want - have, huge)?;
-            self.regions.get_mut(&number).expect("it was just there").pieces.push(piece);
-        } else if want < have {
+            self.begin_making(Purpose::Grow, number, call.connection, want - have, huge)?;
+            return Ok(None);
+        }
+        if want < have {
             // What somebody has mapped is not taken from under it. (Who asks sees to its own mappings.)
             if region.opens.iter().any(|open| *open != call.connection) {
                 return refuse(
@@ -271,110 +320,23 @@ impl<R: Room> Book<R> {
             }
             self.shrink(number, want)?;
         }
-        Ok(self.regions[&number].answer(call.connection))
-    }
-
-    /// Takes away what is behind the first `want` base pages. A stretch that is cut is made anew: it is sealed, and who once had its
-    /// descriptor could use all of it.
-    fn shrink(&mut self, number: u64, want: u64) -> Result<(), Refused> {
-        let region = self.regions.get_mut(&number).expect("it was just there");
-        let (huge, mut at, mut whole) = (region.is_huge(), 0, 0);
-        while at + region.pieces[whole].span.pages <= want {
-            at += region.pieces[whole].span.pages;
-            whole += 1;
-        }
-        if want > at {
-            let kept = want - at;
-            if huge {
-                return refuse(
-                    RegionRefusal::Unavailable,
-                    "a region of huge pages shrinks by what it has grown by, or not at all",
-                );
-            }
-            let failed = |why| (RegionRefusal::NoRoom, why);
-            // For a moment it is there twice.
-            self.room.take(BasePages(kept)).map_err(failed)?;
-            let cut = &mut region.pieces[whole];
-            let copied = memory::make(BasePages(kept).bytes().0, false).and_then(|file| {
-                memory::copy(cut.file.try_clone()?, &file, BasePages(kept).bytes().0)?;
-                Ok(file)
-            });
-            match copied {
-                Ok(file) => cut.file = Arc::new(file),
-                Err(why) => {
-                    self.room.give(BasePages(kept));
-                    return refuse(RegionRefusal::NoRoom, format!("cannot make its memory anew: {why}"));
-                }
-            }
-            self.room.settle(BasePages(kept));
-            self.room.give(BasePages(cut.span.pages));
-            let freed = self.spans.keep(BorrowerId(number), cut.lease, kept);
-            assert_eq!(freed.map(|span| span.pages), Some(cut.span.pages - kept));
-            cut.span.pages = kept;
-            whole += 1;
-        }
-        for piece in region.pieces.drain(whole..) {
-            let freed = self.spans.keep(BorrowerId(number), piece.lease, 0);
-            assert_eq!(freed, Some(piece.span));
-            self.room.give(BasePages(piece.span.pages));
-        }
-        Ok(())
-    }
-
-    fn reserve(&mut self, number: u64, pages: u64, huge: bool) -> Result<Piece, Refused> {
-        let align = if huge { HUGE_PAGES } else { 1 };
-        let size = BasePages(pages).bytes();
-        let Ok((lease, span)) = self.spans.reserve(BorrowerId(number), pages, align) else {
-            let left = BasePages(self.spans.limit() - self.spans.used()).bytes();
-            return refuse(
-                RegionRefusal::NoRoom,
-                format!(
-                    "{size} are not free: of {} that this node lends, regions may still get {left}",
-                    BasePages(self.spans.limit()).bytes()
-                ),
-            );
-        };
-        let back = |this: &mut Self| assert!(this.spans.keep(BorrowerId(number), lease, 0).is_some());
-        if let Err(why) = self.room.take(BasePages(pages)) {
-            back(self);
-            return refuse(RegionRefusal::NoRoom, why);
-        }
-        match memory::make(size.0, huge) {
-            Ok(file) => {
-                self.room.settle(BasePages(pages));
-                Ok(Piece { lease, span, file: Arc::new(file) })
-            }
-            Err(why) => {
-                self.room.give(BasePages(pages));
-                back(self);
-                let (code, text) = if huge {
-                    let text = format!(
-                        "cannot reserve {size} of huge pages: {why}; set /proc/sys/vm/nr_hugepages, or leave --huge out"
-                    );
-                    (RegionRefusal::Unavailable, text)
-                } else {
-                    (
-                        RegionRefusal::NoRoom,
-                        format!("cannot reserve {size}: {why}; is there a limit on the node?"),
-                    )
-                };
-                refuse(code, text)
-            }
-        }
+        Ok(Some(self.regions[&number].answer(call.connection)))
     }
 
     /// A region that has no name and that nobody has open goes.
     fn drop_unused(&mut self, number: u64) {
-        let unused = |region: &Region| region.name.is_none() && region.opens.is_empty();
+        let unused = |region: &Region| region.removed && region.opens.is_empty();
         if !self.regions.get(&number).is_some_and(unused) {
             return;
         }
         let region = self.regions.remove(&number).expect("it was just there");
-        let freed: u64 = self.spans.end(BorrowerId(number)).iter().map(|span| span.pages).sum();
-        assert_eq!(freed, region.pages());
-        // First the memory, then its place for others.
-        drop(region);
-        self.room.give(BasePages(freed));
+        // (Not all of its leases: it may have been growing.)
+        for piece in region.pieces {
+            // First the memory, then its place for others.
+            release(piece.file, piece.span.pages);
+            assert_eq!(self.spans.keep(BorrowerId(number), piece.lease, 0), Some(piece.span));
+            self.room.give(BasePages(piece.span.pages));
+        }
     }
 
     /// Looks at everything.
@@ -385,16 +347,23 @@ impl<R: Room> Book<R> {
     pub(super) fn audit(&self) {
         self.spans.audit();
         let pages: u64 = self.regions.values().map(Region::pages).sum();
-        assert_eq!(pages, self.spans.used());
+        assert_eq!(pages + self.making_pages(), self.spans.used());
         for (number, region) in &self.regions {
-            assert!(region.name.is_some() || !region.opens.is_empty(), "nobody can reach it");
+            assert!(!region.removed || !region.opens.is_empty(), "nobody can reach it");
             assert!(!region.exclusive || region.opens.len() <= 1);
+            assert_eq!(region.id, *number);
             for piece in &region.pieces {
                 assert_eq!(self.spans.span(BorrowerId(*number), piece.lease), Some(piece.span));
                 let bytes = rustix::fs::fstat(&piece.file).expect("it is open").st_size;
                 assert_eq!(bytes as u64, BasePages(piece.span.pages).bytes().0);
             }
         }
+    }
+
+    /// Base pages of all regions, by number.
+    #[cfg(test)]
+    pub(super) fn sizes(&self) -> Vec<(u64, u64)> {
+        self.regions.iter().map(|(number, region)| (*number, region.pages())).collect()
     }
 
     #[cfg(test)]

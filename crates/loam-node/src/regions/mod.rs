@@ -1,11 +1,13 @@
 //! Direct regions for programs of this machine: memory of the node's own that they map (docs/regions-direct.md).
 //!
-//! One thread does what calls ask for, one after the other: reserving memory takes as long as clearing it does, and an event loop must
-//! not wait for that. A loop hands calls over with the asking connection's number and its user, as the kernel tells it; the answer goes
+//! One thread does what calls ask for: reserving memory takes as long as clearing it does, and an event loop must
+//! not wait for that. It clears memory for one call at a time, in steps; calls that need none are answered in between. A loop hands calls over with the asking connection's number and its user, as the kernel tells it; the answer goes
 //! back through the loop's mailbox.
 
 mod book;
+mod making;
 mod memory;
+mod pieces;
 mod room;
 #[cfg(test)]
 mod tests;
@@ -13,13 +15,14 @@ mod tests;
 use crate::drainer::Reply;
 use crate::shared::Shared;
 pub(crate) use book::Call;
-use book::{Answer, Book};
+use book::{Answer, Book, Refused};
 use loam_core::units::BasePages;
 use loam_wire::encode;
 pub(crate) use room::Shares;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 
 /// What the thread is told.
 #[derive(Debug)]
@@ -77,28 +80,62 @@ pub(crate) struct Ear(Receiver<Word>);
 pub(crate) fn run(shared: &Arc<Shared>, capacity: BasePages, ear: &Ear) {
     let own = rustix::process::geteuid().as_raw();
     let mut book = Book::new(capacity, own, Arc::clone(shared));
-    while let Ok(word) = ear.0.recv() {
-        match word {
-            Word::End => break,
-            Word::Gone(connection) => book.handle_gone(connection),
-            Word::Call(call, reply) => {
-                let mut frame = Vec::new();
-                let files = match book.handle(&call) {
-                    Ok(Answer::Region(entry, spans, files)) => {
-                        encode::region(&mut frame, call.request, &entry, &spans);
-                        files
-                    }
-                    Ok(Answer::Regions(figures, entries)) => {
-                        encode::regions(&mut frame, call.request, &figures, &entries);
-                        Vec::new()
-                    }
-                    Err((why, text)) => {
-                        encode::region_refused(&mut frame, call.request, why, &text);
-                        Vec::new()
-                    }
-                };
-                reply.mailbox.hand(reply.connection, frame, files);
+    // Whose memory is being made, and who waits for that to be done.
+    let mut making: Option<(u64, Reply)> = None;
+    let mut waiting: VecDeque<(Call, Reply)> = VecDeque::new();
+    loop {
+        let word = if making.is_some() {
+            match ear.0.try_recv() {
+                Ok(word) => Some(word),
+                Err(TryRecvError::Empty) => None,
+                Err(TryRecvError::Disconnected) => return,
             }
+        } else if let Some((call, reply)) = waiting.pop_front() {
+            Some(Word::Call(call, reply))
+        } else {
+            let Ok(word) = ear.0.recv() else { return };
+            Some(word)
+        };
+        match word {
+            None => {}
+            Some(Word::End) => return,
+            Some(Word::Gone(connection)) => {
+                waiting.retain(|(call, _)| call.connection != connection);
+                book.handle_gone(connection);
+            }
+            Some(Word::Call(call, reply)) if making.is_some() && call.may_make() => {
+                waiting.push_back((call, reply));
+            }
+            Some(Word::Call(call, reply)) => match book.begin(&call) {
+                Some(answer) => tell(call.request, &reply, answer),
+                None => making = Some((call.request, reply)),
+            },
+        }
+        if let Some(answer) = book.go_on() {
+            let (request, reply) = making.take().expect("somebody waits for it");
+            tell(request, &reply, answer);
+        }
+        if !book.is_making() {
+            making = None;
         }
     }
+}
+
+fn tell(request: u64, reply: &Reply, answer: Result<Answer, Refused>) {
+    let mut frame = Vec::new();
+    let files = match answer {
+        Ok(Answer::Region(entry, spans, files)) => {
+            encode::region(&mut frame, request, &entry, &spans);
+            files
+        }
+        Ok(Answer::Regions(figures, entries)) => {
+            encode::regions(&mut frame, request, &figures, &entries);
+            Vec::new()
+        }
+        Err((why, text)) => {
+            encode::region_refused(&mut frame, request, why, &text);
+            Vec::new()
+        }
+    };
+    reply.mailbox.hand(reply.connection, frame, files);
 }

@@ -1,6 +1,7 @@
 //! Room for regions beside what runs store: together never more than the node lends.
 
 use crate::shared::Shared;
+use loam_core::lender::{Lender, Terms};
 use loam_core::units::BasePages;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,10 +18,14 @@ pub(super) trait Room {
     /// # Errors
     /// Why there is no room, for people; nothing has changed.
     fn take(&self, pages: BasePages) -> Result<(), String>;
-    /// They are taken from the machine now.
+    /// So many of them are taken from the machine now.
     fn settle(&self, pages: BasePages);
-    /// They are free again.
+    /// So many that were settled are free again.
     fn give(&self, pages: BasePages);
+    /// So many that were taken and not settled are free again.
+    fn give_up(&self, pages: BasePages);
+    /// The node ends: nothing long is to be begun, or gone on with.
+    fn ends(&self) -> bool;
     /// What could be taken now.
     fn free(&self) -> BasePages;
 }
@@ -30,76 +35,83 @@ pub(super) trait Room {
 pub(crate) struct Shares {
     /// All that the node lends.
     capacity: u64,
-    /// What the machine can spare, beside what is taken already (`watch`).
+    /// What the machine can spare, for runs and regions together (`watch`).
     governed: u64,
     /// What regions have.
     regions: u64,
-    /// What of that the machine does not know yet.
+    /// What of that is not yet taken from the machine.
     unsettled: u64,
+    /// Regions have given room back, and those whom runs' pages were refused do not know.
+    given: bool,
 }
 
 impl Shares {
     pub(crate) fn new(capacity: BasePages) -> Self {
-        Self { capacity: capacity.0, governed: capacity.0, regions: 0, unsettled: 0 }
+        Self { capacity: capacity.0, governed: capacity.0, regions: 0, unsettled: 0, given: false }
     }
 
     /// What is left for pages of runs; `None`: less than nothing.
     fn rest(self) -> Option<u64> {
-        let offered = self.capacity.checked_sub(self.regions)?;
-        Some(offered.min(self.governed.checked_sub(self.unsettled)?))
+        self.capacity.min(self.governed).checked_sub(self.regions)
     }
 
-    /// The machine has been looked at: so much may pages of runs have as far as it is concerned. Answers how much they may have.
+    /// The machine has been looked at: so much may runs and regions have as far as it is concerned. Answers how much runs may have; regions keep
+    /// what they have, whatever the machine needs.
     pub(crate) fn govern(&mut self, limit: BasePages) -> BasePages {
         self.governed = limit.0;
         BasePages(self.rest().unwrap_or(0))
+    }
+
+    /// What regions have, and what of that is taken from the machine: pinned.
+    pub(crate) fn of_regions(self) -> (BasePages, BasePages) {
+        (BasePages(self.regions), BasePages(self.regions - self.unsettled))
+    }
+
+    /// Whether regions have given room back since this was last asked.
+    pub(crate) fn take_given(&mut self) -> bool {
+        std::mem::take(&mut self.given)
     }
 }
 
 impl Room for Arc<Shared> {
     fn take(&self, pages: BasePages) -> Result<(), String> {
         let begun = Instant::now();
-        let with = |shares: Shares| Shares {
-            regions: shares.regions + pages.0,
-            unsettled: shares.unsettled + pages.0,
-            ..shares
-        };
         // What can never be must not cost runs their copies.
-        let possible = with(*self.shares()).rest().is_some();
-        if possible {
-            self.change_shares(|shares| *shares = with(*shares));
-            loop {
-                let (stored, rest) = self.stored_and_rest();
-                if rest.is_some_and(|rest| stored <= rest) {
-                    return Ok(());
-                }
-                if begun.elapsed() >= ROOM_TIME || self.stopping() {
-                    break;
-                }
-                // Spare copies are on their way out.
-                self.tell_keeper();
-                std::thread::sleep(ROOM_LOOK);
-            }
-            self.give_back(pages, true);
+        if !self.take_if_possible(pages) {
+            return Err(self.no_room(pages));
         }
-        let stored = BasePages(self.stored_and_rest().0).bytes();
-        Err(format!(
-            "{} are not free: runs keep {stored} here, and this machine keeps some for itself (`loam status --lender` tells); ask \
-             for less, or lend more",
-            pages.bytes()
-        ))
+        loop {
+            let (stored, rest) = self.stored_and_rest();
+            if rest.is_some_and(|rest| stored <= rest) {
+                return Ok(());
+            }
+            if begun.elapsed() >= ROOM_TIME || self.stopping() {
+                self.give_up(pages);
+                return Err(self.no_room(pages));
+            }
+            // Spare copies are on their way out.
+            self.tell_keeper();
+            std::thread::sleep(ROOM_LOOK);
+        }
     }
 
     fn settle(&self, pages: BasePages) {
-        // The next look at the machine finds it gone; until then it is taken off what the last one has found.
-        self.change_shares(|shares| {
-            shares.unsettled -= pages.0;
-            shares.governed = shares.governed.saturating_sub(pages.0);
-        });
+        self.change_shares(|shares| shares.unsettled -= pages.0);
     }
 
     fn give(&self, pages: BasePages) {
-        self.give_back(pages, false);
+        self.change_shares(|shares| shares.regions -= pages.0);
+    }
+
+    fn give_up(&self, pages: BasePages) {
+        self.change_shares(|shares| {
+            shares.regions -= pages.0;
+            shares.unsettled -= pages.0;
+        });
+    }
+
+    fn ends(&self) -> bool {
+        self.stopping()
     }
 
     fn free(&self) -> BasePages {
@@ -109,16 +121,33 @@ impl Room for Arc<Shared> {
 }
 
 impl Shared {
-    fn give_back(&self, pages: BasePages, unsettled: bool) {
-        self.change_shares(|shares| {
-            shares.regions -= pages.0;
-            if unsettled {
-                shares.unsettled -= pages.0;
-            } else {
-                // As the next look at the machine will find.
-                shares.governed = shares.governed.saturating_add(pages.0).min(shares.capacity);
+    /// Takes it, if it is not more than there is beside what has to stay: the only copies of pages. (Their borrowers might take them home, but not for
+    /// a region.) False: nothing has changed.
+    fn take_if_possible(&self, pages: BasePages) -> bool {
+        let mut possible = false;
+        self.change_shares_with(|lender, shares| {
+            let spare: u64 = lender.ages(Terms::Spare, self.now()).map(|(_, pages)| pages).sum();
+            let stays = lender.stats().pages.saturating_sub(spare);
+            let taken = Shares {
+                regions: shares.regions.saturating_add(pages.0),
+                unsettled: shares.unsettled.saturating_add(pages.0),
+                ..*shares
+            };
+            possible = taken.rest().is_some_and(|rest| stays <= rest);
+            if possible {
+                *shares = taken;
             }
         });
+        possible
+    }
+
+    fn no_room(&self, pages: BasePages) -> String {
+        let stored = BasePages(self.stored_and_rest().0).bytes();
+        format!(
+            "{} are not free: runs keep {stored} here, and this machine keeps some for itself (`loam status --lender` tells); ask \
+             for less, or lend more",
+            pages.bytes()
+        )
     }
 
     /// Base pages that runs store, and that they may.
@@ -127,16 +156,44 @@ impl Shared {
         (stored, self.shares().rest())
     }
 
-    /// Changes what regions have, and with it the lender's limit.
     fn change_shares(&self, change: impl FnOnce(&mut Shares)) {
+        self.change_shares_with(|_, shares| change(shares));
+    }
+
+    /// Changes what regions have, and with it the lender's limit.
+    fn change_shares_with(&self, change: impl FnOnce(&Lender, &mut Shares)) {
         let mut lender = self.lender();
         let mut shares = self.shares();
-        change(&mut shares);
-        let rest = BasePages(shares.rest().unwrap_or(0));
-        if lender.limit() != rest {
+        change(&lender, &mut shares);
+        let (rest, before) = (BasePages(shares.rest().unwrap_or(0)), lender.limit());
+        if before != rest {
             lender.handle_limit(rest);
         }
+        let grown = rest > before;
+        shares.given |= grown;
         drop(shares);
         self.tell_of(&lender);
+        if grown {
+            self.tell_keeper();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shares(capacity: u64, governed: u64, regions: u64) -> Shares {
+        Shares { governed, regions, ..Shares::new(BasePages(capacity)) }
+    }
+
+    #[test]
+    fn runs_have_what_regions_and_the_machine_leave() {
+        assert_eq!(shares(10, 10, 4).rest(), Some(6));
+        assert_eq!(shares(10, 7, 4).rest(), Some(3));
+        assert_eq!(shares(10, 3, 4).rest(), None, "regions stay, though the machine wants more back");
+        assert_eq!(shares(10, 10, 4).govern(BasePages(3)), BasePages(0));
+        let unsettled = Shares { unsettled: 3, ..shares(10, 10, 4) };
+        assert_eq!(unsettled.of_regions(), (BasePages(4), BasePages(1)));
     }
 }

@@ -45,38 +45,46 @@ impl Watch {
     /// Looks if it is time to. Answers whether borrowers have been left something, and how long until the next look.
     pub(crate) fn tick(&mut self, shared: &Shared) -> (bool, Duration) {
         let now = Instant::now();
+        let given = tell_of_given_room(shared);
         if now < self.due {
-            return (false, self.due - now);
+            return (given, self.due - now);
         }
-        // The slab first: what it gives back in between counts as neither.
+        // What is taken first: what is given back in between counts as neither.
         let slab = shared.slab.memory().unwrap_or_default();
-        let governed = self.governor.look(now, slab, &self.sources.read()).base_pages();
+        let (_, pinned) = shared.shares().of_regions();
+        let taken = Bytes(slab.0 + pinned.bytes().0);
+        let governed = self.governor.look(now, taken, &self.sources.read()).base_pages();
         let interval = self.governor.interval(slab);
         self.due = now + interval;
-        let report = self.governor.report().clone();
-        let (limit, before, room, kept) = {
+        let mut report = self.governor.report().clone();
+        let (limit, before, room, kept, regions) = {
             let mut lender = shared.lender();
-            let limit = shared.shares().govern(governed);
+            let (limit, regions) = {
+                let mut shares = shared.shares();
+                (shares.govern(governed), shares.of_regions().0)
+            };
             let before = lender.limit();
             if before != limit {
                 lender.handle_limit(limit);
             }
-            (limit, before, lender.free(), lender.stats().kept)
+            (limit, before, lender.free(), lender.stats().kept, regions)
         };
-        self.tell_log(&report, kept);
+        self.tell_log(&report, kept, regions);
+        report.reason = reason_with(regions, report.reason);
         *shared.memory() = report;
         let grown = limit > before && room > Bytes(0);
         if grown {
             tell_room(shared, room);
         }
-        (grown, interval)
+        (grown || given, interval)
     }
 
-    fn tell_log(&mut self, report: &super::Report, kept: u64) {
+    fn tell_log(&mut self, report: &super::Report, kept: u64, regions: BasePages) {
         let short = !report.reason.is_empty();
         if short != self.told_short {
             if short {
-                tracing::info!("lending {} at most now: {}", report.limit, report.reason);
+                let reason = reason_with(regions, report.reason.clone());
+                tracing::info!("lending {} at most now: {reason}", report.limit);
             } else {
                 tracing::info!("lending up to {} again", report.limit);
             }
@@ -131,6 +139,27 @@ pub(crate) fn post_room(shared: &Shared, space: SpaceId) {
     let mut frame = Vec::new();
     encode::recall(&mut frame, room.0, 0, &[]);
     shared.post(space, frame);
+}
+
+/// Regions' memory is not asked back, so it is said to be theirs before anything else is.
+fn reason_with(regions: BasePages, reason: String) -> String {
+    if regions == BasePages(0) {
+        return reason;
+    }
+    let of_regions = format!("direct regions have {}, until they are removed", regions.bytes());
+    if reason.is_empty() { of_regions } else { format!("{of_regions}; {reason}") }
+}
+
+/// Room that regions have given back is told to who was refused. Answers whether there was something to tell.
+fn tell_of_given_room(shared: &Shared) -> bool {
+    if !shared.shares().take_given() {
+        return false;
+    }
+    let room = shared.lender().free();
+    if room > Bytes(0) {
+        tell_room(shared, room);
+    }
+    room > Bytes(0)
 }
 
 /// There is room again: who was refused would not know.

@@ -1,8 +1,8 @@
 //! How much may be lent now: the lender's machine comes first.
 //!
 //! A few times a second the keeper looks at what its machine has available, at the control groups that it is in, and at the time that
-//! programs lose waiting for memory. What the slab takes, and what is available beside it, less a reserve, is what may be
-//! lent: where that is less than before, the limit falls at once; where it is more, it rises slowly, and not before some time
+//! programs lose waiting for memory. What slab and regions take, and what is available beside them, less a reserve, is what may be
+//! lent; regions are pinned and keep what they have, so it is runs that get less: where that is less than before, the limit falls at once; where it is more, it rises slowly, and not before some time
 //! has passed since pages had to go, so that it does not swing.
 
 mod keeping;
@@ -28,7 +28,7 @@ pub(crate) struct Reading {
     pub(crate) place: Place,
     /// Memory in all: the machine's, or the group's limit.
     pub(crate) total: Bytes,
-    /// What can be had without swapping, beside what the slab takes.
+    /// What can be had without swapping, beside what slab and regions take.
     pub(crate) available: Bytes,
     /// Time that programs have lost waiting for memory, in microseconds since some start. `None`: not told.
     pub(crate) stalled_us: Option<u64>,
@@ -96,8 +96,8 @@ impl Governor {
         if slab == Bytes(0) && self.limit == self.size { WATCH_INTERVAL_IDLE } else { WATCH_INTERVAL }
     }
 
-    /// Takes in what was read, while the slab took `slab`; answers how much may be lent.
-    pub(crate) fn look(&mut self, now: Instant, slab: Bytes, readings: &[Reading]) -> Bytes {
+    /// Takes in what was read, while slab and regions took `taken`; answers how much may be lent, to runs and as regions together.
+    pub(crate) fn look(&mut self, now: Instant, taken: Bytes, readings: &[Reading]) -> Bytes {
         let passed = self.looked_at.replace(now).map_or(0, |before| (now - before).as_micros() as u64);
         let stalls = std::mem::take(&mut self.stalls);
         // The place that has least to spare decides.
@@ -123,9 +123,9 @@ impl Governor {
         let Some((spare, reading, reserve, stalled)) = tightest else { return self.limit };
         let margin = i128::from(reserve.0 / MARGIN_SHARE);
         let lendable = |bytes: i128| Bytes(bytes.clamp(0, i128::from(self.size.0)) as u64);
-        let fits = i128::from(slab.0) + spare;
+        let fits = i128::from(taken.0) + spare;
         if spare < 0 {
-            // Pages have to go if the slab is above the limit then; if it takes nothing, it is not to begin now.
+            // Pages have to go if more than the limit is taken then; if nothing is, it is not to begin now. (Regions stay.)
             self.short_at = Some(now);
             self.limit = self.limit.min(lendable(fits - margin));
         } else if lendable(fits) < self.limit {

@@ -3,7 +3,7 @@
 use crate::support::*;
 use loam_core::ids::Version;
 use loam_core::units::Bytes;
-use loam_node::{LendHandle, spawn};
+use loam_node::{LendHandle, LocalSocket, spawn};
 use loam_wire::client::Client;
 use loam_wire::{Frame, PageRef, PutStatus, feature};
 use std::path::PathBuf;
@@ -12,13 +12,13 @@ const MIB: u64 = 1 << 20;
 const BOTH: u64 = feature::RECALL | feature::SPARE;
 
 /// A lender of 8 MiB that keeps 1 MiB free, on a machine whose memory is a file.
-struct Machine {
+pub(crate) struct Machine {
     root: PathBuf,
     lender: Option<LendHandle>,
 }
 
 impl Machine {
-    fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str) -> Self {
         let root = std::env::temp_dir().join(format!("loam-giveback-{}-{name}", std::process::id()));
         std::fs::create_dir_all(root.join("proc")).unwrap();
         let mut machine = Self { root, lender: None };
@@ -26,11 +26,13 @@ impl Machine {
         let mut config = config(Bytes(8 * MIB));
         config.keep = Some(Bytes(MIB));
         config.machine_root = machine.root.clone();
+        let path = machine.root.join("node.sock");
+        config.socket = Some(LocalSocket { path, mode: 0o600, required: true });
         machine.lender = Some(spawn(&config).unwrap());
         machine
     }
 
-    fn has(&mut self, available: u64) {
+    pub(crate) fn has(&mut self, available: u64) {
         let text = format!("MemTotal: 1048576 kB\nMemAvailable: {} kB\n", available / 1024);
         // Never half written when it is read.
         let (path, new) = (self.root.join("proc/meminfo"), self.root.join("new"));
@@ -38,17 +40,17 @@ impl Machine {
         std::fs::rename(new, path).unwrap();
     }
 
-    fn lender(&self) -> &LendHandle {
+    pub(crate) fn lender(&self) -> &LendHandle {
         self.lender.as_ref().expect("it runs until the end")
     }
 
-    fn borrower(&self, space: u64, features: u64) -> Borrower {
+    pub(crate) fn borrower(&self, space: u64, features: u64) -> Borrower {
         let client = Client::connect_with(self.lender().addr(), features, space, "test", TIMEOUT).unwrap();
         assert_eq!(client.welcome().features(), features);
         Borrower { client, space }
     }
 
-    fn tool(&self) -> Client {
+    pub(crate) fn tool(&self) -> Client {
         Client::connect(self.lender().addr(), 0, "tool", TIMEOUT).unwrap()
     }
 }

@@ -5,6 +5,7 @@ mod giveback;
 mod hostile;
 mod plans;
 mod refusals;
+mod regions;
 mod sharing;
 mod signals;
 mod staging;

@@ -35,9 +35,33 @@ pub enum RegionError {
     /// The node speaks otherwise than this library.
     #[error("the node answered something else than was asked ({0}): use the same version of Loam on both")]
     Protocol(String),
-    /// The memory that came could not be mapped.
+    /// The memory that came could not be mapped; what was made for it is given back.
     #[error("cannot map the region: {0}; is there a limit on address space (ulimit -v)?")]
     Map(io::Error),
+    /// The kernel does not take an advice: it may be too old, or memory is short. The memory is as it was.
+    #[error("the kernel refuses this advice: {0}; the region is as it was (Linux 5.18 knows all of them)")]
+    Advice(io::Error),
+    /// Advice for bytes that the region does not have.
+    #[error("advice for bytes {start} to {end} of a region that has {bytes}: name bytes that it has")]
+    Range {
+        /// The first.
+        start: usize,
+        /// Behind the last.
+        end: usize,
+        /// What it has.
+        bytes: usize,
+    },
+    /// The memory's descriptors came, but this process may have no more.
+    #[error(
+        "no descriptors left for the region's {stretches} stretches: raise the limit of this process (ulimit -n), or close files"
+    )]
+    Descriptors {
+        /// One descriptor for each.
+        stretches: usize,
+    },
+    /// This process has forked off from the one that has the connection.
+    #[error("this region was opened by the process that this one forked off from: open it here anew")]
+    OtherProcess,
     /// The region holds no vector of that type.
     #[error("region \"{name}\" holds no vector of these elements: {what}")]
     NoVec {

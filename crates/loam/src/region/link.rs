@@ -3,11 +3,12 @@
 use super::{Info, List, RegionError};
 use loam_wire::{Decoded, Frame, RegionCall, RegionSpan, decode, encode};
 use rustix::fd::OwnedFd;
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags};
+use rustix::process::{Pid, getpid};
 use std::io::{self, IoSliceMut, Write};
 use std::mem::MaybeUninit;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 /// The node clears memory before it answers, about a gigabyte a second, for one program after the other.
@@ -29,13 +30,10 @@ pub(super) struct Link {
     request_last: u64,
     received: Vec<u8>,
     files: Vec<OwnedFd>,
-}
-
-/// Where a node listens for programs of its machine, unless it was told otherwise.
-fn sockets() -> Vec<PathBuf> {
-    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_absolute());
-    let own = runtime.map(|dir| dir.join("loam/node.sock"));
-    std::iter::once(PathBuf::from("/run/loam/node.sock")).chain(own).collect()
+    /// Descriptors came for which this process had no place.
+    files_lost: bool,
+    /// Whose it is: a child that forked off must not speak in its place.
+    process: Pid,
 }
 
 impl Link {
@@ -44,7 +42,7 @@ impl Link {
             Some(path) => UnixStream::connect(path)
                 .map_err(|why| RegionError::Connect { path: path.to_owned(), why })?,
             None => {
-                let places = sockets();
+                let places = loam_wire::places::node_sockets();
                 places.iter().find_map(|path| UnixStream::connect(path).ok()).ok_or_else(|| {
                     let places: Vec<String> = places.iter().map(|path| path.display().to_string()).collect();
                     RegionError::NoNode { places: places.join(" or ") }
@@ -54,29 +52,39 @@ impl Link {
         let patience =
             stream.set_read_timeout(Some(PATIENCE)).and_then(|()| stream.set_write_timeout(Some(PATIENCE)));
         patience.map_err(RegionError::Lost)?;
-        let mut link = Self { stream, request_last: 0, received: Vec::new(), files: Vec::new() };
+        let mut link = Self {
+            stream,
+            request_last: 0,
+            received: Vec::new(),
+            files: Vec::new(),
+            files_lost: false,
+            process: getpid(),
+        };
         let mut hello = Vec::new();
         encode::hello(&mut hello, 0, "a program with regions");
-        link.exchange(&hello, |frame, _| match frame {
+        link.exchange(&hello, |frame, _, _| match frame {
             Frame::Welcome(_) => Some(Ok(())),
             _ => None,
         })?;
         Ok(link)
     }
 
-    /// Makes a call about one region.
+    /// Makes a call about region `id`, or, if that is 0, the one that has the name now.
     pub(super) fn call(
         &mut self,
         call: RegionCall,
         flags: u8,
         bytes: u64,
+        id: u64,
         name: &str,
     ) -> Result<Answer, RegionError> {
-        let (number, sent) = self.encode(call, flags, bytes, name);
-        self.exchange(&sent, |frame, files| match frame {
+        let (number, sent) = self.encode(call, flags, bytes, id, name);
+        self.exchange(&sent, |frame, files, lost| match frame {
             Frame::Region { request, entry, spans } if *request == number => {
                 let files = std::mem::take(files);
-                Some(if files.len() == spans.len() {
+                Some(if lost {
+                    Err(RegionError::Descriptors { stretches: spans.len() })
+                } else if files.len() == spans.len() {
                     Ok(Answer {
                         info: Info::from(*entry),
                         memory: spans.iter().copied().zip(files).collect(),
@@ -92,8 +100,8 @@ impl Link {
 
     /// Asks for all regions.
     pub(super) fn list(&mut self) -> Result<List, RegionError> {
-        let (number, sent) = self.encode(RegionCall::List, 0, 0, "");
-        self.exchange(&sent, |frame, _| match frame {
+        let (number, sent) = self.encode(RegionCall::List, 0, 0, 0, "");
+        self.exchange(&sent, |frame, _, _| match frame {
             Frame::Regions { request, figures, entries } if *request == number => Some(Ok(List {
                 regions: entries.iter().map(Info::from).collect(),
                 reserved_bytes: figures.reserved_bytes(),
@@ -103,19 +111,22 @@ impl Link {
         })
     }
 
-    fn encode(&mut self, call: RegionCall, flags: u8, bytes: u64, name: &str) -> (u64, Vec<u8>) {
+    fn encode(&mut self, call: RegionCall, flags: u8, bytes: u64, id: u64, name: &str) -> (u64, Vec<u8>) {
         self.request_last += 1;
         let mut sent = Vec::new();
-        encode::region_call(&mut sent, self.request_last, call, flags, bytes, name);
+        encode::region_call(&mut sent, self.request_last, call, flags, bytes, id, name);
         (self.request_last, sent)
     }
 
-    /// Sends, and waits for the frame that `answer` takes.
+    /// Sends, and waits for the frame that `answer` takes. It is also told whether descriptors were lost on the way.
     fn exchange<T>(
         &mut self,
         sent: &[u8],
-        answer: impl Fn(&Frame<'_>, &mut Vec<OwnedFd>) -> Option<Result<T, RegionError>>,
+        answer: impl Fn(&Frame<'_>, &mut Vec<OwnedFd>, bool) -> Option<Result<T, RegionError>>,
     ) -> Result<T, RegionError> {
+        if self.process != getpid() {
+            return Err(RegionError::OtherProcess);
+        }
         self.stream.write_all(sent).map_err(RegionError::Lost)?;
         loop {
             let (taken, consumed) = match decode(&self.received) {
@@ -130,7 +141,7 @@ impl Link {
                             Some(Err(RegionError::Refused { why: *why, text: (*text).to_owned() }))
                         }
                         Frame::Error { text, .. } => Some(Err(RegionError::Lost(io::Error::other(*text)))),
-                        frame => answer(frame, &mut self.files),
+                        frame => answer(frame, &mut self.files, std::mem::take(&mut self.files_lost)),
                     };
                     (taken, consumed)
                 }
@@ -159,6 +170,7 @@ impl Link {
                 self.files.extend(files);
             }
         }
+        self.files_lost |= message.flags.contains(ReturnFlags::CTRUNC);
         if message.bytes == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }

@@ -1,8 +1,10 @@
 //! A region's memory in this process: the one place of this crate with system calls that the compiler cannot check.
 
+use super::RegionError;
 use super::link::Stretch;
 use rustix::fs::SealFlags;
 use rustix::mm::{self, MapFlags, MlockFlags, ProtFlags};
+use rustix::process::{Pid, getpid};
 use std::ffi::c_void;
 use std::io;
 use std::ops::Range;
@@ -25,7 +27,7 @@ pub enum Advice {
     Random,
 }
 
-/// Stretches of a region, mapped one behind the other. They are unmapped when it is dropped.
+/// Stretches of a region, mapped one behind the other. They are unmapped when it is dropped, by the process that has mapped them.
 #[derive(Debug)]
 pub(super) struct Map {
     /// All of the address space that was set aside for it.
@@ -35,6 +37,10 @@ pub(super) struct Map {
     bytes: usize,
     spans: usize,
     locked: bool,
+    /// Of its pages: what the kernel takes advice for.
+    page_bytes: usize,
+    /// Who has mapped it. In a child that forked off the addresses may be somebody else's by now.
+    process: Pid,
 }
 
 // SAFETY: it is memory and nothing that is bound to a thread; who may use it at the same time is said by `&` and `&mut` of the owner.
@@ -77,7 +83,16 @@ impl Map {
         // SAFETY: `align` bytes more were set aside than are needed, so this is within the reservation.
         let base = unsafe { reserved.cast::<u8>().add(skip) };
         // From here on dropping it takes the reservation back.
-        let mut map = Self { reserved, reserved_bytes, base, bytes, spans: memory.len(), locked: true };
+        let mut map = Self {
+            reserved,
+            reserved_bytes,
+            base,
+            bytes,
+            spans: memory.len(),
+            locked: true,
+            page_bytes: align,
+            process: getpid(),
+        };
         let mut at = 0;
         for (span, file) in memory {
             let length = span.bytes() as usize;
@@ -99,8 +114,26 @@ impl Map {
         Ok(map)
     }
 
+    /// No memory at all.
+    pub(super) fn none() -> Self {
+        Self {
+            reserved: NonNull::dangling(),
+            reserved_bytes: 0,
+            base: NonNull::dangling(),
+            bytes: 0,
+            spans: 0,
+            locked: false,
+            page_bytes: PAGE_BYTES,
+            process: getpid(),
+        }
+    }
+
     pub(super) fn len(&self) -> usize {
         self.bytes
+    }
+
+    pub(super) fn page_bytes(&self) -> usize {
+        self.page_bytes
     }
 
     pub(super) fn spans(&self) -> usize {
@@ -114,7 +147,9 @@ impl Map {
     /// For who has it alone ([`super::Region`]).
     pub(super) fn as_slice(&self) -> &[u8] {
         // SAFETY: `bytes` initialised bytes (the kernel's zeros, or what was written), mapped for as long as `self` lives. Nobody else writes
-        // there: the node lets nobody else open it, a fork does not copy it, and `&mut self` is needed to write here.
+        // there: the node hands it to one connection at a time and, to be used alone, to programs of its owner only. Such a program could
+        // write here though it has said that it is done, as it could write any memory of this user's programs (ptrace); no safe function of this
+        // library does: it unmaps before it says so. A fork does not copy the mapping, and `&mut self` is needed to write here.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.bytes) }
     }
 
@@ -131,12 +166,12 @@ impl Map {
         unsafe { std::slice::from_raw_parts(self.base.as_ptr().cast(), self.bytes) }
     }
 
-    pub(super) fn advise(&self, range: Range<usize>, advice: Advice) -> io::Result<()> {
+    pub(super) fn advise(&self, range: Range<usize>, advice: Advice) -> Result<(), RegionError> {
         if range.start > range.end || range.end > self.bytes {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a range beyond the region"));
+            return Err(RegionError::Range { start: range.start, end: range.end, bytes: self.bytes });
         }
-        let start = range.start / PAGE_BYTES * PAGE_BYTES;
-        let length = range.end.next_multiple_of(PAGE_BYTES) - start;
+        let start = range.start / self.page_bytes * self.page_bytes;
+        let length = range.end.next_multiple_of(self.page_bytes) - start;
         let kernel = match advice {
             Advice::WillNeed => libc::MADV_POPULATE_WRITE,
             // The other kind refuses what is locked.
@@ -145,17 +180,93 @@ impl Map {
             Advice::Sequential => libc::MADV_SEQUENTIAL,
             Advice::Random => libc::MADV_RANDOM,
         };
-        // SAFETY: the range is within the mapping. None of these changes what its bytes are: pages of a shared file that are unmapped are found
-        // again by the next access.
-        let done = unsafe { libc::madvise(self.base.add(start).as_ptr().cast(), length, kernel) };
+        let told = match self.tell_kernel(start, length, kernel) {
+            Err(why) if kernel == libc::MADV_DONTNEED_LOCKED && why.raw_os_error() == Some(libc::EINVAL) => {
+                self.unmap_locked(start, length)
+            }
+            told => told,
+        };
+        told.map_err(RegionError::Advice)
+    }
+
+    /// `start` and `length` are whole pages of this map.
+    fn tell_kernel(&self, start: usize, length: usize, advice: i32) -> io::Result<()> {
+        // SAFETY: the range is within the mapping. None of `Advice` changes what its bytes are: pages of a shared file that are unmapped are
+        // found again by the next access.
+        let done = unsafe { libc::madvise(self.base.add(start).as_ptr().cast(), length, advice) };
         if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// For kernels before 5.18, which have no advice for what is locked.
+    fn unmap_locked(&self, start: usize, length: usize) -> io::Result<()> {
+        // SAFETY: the range is within the mapping; whether it is locked changes nothing of what its bytes are.
+        unsafe { mm::munlock(self.base.add(start).as_ptr().cast(), length)? };
+        let told = self.tell_kernel(start, length, libc::MADV_DONTNEED);
+        // SAFETY: the same.
+        unsafe { mm::mlock_with(self.base.add(start).as_ptr().cast(), length, MlockFlags::ONFAULT)? };
+        told
     }
 }
 
 impl Drop for Map {
     fn drop(&mut self) {
+        // A child has the memory of a region that is open alone not at all, and something else may be there; that of a shared one is unmapped
+        // with its end.
+        if self.reserved_bytes == 0 || self.process != getpid() {
+            return;
+        }
         // SAFETY: the reservation is this map's alone, and no reference into it outlives `self`.
         let unmapped = unsafe { mm::munmap(self.reserved.as_ptr(), self.reserved_bytes) };
         debug_assert!(unmapped.is_ok(), "{unmapped:?}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fd::OwnedFd;
+    use rustix::fs::MemfdFlags;
+
+    fn memory(pages: usize) -> OwnedFd {
+        let file = rustix::fs::memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
+            .expect("memory");
+        rustix::fs::ftruncate(&file, (pages * PAGE_BYTES) as u64).expect("sized");
+        file
+    }
+
+    fn stretch(pages: usize, file: OwnedFd) -> Stretch {
+        (loam_wire::RegionSpan::new(0, 0, (pages * PAGE_BYTES) as u64), file)
+    }
+
+    #[test]
+    fn what_could_shrink_is_not_mapped() {
+        let (sealed, open) = (memory(2), memory(2));
+        rustix::fs::fcntl_add_seals(&sealed, SealFlags::SHRINK).expect("sealed");
+        assert!(
+            Map::new(&[stretch(3, sealed.try_clone().expect("a descriptor"))], false, true).is_err(),
+            "too long"
+        );
+        assert!(Map::new(&[stretch(2, open)], false, true).is_err(), "not sealed");
+        assert_eq!(Map::new(&[stretch(2, sealed)], false, true).expect("mapped").len(), 2 * PAGE_BYTES);
+    }
+
+    /// As on a kernel that has no advice for what is locked.
+    #[test]
+    fn locked_pages_are_unmapped_on_old_kernels_too() {
+        let file = memory(4);
+        rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK).expect("sealed");
+        let mut map = Map::new(&[stretch(4, file)], false, true).expect("mapped");
+        map.as_mut_slice().fill(3);
+        let resident = || {
+            let pages = std::fs::read_to_string("/proc/self/smaps").expect("ours");
+            let place = format!("{:x}-", map.base.as_ptr().addr());
+            let of_map = pages.lines().skip_while(|line| !line.starts_with(&place)).skip(1);
+            let rss = of_map.map(str::to_owned).find(|line| line.starts_with("Rss:")).expect("a mapping");
+            rss.trim_start_matches("Rss:").trim().to_owned()
+        };
+        assert_eq!(resident(), "16 kB");
+        map.unmap_locked(PAGE_BYTES, 2 * PAGE_BYTES).expect("unmapped");
+        assert_eq!(resident(), "8 kB");
+        assert!(map.as_slice().iter().all(|byte| *byte == 3), "it has kept its contents");
     }
 }

@@ -16,8 +16,9 @@
 //! ```
 //!
 //! **Who has it.** [`Region`] is open in one place at a time; the node sees to it, so its memory is a slice as any other, and a `fork`
-//! leaves it to the parent alone. [`SharedRegion`] is open in several programs at once, who may write at any moment, so it is read and
-//! written through atomics and copies. Only programs of the region's owner, or of the node's own user, are let in. The node, and a
+//! leaves it to the parent alone: in the child it must not be looked at, calls answer [`RegionError::OtherProcess`], and dropping it does nothing. (Until the
+//! child ends, or becomes another program, the node takes the region to be open.) [`SharedRegion`] is open in several programs at once, who may write at any moment, so it is read and
+//! written through atomics and copies; a child that forks off has it, too, until it ends. Only programs of the region's owner are let in alone, together also those of the node's own user. The node, and a
 //! debugger, could change the memory all the same, as they could any other of this program.
 //!
 //! **When the node ends** what is mapped stays as it is for as long as it is mapped: the memory belongs to whoever has it. Its name is
@@ -44,6 +45,8 @@ use std::path::{Path, PathBuf};
 /// What the node says of a region.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Info {
+    /// Which region it is, in this life of the node: another one of the same name later has another number.
+    pub id: u64,
     /// What it is called.
     pub name: String,
     /// Number of the user whose it is.
@@ -63,6 +66,7 @@ pub struct Info {
 impl From<&RegionEntry> for Info {
     fn from(entry: &RegionEntry) -> Self {
         Self {
+            id: entry.id(),
             name: entry.name().to_owned(),
             owner: entry.owner(),
             bytes: entry.bytes(),
@@ -147,7 +151,7 @@ impl Regions {
     /// # Errors
     /// [`RegionError::Refused`], [`RegionError::Lost`].
     pub fn create(&mut self, name: &str, bytes: u64, options: &Options) -> Result<Info, RegionError> {
-        Ok(self.link.call(RegionCall::Create, options.flags(), bytes, name)?.info)
+        Ok(self.link.call(RegionCall::Create, options.flags(), bytes, 0, name)?.info)
     }
 
     /// All that this user may open.
@@ -163,7 +167,7 @@ impl Regions {
     /// # Errors
     /// [`RegionError::Refused`], [`RegionError::Lost`].
     pub fn resize(&mut self, name: &str, bytes: u64) -> Result<Info, RegionError> {
-        Ok(self.link.call(RegionCall::Resize, 0, bytes, name)?.info)
+        Ok(self.link.call(RegionCall::Resize, 0, bytes, 0, name)?.info)
     }
 
     /// Takes the name away, and the memory when nobody has it open any more. Answers what it was.
@@ -171,7 +175,7 @@ impl Regions {
     /// # Errors
     /// [`RegionError::Refused`], [`RegionError::Lost`].
     pub fn remove(&mut self, name: &str) -> Result<Info, RegionError> {
-        Ok(self.link.call(RegionCall::Remove, 0, 0, name)?.info)
+        Ok(self.link.call(RegionCall::Remove, 0, 0, 0, name)?.info)
     }
 }
 
@@ -187,6 +191,17 @@ pub struct Statistics {
     /// The kernel was told never to swap it out. False where this user may not lock so much memory (`ulimit -l`): no matter on a
     /// machine without swap, nor with huge pages.
     pub is_locked: bool,
+}
+
+/// Opens region `id`, or, if that is 0, the one that has the name now.
+fn open_in(link: &mut Link, id: u64, name: &str, alone: bool) -> Result<(Map, Info), RegionError> {
+    let flags = if alone { 0 } else { region_flag::SHARED };
+    mapped(link.call(RegionCall::Open, flags, 0, id, name)?, alone)
+}
+
+fn mapped(answer: link::Answer, alone: bool) -> Result<(Map, Info), RegionError> {
+    let map = Map::new(&answer.memory, answer.info.is_huge, alone).map_err(RegionError::Map)?;
+    Ok((map, answer.info))
 }
 
 /// A region that is open here and nowhere else.
@@ -213,8 +228,15 @@ impl Region {
     /// [`RegionError`].
     pub fn create_with(name: &str, bytes: u64, options: &Options) -> Result<Self, RegionError> {
         let mut regions = options.connect()?;
-        regions.create(name, bytes, options)?;
-        Self::open_on(regions, name)
+        let made = regions.create(name, bytes, options)?;
+        match open_in(&mut regions.link, made.id, name, true) {
+            Ok((map, info)) => Ok(Self { map, link: regions.link, info }),
+            Err(why) => {
+                // Nobody was told of it. (If the node does not hear it, the connection's end is all that can be done.)
+                let _ = regions.link.call(RegionCall::Remove, 0, 0, made.id, name);
+                Err(why)
+            }
+        }
     }
 
     /// Opens a region, with the node at one of the usual places.
@@ -228,12 +250,12 @@ impl Region {
     /// Opens a region. It takes the connection, which is how the node knows for how long.
     ///
     /// # Errors
-    /// [`RegionError`]; [`Refusal::InUse`] if somebody has it open.
+    /// [`RegionError`]; [`Refusal::InUse`] if somebody has it open, [`Refusal::Denied`] if it is another user's: who may open that opens it together
+    /// ([`SharedRegion`]), since its owner's programs may have kept its memory.
     pub fn open_on(regions: Regions, name: &str) -> Result<Self, RegionError> {
         let mut link = regions.link;
-        let answer = link.call(RegionCall::Open, 0, 0, name)?;
-        let map = Map::new(&answer.memory, answer.info.is_huge, true).map_err(RegionError::Map)?;
-        Ok(Self { map, link, info: answer.info })
+        let (map, info) = open_in(&mut link, 0, name, true)?;
+        Ok(Self { map, link, info })
     }
 
     /// Its name.
@@ -256,7 +278,7 @@ impl Region {
         self.map.len()
     }
 
-    /// Never: a region has a page at least.
+    /// Only after a [`Self::resize`] that has failed: a region has a page at least.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -264,21 +286,36 @@ impl Region {
     /// Tells the kernel how a range is going to be used.
     ///
     /// # Errors
-    /// [`RegionError::Map`]; the memory is the same all the same.
+    /// [`RegionError::Range`], [`RegionError::Advice`]; the memory is the same all the same.
     pub fn advise(&self, range: Range<usize>, advice: Advice) -> Result<(), RegionError> {
-        self.map.advise(range, advice).map_err(RegionError::Map)
+        self.map.advise(range, advice)
     }
 
     /// Makes it this large, rounded up to whole pages. What it has of its contents stays, what is new is 0; it is mapped anew, so its
     /// pages are touched for the first time again.
     ///
     /// # Errors
-    /// [`RegionError`]. After [`RegionError::Map`] the node has resized it, and here it is as it was.
+    /// [`RegionError`]. After [`RegionError::Map`] and [`RegionError::Descriptors`] it is as it was if it was to grow; if it was to shrink, the
+    /// node has what is left of it, and here it is empty until it is opened anew.
     pub fn resize(&mut self, bytes: u64) -> Result<(), RegionError> {
-        let answer = self.link.call(RegionCall::Resize, 0, bytes, &self.info.name)?;
-        self.map = Map::new(&answer.memory, answer.info.is_huge, true).map_err(RegionError::Map)?;
-        self.info = answer.info;
-        Ok(())
+        let before = self.len() as u64;
+        let answer = self.link.call(RegionCall::Resize, 0, bytes, self.info.id, &self.info.name);
+        match answer.and_then(|answer| mapped(answer, true)) {
+            Ok((map, info)) => {
+                (self.map, self.info) = (map, info);
+                Ok(())
+            }
+            Err(why @ (RegionError::Map(_) | RegionError::Descriptors { .. })) => {
+                if bytes.next_multiple_of(self.map.page_bytes() as u64) >= before {
+                    let _ = self.link.call(RegionCall::Resize, 0, before, self.info.id, &self.info.name);
+                } else {
+                    // What is mapped here is not what the node has: it must not be written any more.
+                    self.map = Map::none();
+                }
+                Err(why)
+            }
+            Err(why) => Err(why),
+        }
     }
 
     /// Takes its name away: the memory goes when this is dropped.
@@ -286,7 +323,7 @@ impl Region {
     /// # Errors
     /// [`RegionError::Refused`], [`RegionError::Lost`].
     pub fn remove(mut self) -> Result<(), RegionError> {
-        self.link.call(RegionCall::Remove, 0, 0, &self.info.name).map(|_| ())
+        self.link.call(RegionCall::Remove, 0, 0, self.info.id, &self.info.name).map(|_| ())
     }
 
     /// What there is to know of it.

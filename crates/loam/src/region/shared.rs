@@ -2,8 +2,7 @@
 
 use super::link::Link;
 use super::map::{Advice, Map};
-use super::{Info, RegionError, Regions};
-use loam_wire::{RegionCall, region_flag};
+use super::{Info, RegionError, Regions, open_in};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -31,9 +30,8 @@ impl SharedRegion {
     /// [`RegionError`]; [`super::Refusal::InUse`] if somebody has it open alone.
     pub fn open_on(regions: Regions, name: &str) -> Result<Self, RegionError> {
         let mut link = regions.link;
-        let answer = link.call(RegionCall::Open, region_flag::SHARED, 0, name)?;
-        let map = Map::new(&answer.memory, answer.info.is_huge, false).map_err(RegionError::Map)?;
-        Ok(Self { map, link, info: answer.info })
+        let (map, info) = open_in(&mut link, 0, name, false)?;
+        Ok(Self { map, link, info })
     }
 
     /// Its name.
@@ -83,17 +81,15 @@ impl SharedRegion {
     /// # Errors
     /// [`RegionError`]; it is as it was.
     pub fn refresh(&mut self) -> Result<(), RegionError> {
-        let answer = self.link.call(RegionCall::Open, region_flag::SHARED, 0, &self.info.name)?;
-        self.map = Map::new(&answer.memory, answer.info.is_huge, false).map_err(RegionError::Map)?;
-        self.info = answer.info;
+        (self.map, self.info) = open_in(&mut self.link, self.info.id, &self.info.name, false)?;
         Ok(())
     }
 
     /// Tells the kernel how a range is going to be used.
     ///
     /// # Errors
-    /// [`RegionError::Map`]; the memory is the same all the same.
+    /// [`RegionError::Range`], [`RegionError::Advice`]; the memory is the same all the same.
     pub fn advise(&self, range: Range<usize>, advice: Advice) -> Result<(), RegionError> {
-        self.map.advise(range, advice).map_err(RegionError::Map)
+        self.map.advise(range, advice)
     }
 }
