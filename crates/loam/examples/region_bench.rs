@@ -1,7 +1,7 @@
 //! What a direct region costs beside plain memory: random loads, faults and system calls.
 //!
-//! `region_bench [--socket PATH] [MIB] [ROUNDS] [--large-pages]`: chases pointers through MIB mebibytes of plain memory (in pages of 4 KiB, or as
-//! the system gives them) and of a region, in turns; prints the median of ROUNDS each, and the faults of the region's rounds.
+//! `region_bench [--socket PATH] [MIB] [ROUNDS] [--large-pages]`: chases pointers through MIB mebibytes of plain memory (in pages of 4 KiB, or in
+//! large ones) and of a region, in turns; prints the median of ROUNDS each, and the faults of the region's rounds.
 
 use loam::Region;
 use loam::region::{Advice, Options};
@@ -51,6 +51,13 @@ fn faults() -> i64 {
     usage.ru_minflt + usage.ru_majflt
 }
 
+/// Of memory files that this process has mapped, as the kernel tells it.
+fn in_large_pages() -> String {
+    let rollup = std::fs::read_to_string("/proc/self/smaps_rollup").unwrap_or_default();
+    let line = rollup.lines().find_map(|line| line.strip_prefix("ShmemPmdMapped:"));
+    line.map_or_else(|| "?".to_owned(), |kib| kib.trim().to_owned())
+}
+
 fn median(mut times: Vec<f64>) -> f64 {
     times.sort_by(f64::total_cmp);
     times[times.len() / 2]
@@ -68,17 +75,18 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let rounds: usize = args.get(1).map_or(Ok(9), |text| text.parse())?;
     let mut plain = vec![0_u8; mib << 20];
     let large_pages = args.iter().any(|arg| arg == "--large-pages");
-    if !large_pages {
-        let start = plain.as_mut_ptr().addr().next_multiple_of(4096);
-        let skip = start - plain.as_ptr().addr();
-        let length = (plain.len() - skip) / 4096 * 4096;
-        // SAFETY: whole pages of this vector's own memory; what they contain does not change.
-        unsafe { libc::madvise(plain.as_mut_ptr().add(skip).cast(), length, libc::MADV_NOHUGEPAGE) };
-    }
+    let advice = if large_pages { libc::MADV_HUGEPAGE } else { libc::MADV_NOHUGEPAGE };
+    let start = plain.as_mut_ptr().addr().next_multiple_of(4096);
+    let skip = start - plain.as_ptr().addr();
+    let length = (plain.len() - skip) / 4096 * 4096;
+    // SAFETY: whole pages of this vector's own memory; what they contain does not change.
+    unsafe { libc::madvise(plain.as_mut_ptr().add(skip).cast(), length, advice) };
     let name = format!("bench-{}", std::process::id());
+    let begun = Instant::now();
     let mut region = Region::create_with(&name, (mib << 20) as u64, &options)?;
+    println!("made and opened in {:.0} ms", begun.elapsed().as_secs_f64() * 1e3);
     region.advise(0..region.len(), Advice::WillNeed)?;
-    println!("{:?}", region.statistics());
+    println!("{:?}, {} of it in large pages", region.statistics(), in_large_pages());
     shuffle(&mut plain);
     region.as_mut_slice().copy_from_slice(&plain);
     let (mut plain_ns, mut region_ns, mut region_faults) = (Vec::new(), Vec::new(), 0);

@@ -25,6 +25,9 @@ pub enum Advice {
     Sequential,
     /// In no order.
     Random,
+    /// Often, and in places far apart: the kernel puts its pages together into large ones (2 MiB), which miss the processor's table less. It copies
+    /// each once for that, and does as much as it finds room for. A [`super::Region`] is told this when it is opened.
+    LargePages,
 }
 
 /// Stretches of a region, mapped one behind the other. They are unmapped when it is dropped, by the process that has mapped them.
@@ -52,7 +55,7 @@ impl Map {
     /// Maps memory of the node. With `alone` nobody else has it open, and children of a fork do not get it.
     pub(super) fn new(memory: &[Stretch], huge: bool, alone: bool) -> io::Result<Self> {
         let invalid = |text: &str| io::Error::new(io::ErrorKind::InvalidData, text.to_owned());
-        let align = if huge { HUGE_BYTES } else { PAGE_BYTES };
+        let page_bytes = if huge { HUGE_BYTES } else { PAGE_BYTES };
         let mut bytes = 0_usize;
         for (span, file) in memory {
             let end =
@@ -64,23 +67,24 @@ impl Map {
                 return Err(invalid("the node's memory could go away: it is not sealed"));
             }
             let more = usize::try_from(span.bytes()).map_err(|_| invalid("larger than the address space"))?;
-            if more == 0 || !more.is_multiple_of(align) || span.offset() % align as u64 != 0 {
+            if more == 0 || !more.is_multiple_of(page_bytes) || span.offset() % page_bytes as u64 != 0 {
                 return Err(invalid("a stretch that is no whole pages"));
             }
             bytes = bytes.checked_add(more).ok_or_else(|| invalid("larger than the address space"))?;
         }
-        if bytes == 0 || bytes > isize::MAX as usize - align {
+        if bytes == 0 || bytes > isize::MAX as usize - HUGE_BYTES {
             return Err(invalid("no memory, or larger than the address space"));
         }
-        let reserved_bytes = bytes + align;
+        // The kernel can put pages together into large ones where a large one would be aligned in the file and in memory.
+        let reserved_bytes = bytes + HUGE_BYTES;
         // SAFETY: a new mapping at an address that the kernel chooses touches no memory of the program.
         let reserved = unsafe {
             let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
             mm::mmap_anonymous(null_mut(), reserved_bytes, ProtFlags::empty(), flags)?
         };
         let reserved = NonNull::new(reserved).ok_or_else(|| invalid("mapped at address 0"))?;
-        let skip = reserved.as_ptr().align_offset(align);
-        // SAFETY: `align` bytes more were set aside than are needed, so this is within the reservation.
+        let skip = reserved.as_ptr().align_offset(HUGE_BYTES);
+        // SAFETY: `HUGE_BYTES` more were set aside than are needed, so this is within the reservation.
         let base = unsafe { reserved.cast::<u8>().add(skip) };
         // From here on dropping it takes the reservation back.
         let mut map = Self {
@@ -90,7 +94,7 @@ impl Map {
             bytes,
             spans: memory.len(),
             locked: true,
-            page_bytes: align,
+            page_bytes,
             process: getpid(),
         };
         let mut at = 0;
@@ -179,6 +183,10 @@ impl Map {
             Advice::WillNotNeed => libc::MADV_DONTNEED,
             Advice::Sequential => libc::MADV_SEQUENTIAL,
             Advice::Random => libc::MADV_RANDOM,
+            Advice::LargePages => {
+                self.collapse(start, length);
+                return Ok(());
+            }
         };
         let told = match self.tell_kernel(start, length, kernel) {
             Err(why) if kernel == libc::MADV_DONTNEED_LOCKED && why.raw_os_error() == Some(libc::EINVAL) => {
@@ -187,6 +195,22 @@ impl Map {
             told => told,
         };
         told.map_err(RegionError::Advice)
+    }
+
+    /// Large pages, as far as they can be had: that there are none (any more) is no error.
+    fn collapse(&self, start: usize, length: usize) {
+        if self.page_bytes == HUGE_BYTES {
+            return;
+        }
+        let end = (start + length) / HUGE_BYTES * HUGE_BYTES;
+        for at in (start.next_multiple_of(HUGE_BYTES)..end).step_by(HUGE_BYTES) {
+            match self.tell_kernel(at, HUGE_BYTES, libc::MADV_COLLAPSE) {
+                // Between two stretches, or where the file has it in another place of a large page.
+                Ok(()) => {}
+                Err(why) if matches!(why.raw_os_error(), Some(libc::EINVAL | libc::EAGAIN)) => {}
+                Err(_) => return,
+            }
+        }
     }
 
     /// `start` and `length` are whole pages of this map.

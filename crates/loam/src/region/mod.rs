@@ -201,6 +201,10 @@ fn open_in(link: &mut Link, id: u64, name: &str, alone: bool) -> Result<(Map, In
 
 fn mapped(answer: link::Answer, alone: bool) -> Result<(Map, Info), RegionError> {
     let map = Map::new(&answer.memory, answer.info.is_huge, alone).map_err(RegionError::Map)?;
+    // Sharers would find their pages unmapped for it.
+    if alone {
+        map.advise(0..map.len(), Advice::LargePages)?;
+    }
     Ok((map, answer.info))
 }
 
