@@ -46,6 +46,25 @@ pub(crate) fn dlsym_address() -> usize {
     weak!("dlsym")
 }
 
+/// Whether an address is in this object. (The address of one of its own exported functions cannot be asked for by its name: the dynamic linker
+/// answers with whatever object comes first.)
+pub(crate) fn is_own(address: usize) -> bool {
+    let (first, end): (usize, usize);
+    // SAFETY: two addresses, relative to this code; the linker defines both symbols in every object.
+    unsafe {
+        asm!(
+            ".hidden __ehdr_start",
+            ".hidden _end",
+            "lea {}, [rip + __ehdr_start]",
+            "lea {}, [rip + _end]",
+            out(reg) first,
+            out(reg) end,
+            options(nomem, nostack, preserves_flags, pure),
+        );
+    }
+    (first..end).contains(&address)
+}
+
 /// Runs before the program's own constructors and `main`.
 #[used]
 #[unsafe(link_section = ".init_array")]
