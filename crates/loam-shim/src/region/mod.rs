@@ -18,7 +18,7 @@ use loam_hand::{BASE_PAGE_BYTES, RegionFigures, RegionPlan};
 use crate::lock::Lock;
 use crate::message::{self, Piece};
 use crate::process;
-use crate::sys::map::{self, map_guarded};
+use crate::sys::map::{self, map_guarded, unmap};
 use crate::sys::{self, Result, SignalsBlocked};
 use blocks::{Blocks, Contents, GivingBack};
 use nodes::Node;
@@ -40,6 +40,8 @@ static HELD: Lock<Option<SignalsBlocked>> = Lock::new(None);
 
 struct Region {
     blocks: Blocks<'static>,
+    /// Where the books are, and their bytes.
+    books: (usize, usize),
     /// Of freed memory so much may keep its contents.
     spare_pages: u32,
 }
@@ -58,7 +60,7 @@ pub(crate) fn reserve(plan: &RegionPlan) -> Result<usize> {
     let nodes_bytes = (Blocks::nodes_for(windows) * size_of::<Node>()).next_multiple_of(BASE_PAGE_BYTES);
     let begins_bytes = (windows as usize * size_of::<u32>()).next_multiple_of(BASE_PAGE_BYTES);
     let base = map_guarded(bytes, 0)?;
-    let books = map_guarded(nodes_bytes + begins_bytes, 0)?;
+    let books = map_guarded(nodes_bytes + begins_bytes, 0).inspect_err(|_| unmap_guarded(base, bytes))?;
     // In base pages, or the first record of a region that is hardly used would take 2 MiB.
     // SAFETY: advice for what was just mapped; a kernel without large pages needs none.
     let _ = unsafe { map::advise(books, nodes_bytes + begins_bytes, map::ADVICE_NOHUGEPAGE) };
@@ -71,11 +73,29 @@ pub(crate) fn reserve(plan: &RegionPlan) -> Result<usize> {
     };
     let spare_pages = (plan.spare_bytes / BASE_PAGE_BYTES as u64).min(u64::from(u32::MAX)) as u32;
     let blocks = Blocks::new(nodes, begins, pages, window_pages, u64::from(spare_pages) * 2);
-    *REGION.lock() = Some(Region { blocks, spare_pages });
+    *REGION.lock() = Some(Region { blocks, books: (books, nodes_bytes + begins_bytes), spare_pages });
     BASE.store(base, Relaxed);
     BYTES.store(bytes, Relaxed);
     LEAST_PLANNED.store(least, Release);
     Ok(base)
+}
+
+/// Gives up what [`reserve`] has made, as the process is not served after all. Where nobody can have used it: before [`serve_late`].
+pub(crate) fn release() {
+    if LEAST.load(Relaxed) != usize::MAX {
+        return;
+    }
+    let Some(region) = REGION.lock().take() else { return };
+    LEAST_PLANNED.store(usize::MAX, Release);
+    let bytes = BYTES.swap(0, Relaxed);
+    unmap_guarded(BASE.swap(0, Relaxed), bytes);
+    unmap_guarded(region.books.0, region.books.1);
+}
+
+/// Ends what `map_guarded` has made.
+fn unmap_guarded(address: usize, bytes: usize) {
+    // SAFETY: the callers pass what they have mapped, with its guards, and nobody uses any more.
+    unsafe { unmap(address - BASE_PAGE_BYTES, bytes + 2 * BASE_PAGE_BYTES) };
 }
 
 /// The end of the constructor: what was not planned by now is not going to be.
