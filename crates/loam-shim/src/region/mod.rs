@@ -46,6 +46,13 @@ struct Region {
     spare_pages: u32,
 }
 
+impl Region {
+    /// Something has become free: so much of it may keep its contents, if there is more now.
+    fn excess(&self) -> Option<u32> {
+        (self.blocks.dirty_pages() > self.spare_pages).then_some(self.spare_pages)
+    }
+}
+
 /// Reserves the region that the agent wants; its address. A process does so once: a forked child has its parent's.
 pub(crate) fn reserve(plan: &RegionPlan) -> Result<usize> {
     let existing = BASE.load(Relaxed);
@@ -256,19 +263,18 @@ fn page_of(address: usize) -> Option<u32> {
     if offset.is_multiple_of(BASE_PAGE_BYTES) { pages(offset) } else { None }
 }
 
-/// Frees an allocation of the region.
+/// Frees an allocation of the region. Usually the lock is taken once, and the kernel asked for nothing.
 fn free(address: usize) {
-    let spare_pages = {
+    let freed = {
         let mut region = REGION.lock();
         let region = region.as_mut();
-        region
-            .zip(page_of(address))
-            .and_then(|(region, page)| region.blocks.free(page).then_some(region.spare_pages))
+        region.zip(page_of(address)).and_then(|(region, page)| region.blocks.free(page).then(|| region.excess()))
     };
-    match spare_pages {
-        Some(spare_pages) => give_back(spare_pages),
+    match freed {
+        Some(Some(spare_pages)) => _ = give_back(spare_pages),
+        Some(None) => {}
         None => not_ours(b"free", address),
-    };
+    }
 }
 
 /// Bytes of an allocation of the region.
@@ -290,13 +296,15 @@ fn resize(address: usize, bytes: usize) -> bool {
         // It may have been freed by another thread since.
         let known = region.blocks.pages_at(page).is_some();
         (known && region.blocks.resize(page, pages))
-            .then_some((region.blocks.used_pages(), region.spare_pages))
+            .then(|| (region.blocks.used_pages(), region.excess()))
     };
-    let Some((used_pages, spare_pages)) = resized else { return false };
+    let Some((used_pages, excess)) = resized else { return false };
     count(|figures| {
         figures.peak_bytes.fetch_max(u64::from(used_pages) * BASE_PAGE_BYTES as u64, Relaxed);
     });
-    give_back(spare_pages);
+    if let Some(spare_pages) = excess {
+        give_back(spare_pages);
+    }
     true
 }
 
