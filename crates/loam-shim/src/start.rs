@@ -183,7 +183,9 @@ unsafe fn variable(mut environment: *const *const c_char, prefix: &[u8]) -> Opti
     None
 }
 
-/// Registered first of all, so that `prepare` runs last and `child` first.
+/// `prepare` runs before the handlers that were registered before these, and `child` after them: those of libraries that start before the shim, which
+/// are most, and all that were there before the program has loaded it by itself. They find the region's lock held by their own thread, which gets it
+/// again (see [`crate::lock`]); that they must not wait for others who want it is said in docs/regions.md.
 fn register_fork_handlers() -> bool {
     let glibc = weak!("__register_atfork");
     if glibc != 0 {
