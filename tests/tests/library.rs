@@ -186,7 +186,8 @@ fn the_agent_is_killed() {
         let status = status_of(pid.unsigned_abs());
         status.is_some_and(|status| number(&status, "/evictions/moved") > 1000)
     };
-    procfs::wait_until(LIMIT, || agents(&summary).iter().any(moved)).expect("it has joined, and pages have left");
+    procfs::wait_until(LIMIT, || agents(&summary).iter().any(moved))
+        .expect("it has joined, and pages have left");
     for pid in agents(&summary) {
         let pid = Pid::from_raw(pid).expect("not zero");
         kill_process(pid, Signal::KILL).expect("it lives");
@@ -244,8 +245,10 @@ fn nobody_joins() {
     attach.args(["--local", "64M", "--region", "64M", "--embedded", "2x64M", "--summary"]).arg(&summary);
     let started = shell::run(&mut attach, scratch.path(), "attach", LIMIT);
     assert_eq!(started.code(), 0, "{}", started.stderr);
-    procfs::wait_until(LIMIT, || std::fs::read(scratch.join("attach.out")).is_ok_and(|out| out.starts_with(b"ready\n")))
-        .expect("it serves");
+    procfs::wait_until(LIMIT, || {
+        std::fs::read(scratch.join("attach.out")).is_ok_and(|out| out.starts_with(b"ready\n"))
+    })
+    .expect("it serves");
     assert_eq!(number(&figures(&summary), "/processes"), 0);
 }
 
@@ -256,10 +259,19 @@ fn a_daemon_is_left_behind() {
     let scratch = Scratch::new("library-daemon");
     let summary = scratch.join("summary.json");
     let right = |name: &str| std::fs::read_to_string(scratch.join(name)).expect("written");
-    let ended = shell::run(&mut attached("stays", &summary), scratch.path(), "stays", LIMIT);
-    wait_for_agents_end(&summary);
-    assert_eq!((ended.code(), &*right("stays.err")), (0, ""));
-    assert_eq!(right("stays.out"), "the daemon is right\nright\n");
+    // Also of a user who may not hear of forks.
+    for hears in [true, false] {
+        let stays = attached("stays", &summary);
+        let mut command = Command::new("setpriv");
+        if !hears && place::is_root() {
+            command.args(["--bounding-set", "-sys_ptrace", "--inh-caps", "-all"]);
+        }
+        command.arg("--").arg(stays.get_program()).args(stays.get_args()).env("LOAM", place::loam());
+        let ended = shell::run(&mut command, scratch.path(), "stays", LIMIT);
+        wait_for_agents_end(&summary);
+        assert_eq!((ended.code(), &*right("stays.err")), (0, ""), "{hears}");
+        assert_eq!(right("stays.out"), "the daemon is right\nright\n", "{hears}");
+    }
     let ended = shell::run(&mut attached("leaves", &summary), scratch.path(), "leaves", LIMIT);
     assert_eq!(ended.code(), 0, "{}", ended.stderr);
     // For two seconds nobody does anything.

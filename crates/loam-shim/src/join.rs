@@ -47,10 +47,13 @@ impl Refusal {
         match *self {
             Refusal::ByAgent => message::write_into(
                 line,
-                &[Piece::Text(b"the agent cannot serve this process, and has said why on stderr: see `loam doctor`")],
+                &[Piece::Text(
+                    b"the agent cannot serve this process, and has said why on stderr: see `loam doctor`",
+                )],
             ),
             Refusal::Step { what, errno } => {
-                let pieces = [Piece::Text(what), Piece::Text(b" (error "), Piece::errno(errno), Piece::Text(b")")];
+                let pieces =
+                    [Piece::Text(what), Piece::Text(b" (error "), Piece::errno(errno), Piece::Text(b")")];
                 message::write_into(line, &pieces);
             }
             Refusal::Version { agent } => message::write_into(line, &Self::versions(agent)),
@@ -166,7 +169,8 @@ fn shake_hands(socket: Fd, reason: Reason, made: &mut Made) -> core::result::Res
     }
     hello.region_address = region::reserve(&welcome.region).map_err(failed(NO_REGION))? as u64;
     // With fork events the kernel has made the child's userfaultfd already, and the agent has it.
-    let opened = if reason == Reason::Forked && has_fork_events { None } else { Some(userfault::open(device)) };
+    let opened =
+        if reason == Reason::Forked && has_fork_events { None } else { Some(userfault::open(device)) };
     let own_userfaultfd = opened.and_then(Result::ok);
     made.fds[2] = own_userfaultfd;
     hello.window_address = window as u64;

@@ -120,8 +120,7 @@ fn daemon(flags: &[String], stays: bool) -> Outcome {
     // SAFETY: two descriptors are written.
     assert_eq!(unsafe { libc::pipe(pipe.as_mut_ptr()) }, 0);
     // SAFETY: just made, and nobody else's.
-    let [mut reads, writes] =
-        pipe.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }).map(std::fs::File::from);
+    let [mut reads, writes] = pipe.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }).map(std::fs::File::from);
     in_a_child(|| {
         // SAFETY: this program has one thread of its own.
         let parent = unsafe { libc::getpid() };

@@ -268,7 +268,9 @@ fn free(address: usize) {
     let freed = {
         let mut region = REGION.lock();
         let region = region.as_mut();
-        region.zip(page_of(address)).and_then(|(region, page)| region.blocks.free(page).then(|| region.excess()))
+        region
+            .zip(page_of(address))
+            .and_then(|(region, page)| region.blocks.free(page).then(|| region.excess()))
     };
     match freed {
         Some(Some(spare_pages)) => _ = give_back(spare_pages),
@@ -295,8 +297,7 @@ fn resize(address: usize, bytes: usize) -> bool {
         let Some(region) = region.as_mut() else { return false };
         // It may have been freed by another thread since.
         let known = region.blocks.pages_at(page).is_some();
-        (known && region.blocks.resize(page, pages))
-            .then(|| (region.blocks.used_pages(), region.excess()))
+        (known && region.blocks.resize(page, pages)).then(|| (region.blocks.used_pages(), region.excess()))
     };
     let Some((used_pages, excess)) = resized else { return false };
     count(|figures| {
