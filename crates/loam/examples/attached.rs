@@ -122,8 +122,8 @@ fn daemon(flags: &[String], stays: bool) -> Outcome {
     // SAFETY: just made, and nobody else's.
     let [mut reads, writes] = pipe.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }).map(std::fs::File::from);
     in_a_child(|| {
+        let parent = std::process::id() as libc::pid_t;
         // SAFETY: this program has one thread of its own.
-        let parent = unsafe { libc::getpid() };
         match unsafe { libc::fork() } {
             -1 => panic!("fork: {}", std::io::Error::last_os_error()),
             0 => {
