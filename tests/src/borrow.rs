@@ -147,12 +147,7 @@ impl Running {
 
     /// What it says of itself while it runs.
     pub fn status(&self) -> Value {
-        let socket = std::env::temp_dir()
-            .join(format!("loam-{}", rustix::process::getuid().as_raw()))
-            .join(format!("run-{}.sock", self.run.pid()));
-        let mut text = String::new();
-        UnixStream::connect(socket).and_then(|mut run| run.read_to_string(&mut text)).expect("it runs");
-        serde_json::from_str(&text).expect("JSON")
+        status_of(self.run.pid()).expect("it runs")
     }
 
     /// Waits for its end.
@@ -168,6 +163,19 @@ impl Running {
             .unwrap_or(Value::Null);
         Borrowed { ended, summary, samples }
     }
+}
+
+/// What the run of this agent tells of itself; none if there is no such run.
+///
+/// # Panics
+/// If that is not JSON.
+pub fn status_of(agent: u32) -> Option<Value> {
+    let socket = std::env::temp_dir()
+        .join(format!("loam-{}", rustix::process::getuid().as_raw()))
+        .join(format!("run-{agent}.sock"));
+    let mut text = String::new();
+    UnixStream::connect(socket).and_then(|mut run| run.read_to_string(&mut text)).ok()?;
+    Some(serde_json::from_str(&text).expect("JSON"))
 }
 
 impl Borrowed {

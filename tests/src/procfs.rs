@@ -63,6 +63,15 @@ pub fn executable(pid: u32) -> Option<PathBuf> {
     fs::read_link(live_folder(pid)?.join("exe")).ok()
 }
 
+/// Time that its threads have had on a core.
+pub fn core_time(pid: u32) -> Option<Duration> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name may hold blanks and brackets. Of what follows it the 12th and the 13th are ticks of 10 ms.
+    let (_, rest) = stat.rsplit_once(')')?;
+    let ticks: Vec<u64> = rest.split_ascii_whitespace().skip(11).take(2).flat_map(str::parse).collect();
+    Some(Duration::from_millis(ticks.iter().sum::<u64>() * 10))
+}
+
 /// Resident memory.
 pub fn resident_bytes(pid: u32) -> Option<u64> {
     let statm = fs::read_to_string(live_folder(pid)?.join("statm")).ok()?;

@@ -1,9 +1,11 @@
 //! Programs that were not started by `loam run` and borrow by the library.
 
+use loam_tests::borrow::status_of;
 use loam_tests::place::{self, Scratch};
 use loam_tests::{procfs, shell};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::Command;
@@ -12,6 +14,29 @@ use std::time::Duration;
 const LIMIT: Duration = Duration::from_secs(120);
 /// Arrays of the example, a quarter of which may be here.
 const MIB: u64 = 256;
+
+/// The example that does what its first word says, and writes a summary.
+fn attached(what: &str, summary: &Path) -> Command {
+    let mut attached = Command::new(place::example("attached"));
+    attached.args([what, "--durability", "staged", "--embedded", "2x256M", "--summary"]).arg(summary);
+    attached.env("LOAM", place::loam());
+    attached
+}
+
+/// What the agent has written, once it has ended.
+fn figures(summary: &Path) -> Value {
+    wait_for_agents_end(summary);
+    serde_json::from_slice(&std::fs::read(summary).expect("written")).expect("JSON")
+}
+
+fn wait_for_agents_end(summary: &Path) {
+    let none = || agents(summary).is_empty();
+    procfs::wait_until(Duration::from_secs(20), none).expect("the agent ends by itself");
+}
+
+fn number(figures: &Value, pointer: &str) -> u64 {
+    figures.pointer(pointer).and_then(Value::as_u64).unwrap_or_else(|| panic!("{pointer}: {figures}"))
+}
 
 fn sums(flags: &[&str]) -> Command {
     let mut sums = Command::new(place::example("sums"));
@@ -135,6 +160,18 @@ fn what_is_wrong_is_told_in_a_line() {
     assert!(refused.contains("no lender can be reached"), "{refused}");
     let missing = told(sums(&[]).env("LOAM", "/no/such/loam"));
     assert!(missing.contains("/no/such/loam"), "{missing}");
+    for (flags, word) in [
+        (&["--no-such-flag"][..], "'--no-such-flag'"),
+        (&["--lender", "nowhere"], "'nowhere'"),
+        (&["--local", "1G"], "--local"),
+        (&["--help"], "--help"),
+    ] {
+        let wrong = told(&mut sums(flags));
+        assert!(wrong.contains("Refused") && wrong.contains(word), "{flags:?}: {wrong}");
+        assert_eq!(wrong.lines().count(), 1, "{flags:?}: {wrong}");
+    }
+    let other = told(sums(&[]).env("LOAM", "/bin/false"));
+    assert!(other.contains("`/bin/false attach`") && other.contains("exit status: 1"), "{other}");
 }
 
 /// Without its pager the program cannot go on, and must not read zeros.
@@ -145,13 +182,117 @@ fn the_agent_is_killed() {
     let summary = scratch.join("summary.json");
     let flags = ["--embedded", "2x512M", "--summary", summary.to_str().expect("UTF-8")];
     let running = shell::start(&mut sums(&flags), scratch.path(), "sums");
-    procfs::wait_until(LIMIT, || !agents(&summary).is_empty()).expect("it connects");
-    std::thread::sleep(Duration::from_millis(500));
+    let moved = |pid: &i32| {
+        let status = status_of(pid.unsigned_abs());
+        status.is_some_and(|status| number(&status, "/evictions/moved") > 1000)
+    };
+    procfs::wait_until(LIMIT, || agents(&summary).iter().any(moved))
+        .expect("it has joined, and pages have left");
     for pid in agents(&summary) {
         let pid = Pid::from_raw(pid).expect("not zero");
         kill_process(pid, Signal::KILL).expect("it lives");
     }
     let ended = running.finish(LIMIT);
-    assert_ne!(ended.code(), 0, "it cannot have ended well: {}", ended.stderr);
+    assert_eq!(ended.code(), 128 + 9, "it cannot have ended well: {}", ended.stderr);
+    let line = "loam: the agent (loam run) has died; sums is ended, because its memory elsewhere cannot be read any more";
+    assert_eq!(ended.error_lines(), [line]);
     assert!(expected().starts_with(&*String::from_utf8_lossy(&ended.stdout)), "it printed something else");
+}
+
+/// What the region has no room for, and small requests, are the program's own allocator's; the C interface's reallocation moves to and fro.
+#[test]
+fn a_full_region() {
+    let _alone = place::alone();
+    let scratch = Scratch::new("library-full");
+    let summary = scratch.join("summary.json");
+    let ended = shell::run(&mut attached("full", &summary), scratch.path(), "full", LIMIT);
+    assert_eq!((ended.code(), &ended.stdout[..]), (0, &b"right\n"[..]), "{}", ended.stderr);
+    let figures = figures(&summary);
+    let region = |what: &str| number(&figures, &format!("/region/{what}"));
+    assert_eq!((region("allocations"), region("allocated_bytes")), (5, 15 << 20), "{figures}");
+    assert_eq!((region("full"), region("full_bytes")), (2, 10 << 20), "{figures}");
+}
+
+/// A program that cannot be served is told so and goes on, the agent ends, and the next try may succeed.
+#[test]
+fn a_refusal_changes_nothing() {
+    let _alone = place::alone();
+    let scratch = Scratch::new("library-refused");
+    let summary = scratch.join("summary.json");
+    let (reads, mut writes) = std::io::pipe().expect("descriptors are left");
+    let mut program = attached("refused", &summary);
+    let mut running = shell::start(program.stdin(reads), scratch.path(), "refused");
+    running.wait_for_line("refused: ", LIMIT);
+    let told = running.stdout_so_far();
+    assert!(told.contains("no address space") && told.contains("ulimit -v"), "{told}");
+    wait_for_agents_end(&summary);
+    assert!(running.runs(), "{}", running.stderr_so_far());
+    writes.write_all(b"\n").expect("it waits for that");
+    let ended = running.finish(LIMIT);
+    assert_eq!((ended.code(), &*ended.stderr), (0, ""));
+    assert!(ended.stdout.ends_with(b"\nright\n"), "{told}");
+    assert!(number(&figures(&summary), "/evictions/moved") > 0);
+}
+
+/// An agent that nobody joins has no reason to stay.
+#[test]
+fn nobody_joins() {
+    let _alone = place::alone();
+    let scratch = Scratch::new("library-alone");
+    let summary = scratch.join("summary.json");
+    let mut attach = Command::new(place::loam());
+    attach.args(["attach", "--quiet", "--pid", &std::process::id().to_string()]);
+    attach.args(["--local", "64M", "--region", "64M", "--embedded", "2x64M", "--summary"]).arg(&summary);
+    let started = shell::run(&mut attach, scratch.path(), "attach", LIMIT);
+    assert_eq!(started.code(), 0, "{}", started.stderr);
+    procfs::wait_until(LIMIT, || {
+        std::fs::read(scratch.join("attach.out")).is_ok_and(|out| out.starts_with(b"ready\n"))
+    })
+    .expect("it serves");
+    assert_eq!(number(&figures(&summary), "/processes"), 0);
+}
+
+/// A daemon that the program has started is served on when its parent has ended, and so are its own children; the agent waits for them asleep.
+#[test]
+fn a_daemon_is_left_behind() {
+    let _alone = place::alone();
+    let scratch = Scratch::new("library-daemon");
+    let summary = scratch.join("summary.json");
+    let right = |name: &str| std::fs::read_to_string(scratch.join(name)).expect("written");
+    // Also of a user who may not hear of forks.
+    for hears in [true, false] {
+        let stays = attached("stays", &summary);
+        let mut command = Command::new("setpriv");
+        if !hears && place::is_root() {
+            command.args(["--bounding-set", "-sys_ptrace", "--inh-caps", "-all"]);
+        }
+        command.arg("--").arg(stays.get_program()).args(stays.get_args()).env("LOAM", place::loam());
+        let ended = shell::run(&mut command, scratch.path(), "stays", LIMIT);
+        wait_for_agents_end(&summary);
+        assert_eq!((ended.code(), &*right("stays.err")), (0, ""), "{hears}");
+        assert_eq!(right("stays.out"), "the daemon is right\nright\n", "{hears}");
+    }
+    let ended = shell::run(&mut attached("leaves", &summary), scratch.path(), "leaves", LIMIT);
+    assert_eq!(ended.code(), 0, "{}", ended.stderr);
+    // For two seconds nobody does anything.
+    let agent = agents(&summary)[0].unsigned_abs();
+    let before = procfs::core_time(agent).expect("it serves the daemon");
+    std::thread::sleep(Duration::from_secs(1));
+    let spent = procfs::core_time(agent).expect("it serves the daemon") - before;
+    assert!(spent < Duration::from_millis(250), "{spent:?} of a second");
+    assert_eq!(number(&figures(&summary), "/processes"), 4, "it, its child, the daemon and that one's child");
+    assert_eq!((&*right("leaves.out"), &*right("leaves.err")), ("the daemon is right\n", ""));
+}
+
+/// What a child has outside of the region counts as its parent's does: all that was not there before.
+#[test]
+fn a_child_of_a_program_that_has_grown() {
+    let _alone = place::alone();
+    let scratch = Scratch::new("library-grown");
+    let summary = scratch.join("summary.json");
+    let ended = shell::run(&mut attached("grown", &summary), scratch.path(), "grown", LIMIT);
+    assert_eq!((ended.code(), &ended.stdout[..]), (0, &b"right\n"[..]), "{}", ended.stderr);
+    let figures = figures(&summary);
+    // 96 MiB each; but a fork does not copy what is mapped of files, which was there before.
+    assert!(number(&figures, "/local_peak_bytes") > 150 << 20, "{figures}");
 }

@@ -275,6 +275,27 @@ fn buffers_in_a_loop_cost_no_faults() {
     assert!(faults < touched / 64.0, "{faults} faults for {touched} pages that were touched in the loop");
 }
 
+/// Allocating and freeing take the lock once each, which blocks signals and opens them again: two calls of the kernel, and no other.
+#[test]
+fn a_buffer_costs_four_system_calls() {
+    let _alone = place::alone();
+    let Ok(strace) = Command::new("strace").arg("--version").output() else {
+        eprintln!("skipped: no strace here");
+        return;
+    };
+    assert!(strace.status.success());
+    let scratch = Scratch::new("region-calls");
+    let log = scratch.join("calls");
+    let mut traced = Command::new("strace");
+    traced.args(["-qq", "-e", "trace=rt_sigprocmask,madvise,futex", "-o"]).arg(&log);
+    traced.arg(place::program("heapedges")).arg("loop");
+    let borrowed = with_region(&scratch).local_mib(256).run(&traced, None, LIMIT);
+    borrowed.assert_ended_well("loop");
+    let calls = fs::read_to_string(&log).expect("strace wrote it").lines().count();
+    // A thousand of them. With a look at what is to be given back after each, 6,000 and more.
+    assert!((4000..4500).contains(&calls), "{calls} calls");
+}
+
 /// What is freed leaves the lenders too, but for a quarter of `--local`.
 #[test]
 fn freed_memory_is_given_back() {

@@ -124,6 +124,9 @@ pub struct RegionConfig {
 const SPARE_SHARE: u64 = 4;
 
 impl RegionConfig {
+    /// The largest.
+    pub const SIZE_MAX: Bytes = Bytes(loam_hand::REGION_BYTES_MAX);
+
     /// What shims are told.
     pub(crate) fn plan(self, local: Bytes) -> loam_hand::RegionPlan {
         let plan = loam_hand::RegionPlan {

@@ -11,15 +11,24 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 
+/// Whether this is a `loam attach`, its flags right or wrong: who has started it looks for the answer on stdout.
+pub(crate) fn is_meant() -> bool {
+    std::env::args_os().nth(1).is_some_and(|word| word == "attach")
+}
+
+/// Says on stdout why nothing is served.
+pub(crate) fn refuse(failure: &Failure) -> ExitCode {
+    tell(&[format!("failed: {}", failure.line()).as_bytes()]);
+    ExitCode::from(OWN_ERROR)
+}
+
 /// Starts this command again in the background; there, serves the program until it ends.
 pub(crate) fn attach(args: AttachArgs) -> Result<ExitCode, Failure> {
     if !args.background_child {
-        let cannot = |error| Failure::new(format!("cannot start a process for the agent ({error})"));
-        let executable = std::env::current_exe().map_err(cannot)?;
-        let again = std::env::args_os().skip(1);
-        let mut child = Command::new(executable);
-        child.args(again).arg("--background-child").stdin(Stdio::null()).spawn().map_err(cannot)?;
-        return Ok(ExitCode::SUCCESS);
+        return Ok(match start_in_background() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => refuse(&Failure::new(format!("cannot start a process for the agent ({error})"))),
+        });
     }
     // Ctrl-C is the program's.
     let _ = rustix::process::setsid();
@@ -28,11 +37,13 @@ pub(crate) fn attach(args: AttachArgs) -> Result<ExitCode, Failure> {
     match serve(args, &mut told) {
         Ok(()) => Ok(ExitCode::SUCCESS),
         Err(failure) if told => Err(failure),
-        Err(failure) => {
-            tell(&[format!("failed: {}", failure.line()).as_bytes()]);
-            Ok(ExitCode::from(OWN_ERROR))
-        }
+        Err(failure) => Ok(refuse(&failure)),
     }
+}
+
+fn start_in_background() -> std::io::Result<()> {
+    let mut child = Command::new(std::env::current_exe()?);
+    child.args(std::env::args_os().skip(1)).arg("--background-child").stdin(Stdio::null()).spawn().map(drop)
 }
 
 fn serve(args: AttachArgs, told: &mut bool) -> Result<(), Failure> {

@@ -25,9 +25,8 @@ const SHIM: &str = "libloam_shim.so";
 /// Least size of an allocation that goes to a region. Each takes whole base pages of it, and its own place in the books: 256 KiB waste less than
 /// 2%, and hold what a program's large arrays and buffers have, not its objects.
 const MIN_ALLOC_DEFAULT: Bytes = Bytes(256 << 10);
-/// Less is not worth a region; more is more than any machine's address space should be asked for.
+/// Less is not worth a region.
 const REGION_MIN: Bytes = Bytes(1 << 20);
-const REGION_MAX: Bytes = Bytes(8 << 40);
 
 /// Pages that a small `--local` should hold at first: what is larger than a program wants shrinks within one turn of local memory, and
 /// what is smaller has cost a fault each until it has grown.
@@ -239,8 +238,9 @@ fn region(args: &BorrowArgs, memory: Memory) -> Result<Option<RegionConfig>, Fai
     let page = BASE_PAGE_BYTES as u64;
     let size = Bytes(region.size.on(memory.total).0 / page * page);
     let min_alloc = args.min_alloc.map_or(MIN_ALLOC_DEFAULT, |least| least.on(memory.total));
-    if !(REGION_MIN..=REGION_MAX).contains(&size) {
-        return Err(Failure::new(format!("--region {size}: a region has {REGION_MIN} to {REGION_MAX}")));
+    if !(REGION_MIN..=RegionConfig::SIZE_MAX).contains(&size) {
+        let most = RegionConfig::SIZE_MAX;
+        return Err(Failure::new(format!("--region {size}: a region has {REGION_MIN} to {most}")));
     }
     if min_alloc.0 < page || min_alloc > size {
         return Err(Failure::new(format!(

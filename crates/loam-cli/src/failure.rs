@@ -28,16 +28,14 @@ impl Failure {
         Self { line: line.to_string(), status }
     }
 
-    /// What would be printed.
-    pub(crate) fn line(&self) -> &str {
-        &self.line
+    /// What would be printed: one line, whatever an inner error put into its text.
+    pub(crate) fn line(&self) -> String {
+        self.line.split_whitespace().collect::<Vec<_>>().join(" ")
     }
 
     /// Prints the line and gives the status to end with.
     pub(crate) fn report(&self) -> ExitCode {
-        // One line, whatever an inner error put into its text.
-        let line = self.line.split_whitespace().collect::<Vec<_>>().join(" ");
-        eprintln!("loam: {line}");
+        eprintln!("loam: {}", self.line());
         ExitCode::from(self.status)
     }
 }
@@ -56,6 +54,15 @@ pub(crate) fn usage(error: &clap::Error) -> ExitCode {
             ExitCode::from(OWN_ERROR)
         }
         _ => Failure::new(one_line(&error.to_string())).report(),
+    }
+}
+
+/// What was wrong with a command line, for whoever cannot use any other answer.
+pub(crate) fn usage_failure(error: &clap::Error) -> Failure {
+    use clap::error::ErrorKind::{DisplayHelp, DisplayVersion};
+    match error.kind() {
+        DisplayHelp | DisplayVersion => Failure::new("--help and --version start nothing: leave them out"),
+        _ => Failure::new(one_line(&error.to_string())),
     }
 }
 

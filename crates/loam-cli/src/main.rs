@@ -37,6 +37,7 @@ fn main() -> ExitCode {
     pipes::end_quietly();
     let cli = match args::Cli::try_parse() {
         Ok(cli) => cli,
+        Err(error) if attach::is_meant() => return attach::refuse(&failure::usage_failure(&error)),
         Err(error) => return failure::usage(&error),
     };
     match dispatch(cli) {

@@ -39,7 +39,7 @@ mod tests {
     fn a_socket_that_is_asked_for_must_answer() {
         let path = std::env::temp_dir().join(format!("loam-cli-node-{}.sock", std::process::id()));
         let _ = std::fs::remove_file(&path);
-        let line = find(Some(&path)).expect_err("nobody listens").line().to_owned();
+        let line = find(Some(&path)).expect_err("nobody listens").line();
         assert!(line.contains("loam node") && line.contains("--node"), "{line}");
         let listener = UnixListener::bind(&path).expect("a socket can be made");
         assert_eq!(find(Some(&path)).expect("it listens"), Some(path.clone()));

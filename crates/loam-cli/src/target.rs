@@ -80,7 +80,7 @@ mod tests {
     #[test]
     fn a_name_without_credentials_proves_nothing() {
         let named: LenderArg = "node-7@10.0.0.7:7070".parse().expect("an address with a name");
-        let line = targets(&[named], None, &[]).expect_err("no credentials").line().to_owned();
+        let line = targets(&[named], None, &[]).expect_err("no credentials").line();
         assert!(line.contains("--tls"), "{line}");
     }
 }

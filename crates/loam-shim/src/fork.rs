@@ -49,7 +49,9 @@ pub(crate) extern "C" fn child() {
     if process::has_fork_events() {
         knock(process::probe());
     }
-    join::join(Reason::Forked);
+    if let Err(refusal) = join::join(Reason::Forked) {
+        refusal.end_program();
+    }
 }
 
 /// Touches the probe page, which is missing and registered: the fault comes out of the userfaultfd that the kernel made for this

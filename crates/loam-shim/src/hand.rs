@@ -29,8 +29,6 @@ const SPIN_NS_MIN: u64 = 2_000;
 const SPIN_NS_MAX: u64 = 30_000;
 const SPINS_PER_CLOCK: u32 = 64;
 const STACK_BYTES: usize = 64 * 1024;
-/// Clearing a descriptor table, at most. Past this the thread does not run.
-const START_TIMEOUT_NS: u64 = 10_000_000_000;
 
 const CLONE_VM: usize = 0x100;
 const CLONE_FS: usize = 0x200;
@@ -100,11 +98,8 @@ pub(crate) fn start(start: &Start) -> Result<()> {
     }
     // SAFETY: `join` has mapped it, shared, for the life of the process; all fields are atomics.
     let control = unsafe { &*start.control };
-    let began_ns = sys::now_ns();
+    // It is there, and has `start`: nobody can go on without it. It has a descriptor table to clear, or ends the program.
     while control.hand_tid.load(Acquire) == 0 {
-        if sys::now_ns() - began_ns > START_TIMEOUT_NS {
-            return Err(Errno::EAGAIN);
-        }
         sys::sched_yield();
     }
     Ok(())

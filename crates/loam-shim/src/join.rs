@@ -31,32 +31,103 @@ impl Reason {
     }
 }
 
-/// Joins the agent, or ends the program with a line, or (a started program whose agent has gone, or an agent that
-/// wishes it so) returns with the process not under Loam. Signals must be blocked.
-pub(crate) fn join(reason: Reason) {
+/// Why a process is not served.
+pub(crate) enum Refusal {
+    /// The agent does not want it, and has said so itself.
+    ByAgent,
+    /// A step that failed.
+    Step { what: &'static [u8], errno: Errno },
+    /// The agent is of another version.
+    Version { agent: u32 },
+}
+
+impl Refusal {
+    /// Says it, for a program that can do without.
+    pub(crate) fn write_into(&self, line: &mut [u8]) {
+        match *self {
+            Refusal::ByAgent => message::write_into(
+                line,
+                &[Piece::Text(
+                    b"the agent cannot serve this process, and has said why on stderr: see `loam doctor`",
+                )],
+            ),
+            Refusal::Step { what, errno } => {
+                let pieces =
+                    [Piece::Text(what), Piece::Text(b" (error "), Piece::errno(errno), Piece::Text(b")")];
+                message::write_into(line, &pieces);
+            }
+            Refusal::Version { agent } => message::write_into(line, &Self::versions(agent)),
+        }
+    }
+
+    /// Ends a program that cannot.
+    pub(crate) fn end_program(&self) -> ! {
+        match *self {
+            Refusal::ByAgent => sys::exit_group(message::EXIT_STATUS),
+            Refusal::Step { what, errno } => message::exit_errno(what, errno),
+            Refusal::Version { agent } => message::exit(&Self::versions(agent)),
+        }
+    }
+
+    fn versions(agent: u32) -> [Piece<'static>; 5] {
+        [
+            Piece::Text(b"shim and agent are of different versions ("),
+            Piece::Number(u64::from(LAYOUT_VERSION)),
+            Piece::Text(b" and "),
+            Piece::Number(u64::from(agent)),
+            Piece::Text(b"): install Loam again"),
+        ]
+    }
+}
+
+fn failed(what: &'static [u8]) -> impl FnOnce(Errno) -> Refusal {
+    move |errno| Refusal::Step { what, errno }
+}
+
+/// Joins the agent, or returns with the process not under Loam: where the agent has gone already, or wishes it so. Signals must be blocked.
+pub(crate) fn join(reason: Reason) -> core::result::Result<(), Refusal> {
     process::set_under_loam(false);
     let path = process::path();
     let socket = match connect::connect(path.bytes()) {
         Ok(socket) => socket,
         // Nobody is there any more: a program that starts now has nothing to lose.
-        Err(Errno::ENOENT | Errno::ECONNREFUSED) if reason == Reason::Started => return,
-        Err(errno) => message::exit_errno(b"cannot reach the agent (loam run)", errno),
+        Err(Errno::ENOENT | Errno::ECONNREFUSED) if reason == Reason::Started => return Ok(()),
+        Err(errno) => return Err(failed(b"cannot reach the agent (loam run)")(errno)),
     };
-    let joined = shake_hands(socket, reason);
+    let mut made = Made::default();
+    let joined = shake_hands(socket, reason, &mut made);
     sys::close(socket);
-    match joined {
-        Ok(under_loam) => process::set_under_loam(under_loam),
-        Err(Failure { what, errno }) => message::exit_errno(what, errno),
+    made.close();
+    if !matches!(joined, Ok(true)) {
+        made.unmap();
     }
+    process::set_under_loam(joined?);
+    Ok(())
 }
 
-struct Failure {
-    what: &'static [u8],
-    errno: Errno,
+/// What was made on the way.
+#[derive(Default)]
+struct Made {
+    /// Nobody needs them any more when the process has joined: the hand has its own.
+    fds: [Option<Fd>; 5],
+    /// Mappings: start and length.
+    control: Option<(usize, usize)>,
+    window: Option<(usize, usize)>,
 }
 
-fn failed(what: &'static [u8]) -> impl FnOnce(Errno) -> Failure {
-    move |errno| Failure { what, errno }
+impl Made {
+    fn close(&mut self) {
+        self.fds.iter_mut().filter_map(Option::take).for_each(sys::close);
+    }
+
+    /// The process is not served after all.
+    fn unmap(&mut self) {
+        for (start, bytes) in [self.control.take(), self.window.take()].into_iter().flatten() {
+            // SAFETY: mapped by `shake_hands` just now, and nobody else uses them: there is no hand.
+            unsafe { unmap(start, bytes) };
+        }
+        region::release();
+    }
 }
 
 const NO_ANSWER: &[u8] = b"the agent (loam run) does not answer as it should";
@@ -65,37 +136,32 @@ const NO_REGION: &[u8] = b"no address space for so large a --region: raise ulimi
 const NO_HAND: &[u8] = b"cannot start the shim's thread";
 
 /// True: under Loam, the hand is at work.
-fn shake_hands(socket: Fd, reason: Reason) -> core::result::Result<bool, Failure> {
+fn shake_hands(socket: Fd, reason: Reason, made: &mut Made) -> core::result::Result<bool, Refusal> {
     let mut hello =
         Hello { layout_version: LAYOUT_VERSION, role: reason.role(), pid: sys::getpid(), ..Hello::default() };
     connect::send(socket, &hello, None).map_err(failed(NO_ANSWER))?;
-    let (welcome, fds) = connect::receive::<Welcome>(socket).map_err(failed(NO_ANSWER))?;
-    let [memory, device] = fds;
-    if !goes_on(welcome.status) {
-        close_all(fds);
+    let (welcome, [memory, device]) = connect::receive::<Welcome>(socket).map_err(failed(NO_ANSWER))?;
+    made.fds[..FDS_MAX].copy_from_slice(&[memory, device]);
+    if !goes_on(welcome.status)? {
         return Ok(false);
     }
     if welcome.layout_version != LAYOUT_VERSION {
-        message::exit(&[
-            Piece::Text(b"shim and agent are of different versions ("),
-            Piece::Number(u64::from(LAYOUT_VERSION)),
-            Piece::Text(b" and "),
-            Piece::Number(u64::from(welcome.layout_version)),
-            Piece::Text(b"): install Loam again"),
-        ]);
+        return Err(Refusal::Version { agent: welcome.layout_version });
     }
     let sane = (TRANSFER_BYTES as u64..=WINDOW_BYTES_MAX).contains(&welcome.window_bytes)
         && welcome.window_bytes.is_multiple_of(BASE_PAGE_BYTES as u64);
     let (Some(memory), true) = (memory, sane && welcome.region.is_sane()) else {
-        return Err(Failure { what: NO_ANSWER, errno: Errno::EPROTO });
+        return Err(failed(NO_ANSWER)(Errno::EPROTO));
     };
     let window_bytes = welcome.window_bytes as usize;
     let has_fork_events = welcome.fork_events != 0;
     process::set_fork_events(has_fork_events);
 
     let control = map_shared(memory).map_err(failed(NO_MEMORY))?;
+    made.control = Some((control, SHARED_BYTES));
     let window = map_guarded(window_bytes, process::place(Place::Window)).map_err(failed(NO_MEMORY))?;
     let low = window - BASE_PAGE_BYTES;
+    made.window = Some((low, window_bytes + 2 * BASE_PAGE_BYTES));
     own(low, window_bytes + 2 * BASE_PAGE_BYTES).map_err(failed(NO_MEMORY))?;
     process::set_place(Place::Window, low);
     if process::probe() == 0 {
@@ -103,50 +169,37 @@ fn shake_hands(socket: Fd, reason: Reason) -> core::result::Result<bool, Failure
     }
     hello.region_address = region::reserve(&welcome.region).map_err(failed(NO_REGION))? as u64;
     // With fork events the kernel has made the child's userfaultfd already, and the agent has it.
-    let made = if reason == Reason::Forked && has_fork_events { None } else { Some(userfault::open(device)) };
-    let own_userfaultfd = made.and_then(Result::ok);
+    let opened =
+        if reason == Reason::Forked && has_fork_events { None } else { Some(userfault::open(device)) };
+    let own_userfaultfd = opened.and_then(Result::ok);
+    made.fds[2] = own_userfaultfd;
     hello.window_address = window as u64;
     hello.window_bytes = window_bytes as u64;
     hello.probe_address = process::probe() as u64;
-    hello.userfaultfd_errno = made.and_then(Result::err).map_or(0, |errno| errno.0.unsigned_abs());
+    hello.userfaultfd_errno = opened.and_then(Result::err).map_or(0, |errno| errno.0.unsigned_abs());
     connect::send(socket, &hello, own_userfaultfd).map_err(failed(NO_ANSWER))?;
     let (ready, [inherited, extra]) = connect::receive::<Ready>(socket).map_err(failed(NO_ANSWER))?;
-
-    let goes_on = goes_on(ready.status);
-    if goes_on {
-        let userfaultfd =
-            own_userfaultfd.or(inherited).ok_or(Failure { what: NO_ANSWER, errno: Errno::EPROTO })?;
-        connect::wait_without_limit(socket).map_err(failed(NO_ANSWER))?;
-        let start =
-            hand::Start { control: control as *const Control, window, window_bytes, socket, userfaultfd };
-        hand::start(&start).map_err(failed(NO_HAND))?;
-        // SAFETY: mapped above, the agent has written it, and it stays for the life of the process.
-        process::set_control(unsafe { &*(control as *const Control) });
-        region::tell_called();
-    } else {
-        // SAFETY: both were mapped above and nobody else knows them: the agent has answered that it does not want them.
-        unsafe {
-            unmap(control, SHARED_BYTES);
-            unmap(window - BASE_PAGE_BYTES, window_bytes + 2 * BASE_PAGE_BYTES);
-        }
+    made.fds[3..].copy_from_slice(&[inherited, extra]);
+    if !goes_on(ready.status)? {
+        return Ok(false);
     }
-    close_all([Some(memory), device]);
-    close_all([own_userfaultfd, None]);
-    close_all([inherited, extra]);
-    Ok(goes_on)
+    let userfaultfd = own_userfaultfd.or(inherited).ok_or(Errno::EPROTO).map_err(failed(NO_ANSWER))?;
+    connect::wait_without_limit(socket).map_err(failed(NO_ANSWER))?;
+    let start = hand::Start { control: control as *const Control, window, window_bytes, socket, userfaultfd };
+    hand::start(&start).map_err(failed(NO_HAND))?;
+    // SAFETY: mapped above, the agent has written it, and it stays for the life of the process.
+    process::set_control(unsafe { &*(control as *const Control) });
+    region::tell_called();
+    Ok(true)
 }
 
-/// False: without Loam. Does not return where the agent has ended the program.
-fn goes_on(answer: u32) -> bool {
+/// False: without Loam.
+fn goes_on(answer: u32) -> core::result::Result<bool, Refusal> {
     match answer {
-        status::GO_ON => true,
-        status::RUN_WITHOUT => false,
-        _ => sys::exit_group(message::EXIT_STATUS),
+        status::GO_ON => Ok(true),
+        status::RUN_WITHOUT => Ok(false),
+        _ => Err(Refusal::ByAgent),
     }
-}
-
-fn close_all(fds: [Option<Fd>; FDS_MAX]) {
-    fds.into_iter().flatten().for_each(sys::close);
 }
 
 /// The memory shared with the agent. A forked child gets its own.
@@ -154,7 +207,11 @@ fn map_shared(memory: Fd) -> Result<usize> {
     let hint = process::place(Place::Shared);
     // SAFETY: a new mapping where the kernel finds room; a hint replaces nothing.
     let address = unsafe { map(hint, SHARED_BYTES, map::PROTECTION_READ_WRITE, map::SHARED, memory) }?;
-    own(address, SHARED_BYTES)?;
+    if let Err(errno) = own(address, SHARED_BYTES) {
+        // SAFETY: just mapped, and nobody else's.
+        unsafe { unmap(address, SHARED_BYTES) };
+        return Err(errno);
+    }
     process::set_place(Place::Shared, address);
     Ok(address)
 }

@@ -18,9 +18,27 @@ pub(crate) enum Piece<'a> {
     Address(usize),
 }
 
-impl Piece<'_> {
+impl<'a> Piece<'a> {
     pub(crate) fn errno(errno: Errno) -> Piece<'static> {
         Piece::Number(u64::from(errno.0.unsigned_abs()))
+    }
+
+    /// What it says.
+    fn text<'b>(&self, digits: &'b mut [u8; DIGITS_MAX]) -> &'b [u8]
+    where
+        'a: 'b,
+    {
+        match *self {
+            Piece::Text(text) => text,
+            Piece::Number(number) => {
+                let first = decimal(number, digits);
+                &digits[first..]
+            }
+            Piece::Address(address) => {
+                let first = hexadecimal(address, digits);
+                &digits[first..]
+            }
+        }
     }
 }
 
@@ -65,23 +83,26 @@ fn write_line(fd: Fd, pieces: &[Piece<'_>]) {
     let mut count = 1;
     slices[0] = slice(b"loam: ");
     for (piece, digits) in pieces.iter().zip(digits.iter_mut()) {
-        slices[count] = match piece {
-            Piece::Text(text) => slice(text),
-            Piece::Number(number) => {
-                let first = decimal(*number, digits);
-                slice(&digits[first..])
-            }
-            Piece::Address(address) => {
-                let first = hexadecimal(*address, digits);
-                slice(&digits[first..])
-            }
-        };
+        slices[count] = slice(piece.text(digits));
         count += 1;
     }
     slices[count] = slice(b"\n");
     count += 1;
     // SAFETY: each slice names live memory of its length; the kernel only reads it.
     let _ = unsafe { sys::call(sys::WRITEV, [fd as usize, slices.as_ptr() as usize, count, 0, 0, 0]) };
+}
+
+/// The pieces one after the other into `line`, as far as there is room, and a closing zero.
+pub(crate) fn write_into(line: &mut [u8], pieces: &[Piece<'_>]) {
+    let Some((last, room)) = line.split_last_mut() else { return };
+    *last = 0;
+    let mut digits = [0; DIGITS_MAX];
+    let mut bytes = room.iter_mut();
+    for piece in pieces {
+        // In this order: the end of a piece must not take a byte of room.
+        piece.text(&mut digits).iter().zip(bytes.by_ref()).for_each(|(byte, into)| *into = *byte);
+    }
+    bytes.for_each(|rest| *rest = 0);
 }
 
 /// Prints the line and ends the program with [`EXIT_STATUS`]. For the program's own threads.

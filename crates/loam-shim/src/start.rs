@@ -5,6 +5,8 @@
 
 use core::arch::asm;
 use core::ffi::{CStr, c_char, c_int};
+use core::sync::atomic::AtomicBool;
+use core::sync::atomic::Ordering::Relaxed;
 
 use crate::connect::PATH_BYTES_MAX;
 use crate::join::{self, Reason};
@@ -46,6 +48,25 @@ pub(crate) fn dlsym_address() -> usize {
     weak!("dlsym")
 }
 
+/// Whether an address is in this object. (The address of one of its own exported functions cannot be asked for by its name: the dynamic linker
+/// answers with whatever object comes first.)
+pub(crate) fn is_own(address: usize) -> bool {
+    let (first, end): (usize, usize);
+    // SAFETY: two addresses, relative to this code; the linker defines both symbols in every object.
+    unsafe {
+        asm!(
+            ".hidden __ehdr_start",
+            ".hidden _end",
+            "lea {}, [rip + __ehdr_start]",
+            "lea {}, [rip + _end]",
+            out(reg) first,
+            out(reg) end,
+            options(nomem, nostack, preserves_flags, pure),
+        );
+    }
+    (first..end).contains(&address)
+}
+
 /// Runs before the program's own constructors and `main`.
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -71,37 +92,56 @@ fn begin(environment: *const *const c_char) {
     }
     {
         let _blocked = SignalsBlocked::new();
-        join::join(Reason::Started);
+        if let Err(refusal) = join::join(Reason::Started) {
+            refusal.end_program();
+        }
     }
     if process::is_under_loam() && !register_fork_handlers() {
         message::exit(&[Piece::Text(b"this program's libc has no fork handlers; run it without Loam")]);
     }
 }
 
-/// For a program that has loaded the shim by itself and was not started by an agent: joins the one at this socket. Called once, by a thread
-/// that may allocate. 0: it is served from here on.
+/// For a program that has loaded the shim by itself and was not started by an agent: joins the one at this socket. 0: it is served from here on, or
+/// was already. Else nothing has changed, and `line` says why, as a string of at most `line_bytes`. By one thread at a time, that may allocate.
 ///
 /// # Safety
-/// `path` is a string.
+/// `path` is a string, `line` can be written.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn loam_join(path: *const c_char) -> c_int {
+unsafe extern "C" fn loam_join_at(path: *const c_char, line: *mut c_char, line_bytes: usize) -> c_int {
     // SAFETY: the caller's promise.
-    let path = unsafe { CStr::from_ptr(path) };
-    if process::is_under_loam() || !process::set_path(path.to_bytes()) {
-        return 1;
+    let (path, line) =
+        unsafe { (CStr::from_ptr(path), core::slice::from_raw_parts_mut(line.cast::<u8>(), line_bytes)) };
+    static REGISTERED: AtomicBool = AtomicBool::new(false);
+    if process::is_under_loam() {
+        return 0;
     }
-    {
+    let mut refused = |why: &[u8]| {
+        message::write_into(line, &[Piece::Text(why)]);
+        1
+    };
+    if !process::set_path(path.to_bytes()) {
+        return refused(b"the agent's socket has too long a path: set TMPDIR to a shorter one");
+    }
+    // They do nothing in a program that is not served.
+    if !REGISTERED.load(Relaxed) && !register_fork_handlers() {
+        return refused(b"this program's libc has no fork handlers: it cannot borrow");
+    }
+    REGISTERED.store(true, Relaxed);
+    let joined = {
         let _blocked = SignalsBlocked::new();
-        join::join(Reason::Started);
+        join::join(Reason::Started)
+    };
+    match joined {
+        Ok(()) if process::is_under_loam() => {
+            region::serve_late();
+            0
+        }
+        Ok(()) => refused(b"the agent has ended before it could be joined: connect again"),
+        Err(refusal) => {
+            refusal.write_into(line);
+            1
+        }
     }
-    if !process::is_under_loam() {
-        return 2;
-    }
-    if !register_fork_handlers() {
-        message::exit(&[Piece::Text(b"this program's libc has no fork handlers; it cannot borrow")]);
-    }
-    region::serve_late();
-    0
 }
 
 /// 1: an agent serves this process.
@@ -143,7 +183,9 @@ unsafe fn variable(mut environment: *const *const c_char, prefix: &[u8]) -> Opti
     None
 }
 
-/// Registered first of all, so that `prepare` runs last and `child` first.
+/// `prepare` runs before the handlers that were registered before these, and `child` after them: those of libraries that start before the shim, which
+/// are most, and all that were there before the program has loaded it by itself. They find the region's lock held by their own thread, which gets it
+/// again (see [`crate::lock`]); that they must not wait for others who want it is said in docs/regions.md.
 fn register_fork_handlers() -> bool {
     let glibc = weak!("__register_atfork");
     if glibc != 0 {

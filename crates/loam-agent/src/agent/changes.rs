@@ -46,7 +46,7 @@ impl Agent<'_> {
             adoption_unsure: false,
             statm: None,
             pagemap: None,
-            before_pages: 0,
+            before_pages: from.before_pages,
             looked_at_pages: 0,
             part: 0,
         };

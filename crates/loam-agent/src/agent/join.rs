@@ -14,8 +14,8 @@ use linux_raw_sys::general::{
 use loam_core::borrower::{BaseRange, SpaceKey};
 use loam_hand::{Call, CallReply, Hello, LAYOUT_VERSION, Ready, TRANSFER_BYTES, Welcome, call, role, status};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-use rustix::process::Pid;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, UCred};
+use rustix::process::{Pid, getuid};
 use std::collections::VecDeque;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::PathBuf;
@@ -140,7 +140,7 @@ impl Agent<'_> {
             };
             let Ok(credentials) = rustix::net::sockopt::socket_peercred(&socket) else { continue };
             let number = self.next_peer;
-            if !self.program.is_inside(credentials.pid)
+            if !self.may_join(credentials)
                 || self.poll_on(socket.as_fd(), Token::Peer(number), false).is_err()
             {
                 continue;
@@ -148,6 +148,16 @@ impl Agent<'_> {
             self.next_peer = self.next_peer.wrapping_add(1);
             self.peers.insert(number, Peer { socket, pid: credentials.pid, stage: Stage::New });
         }
+    }
+
+    /// It belongs to the tree. Of a program that was there before us a child whose parent has ended descends from nobody that we know: then the
+    /// kernel has told us of it; or, where it tells nothing of forks, it is this user's, as the program is.
+    fn may_join(&self, who: UCred) -> bool {
+        let known = || match self.fork_events {
+            true => self.space_of(who.pid).is_some(),
+            false => who.uid == getuid(),
+        };
+        self.program.is_inside(who.pid) || self.program.is_attached() && known()
     }
 
     pub(super) fn take_peer(&mut self, number: u32) {
@@ -269,13 +279,24 @@ impl Agent<'_> {
             adoption_unsure: false,
             statm: None,
             pagemap: None,
-            before_pages: 0,
+            before_pages: self.before_pages(pid, hello.role),
             looked_at_pages: 0,
             part: 0,
         };
         self.add_process(process);
         self.give_hand(key, pid, shared, socket, window);
         Ok(())
+    }
+
+    /// What a process that joins has here and does not borrow for: all, if it was there before us. What it forks has its copy of the same.
+    fn before_pages(&self, pid: Pid, role: u32) -> u64 {
+        if !self.program.is_attached() {
+            0
+        } else if role == role::FORKED {
+            self.processes.values().next().map_or(0, |relative| relative.before_pages)
+        } else {
+            Statm::open(pid).and_then(|statm| statm.resident_pages()).unwrap_or(0)
+        }
     }
 
     /// The region of a process that has it at `address`. One that says nonsense has none, and borrows nothing.
@@ -317,10 +338,6 @@ impl Agent<'_> {
         process.hand = Some(Hand::new(shared, socket));
         process.window = window;
         process.statm = Statm::open(pid).ok();
-        if self.program.is_attached() {
-            let resident = process.statm.as_ref().and_then(|statm| statm.resident_pages().ok()).unwrap_or(0);
-            process.before_pages = resident.saturating_sub(self.borrower.local_in(key).0);
-        }
         process.pagemap = Pagemap::open(pid).ok();
         self.watch.joined(pid);
     }

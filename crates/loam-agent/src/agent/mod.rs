@@ -43,7 +43,7 @@ use loam_core::ids::SpaceId;
 use loam_core::page_size::{Aapc, Adaptive, PageSize};
 use loam_core::units::{BasePages, Bytes, Duration, EXTENT_BASE_PAGES, Instant};
 use process::Process;
-use program::Program;
+use program::{Program, Status};
 use report::Report;
 use rustix::event::epoll;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -127,6 +127,8 @@ const IDLE_NS: u64 = 50_000_000;
 /// The loop turns at least this often.
 const LOOK_MAX: Duration = Duration::from_millis(100);
 const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+/// A program that was there before us has been told where to join: what it has not done within this time it will not do.
+const JOIN_MAX: Duration = Duration::from_millis(10_000);
 /// A getpage is asked of the disk too after this.
 const HEDGE_AFTER: Duration = Duration::from_millis(200);
 
@@ -576,7 +578,13 @@ impl Agent<'_> {
     }
 
     fn is_over(&self) -> bool {
-        self.fatal.is_some() || (self.program_ended && self.processes.is_empty() && self.peers.is_empty())
+        let alone = self.processes.is_empty() && self.peers.is_empty();
+        self.fatal.is_some() || alone && (self.program_ended || self.is_left())
+    }
+
+    /// The program was there before us and does without us: it has not come in time, could not join, or executes another one by now.
+    fn is_left(&self) -> bool {
+        self.program.is_attached() && (self.next_peer > 0 || self.now() > Instant(0) + JOIN_MAX)
     }
 
     /// The run cannot go on without handing out wrong bytes, or at all.
@@ -599,7 +607,7 @@ impl Agent<'_> {
             }
         }
         self.tell_if_was_over();
-        let status = self.program.status().expect("the program has ended");
+        let status = self.program.status().unwrap_or(Status { code: None, signal: None });
         let summary = self.summary(Some(status));
         let recording = self.take_recording();
         self.report.end();
@@ -621,14 +629,13 @@ impl Agent<'_> {
         }
     }
 
-    /// The processes of the program, which may not run on without us. What one that was there before us starts besides is none of our business.
+    /// The processes of the program, which may not run on without us. What one that was there before us starts besides is none of our business;
+    /// those that it has forked are no descendants of its own any more when their parents have ended.
     fn tree(&self) -> Vec<Pid> {
-        let mut tree = self.program.tree();
-        if self.program.is_attached() {
-            let served = |pid: &Pid| self.processes.values().any(|process| process.pid == Some(*pid));
-            tree.retain(served);
+        if !self.program.is_attached() {
+            return self.program.tree();
         }
-        tree
+        self.processes.values().filter_map(Process::living).collect()
     }
 
     fn take_signals(&mut self) {

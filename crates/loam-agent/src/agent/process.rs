@@ -51,7 +51,7 @@ pub(super) struct Process {
     pub adoption_unsure: bool,
     pub statm: Option<Statm>,
     pub pagemap: Option<Pagemap>,
-    /// What it had when it came and we did not start it: not what it borrows for.
+    /// What the program had when it came and we did not start it: not what it borrows for. A child has its parent's.
     pub before_pages: u64,
     /// Unadopted resident pages when its mappings were looked at last.
     pub looked_at_pages: u64,
@@ -60,6 +60,16 @@ pub(super) struct Process {
 }
 
 impl Process {
+    /// Its id, if that is known and it has not ended yet.
+    pub(super) fn living(&self) -> Option<Pid> {
+        let pid = self.pid?;
+        let pages = match &self.statm {
+            Some(statm) => statm.resident_pages(),
+            None => Statm::open(pid).and_then(|statm| statm.resident_pages()),
+        };
+        pages.is_ok_and(|pages| pages > 0).then_some(pid)
+    }
+
     /// Changes of mappings have been read and not been dealt with: nothing may be installed by what was known before.
     pub(super) fn has_unread_changes(&self) -> bool {
         self.events.iter().any(|e| !matches!(e, Event::Fault { .. }))

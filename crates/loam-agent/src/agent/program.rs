@@ -31,7 +31,9 @@ pub(super) struct Program {
     status: Option<Status>,
     /// Children that we had before: embedded lenders.
     others: Vec<Pid>,
-    /// Readable when it has ended, of one that we did not start.
+    /// It was there before us.
+    attached: bool,
+    /// Readable from its end on, of one that was there before us; closed then, or it would be readable for ever.
     end: Option<OwnedFd>,
 }
 
@@ -44,7 +46,7 @@ impl Program {
         let variables = [(OsStr::new("LOAM_SOCKET"), socket.as_os_str())];
         let environment = Environment { preload: &config.shim, variables: &variables };
         let pid = launch::spawn(path, &config.program, &config.args, environment, &signals)?;
-        Ok(Self { pid, signals, status: None, others, end: None })
+        Ok(Self { pid, signals, status: None, others, attached: false, end: None })
     }
 
     /// Follows one that runs. Signals that reach us are not meant for it.
@@ -52,15 +54,15 @@ impl Program {
         let signals = Signals::block()?;
         let end = pidfd_open(pid, PidfdFlags::empty())
             .map_err(|errno| LaunchError::Attach { pid: pid.as_raw_nonzero().get(), errno })?;
-        Ok(Self { pid, signals, status: None, others: vec![getpid()], end: Some(end) })
+        Ok(Self { pid, signals, status: None, others: Vec::new(), attached: true, end: Some(end) })
     }
 
     /// It was there before us: what it starts besides is none of our business.
     pub(super) fn is_attached(&self) -> bool {
-        self.end.is_some()
+        self.attached
     }
 
-    /// Readable when one that was attached to has ended.
+    /// Readable when one that was attached to has ended; none once that is known.
     pub(super) fn end_fd(&self) -> Option<BorrowedFd<'_>> {
         self.end.as_ref().map(AsFd::as_fd)
     }
@@ -74,24 +76,19 @@ impl Program {
         self.status
     }
 
-    /// Every process of the tree, those that were orphaned included.
+    /// Every process of the tree, those that were orphaned included. Of a program that we have started.
     pub(super) fn tree(&self) -> Vec<Pid> {
-        let mut tree = procfs::descendants(self.root());
-        if self.is_attached() && self.status.is_none() {
-            tree.push(self.pid);
-        }
+        let mut tree = procfs::descendants(getpid());
         tree.retain(|pid| !self.others.contains(pid));
         tree
     }
 
-    /// Whose descendants the tree is made of.
-    fn root(&self) -> Pid {
-        if self.is_attached() { self.pid } else { getpid() }
-    }
-
-    /// `pid` belongs to the tree.
+    /// `pid` belongs to the tree; of one that was there before us, as far as those live that it descends by.
     pub(super) fn is_inside(&self, pid: Pid) -> bool {
-        pid == self.pid || (!self.others.contains(&pid) && procfs::is_descendant(pid, self.root()))
+        if self.attached {
+            return self.status.is_none() && (pid == self.pid || procfs::is_descendant(pid, self.pid));
+        }
+        pid == self.pid || (!self.others.contains(&pid) && procfs::is_descendant(pid, getpid()))
     }
 
     /// Passes signals on, and takes note of children that have ended.
@@ -114,6 +111,7 @@ impl Program {
         let mut polled = [PollFd::new(end, PollFlags::IN)];
         if poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) == Ok(1) {
             self.status = Some(Status { code: None, signal: None });
+            self.end = None;
         }
     }
 

@@ -1,5 +1,8 @@
 //! libc's functions for memory, as the program finds them: large requests are served from the region, everything else is the next allocator's.
 //! A request that the region has no room for is the next allocator's, too.
+//!
+//! None of the exported functions calls another: by such a name the dynamic linker finds libc's, where the program has loaded the shim itself
+//! (`dlopen`). What they share are the private functions at the beginning.
 
 use core::ffi::{c_int, c_void};
 
@@ -24,10 +27,93 @@ fn region(bytes: usize, align: usize, zeros: bool) -> Option<Memory> {
     super::allocate(bytes, align, zeros).map(|address| address as Memory)
 }
 
+#[inline(always)]
+fn allocate(bytes: usize) -> Memory {
+    region(bytes, ALIGN, false).unwrap_or_else(|| next::malloc(bytes))
+}
+
+/// # Safety
+/// As [`free`].
+#[inline(always)]
+unsafe fn give_back(memory: Memory) {
+    if contains(memory as usize) {
+        super::free(memory as usize);
+    } else {
+        // SAFETY: the caller's promise.
+        unsafe { next::free(memory) };
+    }
+}
+
+/// # Safety
+/// As [`realloc`].
+#[inline(always)]
+unsafe fn resize(memory: Memory, bytes: usize) -> Memory {
+    if memory.is_null() {
+        return allocate(bytes);
+    }
+    if contains(memory as usize) {
+        // SAFETY: the caller's promise.
+        return unsafe { resize_in_region(memory, bytes) };
+    }
+    if is_large(bytes) {
+        // SAFETY: the caller's promise.
+        return unsafe { resize_of_next(memory, bytes) };
+    }
+    // SAFETY: the caller's promise.
+    unsafe { next::realloc(memory, bytes) }
+}
+
+/// An allocation of the region stays there if it stays large.
+///
+/// # Safety
+/// `memory` is in the region.
+unsafe fn resize_in_region(memory: Memory, bytes: usize) -> Memory {
+    let old_bytes = super::usable(memory as usize, b"realloc");
+    if bytes == 0 {
+        super::free(memory as usize); // as glibc does
+        return core::ptr::null_mut();
+    }
+    if bytes > BYTES_MAX {
+        return next::out_of_memory();
+    }
+    let is_large = is_large(bytes);
+    if is_large && super::resize(memory as usize, bytes) {
+        return memory;
+    }
+    let new = allocate(bytes);
+    if new.is_null() {
+        // What becomes smaller can always stay.
+        return if bytes <= old_bytes { memory } else { new };
+    }
+    // SAFETY: two allocations, the old one of `old_bytes`, the new one of `bytes` at least.
+    unsafe { core::ptr::copy_nonoverlapping(memory, new, old_bytes.min(bytes)) };
+    super::free(memory as usize);
+    new
+}
+
+/// An allocation of the next allocator's becomes large: it comes into the region, if that has room and the old size can be known.
+///
+/// # Safety
+/// `memory` is an allocation of the next allocator's.
+unsafe fn resize_of_next(memory: Memory, bytes: usize) -> Memory {
+    let new = if next::has_usable() { region(bytes, ALIGN, false) } else { None };
+    let Some(new) = new else {
+        // SAFETY: the caller's promise.
+        return unsafe { next::realloc(memory, bytes) };
+    };
+    // SAFETY: the caller's promise; the new allocation has `bytes`, and the old one is not used any more.
+    unsafe {
+        let old_bytes = next::usable(memory);
+        core::ptr::copy_nonoverlapping(memory, new, old_bytes.min(bytes));
+        next::free(memory);
+    }
+    new
+}
+
 /// `malloc(3)`.
 #[unsafe(no_mangle)]
 extern "C" fn malloc(bytes: usize) -> Memory {
-    region(bytes, ALIGN, false).unwrap_or_else(|| next::malloc(bytes))
+    allocate(bytes)
 }
 
 /// `calloc(3)`.
@@ -43,12 +129,8 @@ extern "C" fn calloc(count: usize, bytes: usize) -> Memory {
 /// As the C function. Of the region's memory what is wrong is found, and ends the program.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn free(memory: Memory) {
-    if contains(memory as usize) {
-        super::free(memory as usize);
-    } else {
-        // SAFETY: the caller's promise.
-        unsafe { next::free(memory) };
-    }
+    // SAFETY: the caller's promise.
+    unsafe { give_back(memory) };
 }
 
 /// `free_sized` of C23. A libc that has it frees by a call inside of itself, which would not come here.
@@ -58,7 +140,7 @@ unsafe extern "C" fn free(memory: Memory) {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn free_sized(memory: Memory, _: usize) {
     // SAFETY: the caller's promise.
-    unsafe { free(memory) };
+    unsafe { give_back(memory) };
 }
 
 /// `free_aligned_sized` of C23.
@@ -68,7 +150,7 @@ unsafe extern "C" fn free_sized(memory: Memory, _: usize) {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn free_aligned_sized(memory: Memory, _: usize, _: usize) {
     // SAFETY: the caller's promise.
-    unsafe { free(memory) };
+    unsafe { give_back(memory) };
 }
 
 /// `malloc_usable_size(3)`.
@@ -90,66 +172,8 @@ unsafe extern "C" fn malloc_usable_size(memory: Memory) -> usize {
 /// As the C function.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn realloc(memory: Memory, bytes: usize) -> Memory {
-    if memory.is_null() {
-        return malloc(bytes);
-    }
-    if contains(memory as usize) {
-        // SAFETY: the caller's promise.
-        return unsafe { realloc_of_region(memory, bytes) };
-    }
-    if is_large(bytes) {
-        // SAFETY: the caller's promise.
-        return unsafe { realloc_of_next(memory, bytes) };
-    }
     // SAFETY: the caller's promise.
-    unsafe { next::realloc(memory, bytes) }
-}
-
-/// An allocation of the region stays there if it stays large.
-///
-/// # Safety
-/// `memory` is in the region.
-unsafe fn realloc_of_region(memory: Memory, bytes: usize) -> Memory {
-    let old_bytes = super::usable(memory as usize, b"realloc");
-    if bytes == 0 {
-        super::free(memory as usize); // as glibc does
-        return core::ptr::null_mut();
-    }
-    if bytes > BYTES_MAX {
-        return next::out_of_memory();
-    }
-    let is_large = is_large(bytes);
-    if is_large && super::resize(memory as usize, bytes) {
-        return memory;
-    }
-    let new = region(bytes, ALIGN, false).unwrap_or_else(|| next::malloc(bytes));
-    if new.is_null() {
-        // What becomes smaller can always stay.
-        return if bytes <= old_bytes { memory } else { new };
-    }
-    // SAFETY: two allocations, the old one of `old_bytes`, the new one of `bytes` at least.
-    unsafe { core::ptr::copy_nonoverlapping(memory, new, old_bytes.min(bytes)) };
-    super::free(memory as usize);
-    new
-}
-
-/// An allocation of the next allocator's becomes large: it comes into the region, if that has room and the old size can be known.
-///
-/// # Safety
-/// `memory` is an allocation of the next allocator's.
-unsafe fn realloc_of_next(memory: Memory, bytes: usize) -> Memory {
-    let new = if next::has_usable() { region(bytes, ALIGN, false) } else { None };
-    let Some(new) = new else {
-        // SAFETY: the caller's promise.
-        return unsafe { next::realloc(memory, bytes) };
-    };
-    // SAFETY: the caller's promise; the new allocation has `bytes`, and the old one is not used any more.
-    unsafe {
-        let old_bytes = next::usable(memory);
-        core::ptr::copy_nonoverlapping(memory, new, old_bytes.min(bytes));
-        next::free(memory);
-    }
-    new
+    unsafe { resize(memory, bytes) }
 }
 
 /// `reallocarray(3)`.
@@ -160,7 +184,7 @@ unsafe fn realloc_of_next(memory: Memory, bytes: usize) -> Memory {
 unsafe extern "C" fn reallocarray(memory: Memory, count: usize, bytes: usize) -> Memory {
     match count.checked_mul(bytes) {
         // SAFETY: the caller's promise.
-        Some(all) => unsafe { realloc(memory, all) },
+        Some(all) => unsafe { resize(memory, all) },
         None => next::out_of_memory(),
     }
 }

@@ -18,7 +18,7 @@ use loam_hand::{BASE_PAGE_BYTES, RegionFigures, RegionPlan};
 use crate::lock::Lock;
 use crate::message::{self, Piece};
 use crate::process;
-use crate::sys::map::{self, map_guarded};
+use crate::sys::map::{self, map_guarded, unmap};
 use crate::sys::{self, Result, SignalsBlocked};
 use blocks::{Blocks, Contents, GivingBack};
 use nodes::Node;
@@ -40,8 +40,17 @@ static HELD: Lock<Option<SignalsBlocked>> = Lock::new(None);
 
 struct Region {
     blocks: Blocks<'static>,
+    /// Where the books are, and their bytes.
+    books: (usize, usize),
     /// Of freed memory so much may keep its contents.
     spare_pages: u32,
+}
+
+impl Region {
+    /// Something has become free: so much of it may keep its contents, if there is more now.
+    fn excess(&self) -> Option<u32> {
+        (self.blocks.dirty_pages() > self.spare_pages).then_some(self.spare_pages)
+    }
 }
 
 /// Reserves the region that the agent wants; its address. A process does so once: a forked child has its parent's.
@@ -58,7 +67,7 @@ pub(crate) fn reserve(plan: &RegionPlan) -> Result<usize> {
     let nodes_bytes = (Blocks::nodes_for(windows) * size_of::<Node>()).next_multiple_of(BASE_PAGE_BYTES);
     let begins_bytes = (windows as usize * size_of::<u32>()).next_multiple_of(BASE_PAGE_BYTES);
     let base = map_guarded(bytes, 0)?;
-    let books = map_guarded(nodes_bytes + begins_bytes, 0)?;
+    let books = map_guarded(nodes_bytes + begins_bytes, 0).inspect_err(|_| unmap_guarded(base, bytes))?;
     // In base pages, or the first record of a region that is hardly used would take 2 MiB.
     // SAFETY: advice for what was just mapped; a kernel without large pages needs none.
     let _ = unsafe { map::advise(books, nodes_bytes + begins_bytes, map::ADVICE_NOHUGEPAGE) };
@@ -71,11 +80,29 @@ pub(crate) fn reserve(plan: &RegionPlan) -> Result<usize> {
     };
     let spare_pages = (plan.spare_bytes / BASE_PAGE_BYTES as u64).min(u64::from(u32::MAX)) as u32;
     let blocks = Blocks::new(nodes, begins, pages, window_pages, u64::from(spare_pages) * 2);
-    *REGION.lock() = Some(Region { blocks, spare_pages });
+    *REGION.lock() = Some(Region { blocks, books: (books, nodes_bytes + begins_bytes), spare_pages });
     BASE.store(base, Relaxed);
     BYTES.store(bytes, Relaxed);
     LEAST_PLANNED.store(least, Release);
     Ok(base)
+}
+
+/// Gives up what [`reserve`] has made, as the process is not served after all. Where nobody can have used it: before [`serve_late`].
+pub(crate) fn release() {
+    if LEAST.load(Relaxed) != usize::MAX {
+        return;
+    }
+    let Some(region) = REGION.lock().take() else { return };
+    LEAST_PLANNED.store(usize::MAX, Release);
+    let bytes = BYTES.swap(0, Relaxed);
+    unmap_guarded(BASE.swap(0, Relaxed), bytes);
+    unmap_guarded(region.books.0, region.books.1);
+}
+
+/// Ends what `map_guarded` has made.
+fn unmap_guarded(address: usize, bytes: usize) {
+    // SAFETY: the callers pass what they have mapped, with its guards, and nobody uses any more.
+    unsafe { unmap(address - BASE_PAGE_BYTES, bytes + 2 * BASE_PAGE_BYTES) };
 }
 
 /// The end of the constructor: what was not planned by now is not going to be.
@@ -236,19 +263,20 @@ fn page_of(address: usize) -> Option<u32> {
     if offset.is_multiple_of(BASE_PAGE_BYTES) { pages(offset) } else { None }
 }
 
-/// Frees an allocation of the region.
+/// Frees an allocation of the region. Usually the lock is taken once, and the kernel asked for nothing.
 fn free(address: usize) {
-    let spare_pages = {
+    let freed = {
         let mut region = REGION.lock();
         let region = region.as_mut();
         region
             .zip(page_of(address))
-            .and_then(|(region, page)| region.blocks.free(page).then_some(region.spare_pages))
+            .and_then(|(region, page)| region.blocks.free(page).then(|| region.excess()))
     };
-    match spare_pages {
-        Some(spare_pages) => give_back(spare_pages),
+    match freed {
+        Some(Some(spare_pages)) => _ = give_back(spare_pages),
+        Some(None) => {}
         None => not_ours(b"free", address),
-    };
+    }
 }
 
 /// Bytes of an allocation of the region.
@@ -269,14 +297,15 @@ fn resize(address: usize, bytes: usize) -> bool {
         let Some(region) = region.as_mut() else { return false };
         // It may have been freed by another thread since.
         let known = region.blocks.pages_at(page).is_some();
-        (known && region.blocks.resize(page, pages))
-            .then_some((region.blocks.used_pages(), region.spare_pages))
+        (known && region.blocks.resize(page, pages)).then(|| (region.blocks.used_pages(), region.excess()))
     };
-    let Some((used_pages, spare_pages)) = resized else { return false };
+    let Some((used_pages, excess)) = resized else { return false };
     count(|figures| {
         figures.peak_bytes.fetch_max(u64::from(used_pages) * BASE_PAGE_BYTES as u64, Relaxed);
     });
-    give_back(spare_pages);
+    if let Some(spare_pages) = excess {
+        give_back(spare_pages);
+    }
     true
 }
 

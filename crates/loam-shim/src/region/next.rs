@@ -1,4 +1,5 @@
-//! The allocator that the program would call without Loam: that of libc, or of a library that is loaded after the shim.
+//! The allocator that the program would call without Loam: that of libc, or of a library that is loaded after the shim. Where the program has
+//! loaded the shim itself (`dlopen`): the one that the program calls anyway, which knows nothing of us.
 //!
 //! Found by `dlsym`, which may allocate itself, by the very functions that are being looked for. What is asked for in that time comes from a
 //! small place of our own, and is never used again.
@@ -9,7 +10,7 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicPtr, AtomicUsize};
 
 use crate::message::{self, Piece};
-use crate::start::{dlsym_address, errno_location};
+use crate::start::{dlsym_address, errno_location, is_own};
 use crate::sys::Errno;
 
 type Memory = *mut c_void;
@@ -107,10 +108,16 @@ pub(crate) fn find_all() {
     // SAFETY: the signature of POSIX.
     let find: Find = unsafe { core::mem::transmute(dlsym) };
     const RTLD_NEXT: *mut c_void = usize::MAX as *mut c_void;
+    const RTLD_DEFAULT: *mut c_void = core::ptr::null_mut();
+    // SAFETY: the name ends with a zero byte.
+    let look = |among: *mut c_void, next: &Next| unsafe { find(among, next.name.as_ptr()) } as usize;
+    // Behind a library that `dlopen` has loaded stand only those that it needs, and this one needs none. All from one place: an allocation is
+    // freed by the allocator that made it.
+    let among = if look(RTLD_NEXT, &NEXT[FREE]) == 0 { RTLD_DEFAULT } else { RTLD_NEXT };
     for next in &NEXT {
-        // SAFETY: the name ends with a zero byte.
-        let found = unsafe { find(RTLD_NEXT, next.name.as_ptr()) };
-        next.address.store(found as usize, Relaxed);
+        let found = look(among, next);
+        // What only this object has would call itself without end.
+        next.address.store(if is_own(found) { 0 } else { found }, Relaxed);
     }
     let found = |which: usize, instead: usize| match NEXT[which].address.load(Relaxed) {
         0 => instead,

@@ -157,11 +157,16 @@ fn attach(options: &Options) -> Result<(PathBuf, PathBuf), PagedError> {
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
-        .map_err(|error| PagedError::Command { command, error })?;
+        .map_err(|error| PagedError::Command { command: command.clone(), error })?;
     let answer = answer(child.stdout.take().expect("asked for as a pipe"));
     // It has started the agent and ended; or it will have, soon.
-    let _ = child.wait();
-    answer
+    match (answer, child.wait()) {
+        (Err(PagedError::NoAnswer), Ok(status)) if !status.success() => Err(PagedError::Refused(format!(
+            "`{} attach` ended without an answer ({status}): see what it has said on stderr; is it of the same version as this library?",
+            command.display()
+        ))),
+        (answer, _) => answer,
+    }
 }
 
 fn answer(stdout: ChildStdout) -> Result<(PathBuf, PathBuf), PagedError> {

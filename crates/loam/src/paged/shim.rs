@@ -6,10 +6,15 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr::NonNull;
 
+/// Longest line that the shim says why it cannot join by; more is cut.
+const LINE_BYTES: usize = 256;
+
+type Join = unsafe extern "C" fn(*const c_char, *mut c_char, usize) -> c_int;
+
 /// See the module's documentation. It is never unloaded.
 #[derive(Debug)]
 pub(super) struct Shim {
-    join: unsafe extern "C" fn(*const c_char) -> c_int,
+    join: Join,
     calloc: extern "C" fn(usize, usize) -> *mut c_void,
     realloc: unsafe extern "C" fn(*mut c_void, usize) -> *mut c_void,
     free: unsafe extern "C" fn(*mut c_void),
@@ -55,13 +60,11 @@ impl Shim {
     fn of(handle: *mut c_void) -> Option<Self> {
         let realloc = symbol(handle, c"realloc");
         let [join, calloc, free, part] =
-            [c"loam_join", c"calloc", c"free", c"loam_part"].map(|name| symbol(handle, name));
+            [c"loam_join_at", c"calloc", c"free", c"loam_part"].map(|name| symbol(handle, name));
         // SAFETY: that is how the shim, and every libc, declares them.
         unsafe {
             Some(Self {
-                join: std::mem::transmute::<NonNull<c_void>, unsafe extern "C" fn(*const c_char) -> c_int>(
-                    join?,
-                ),
+                join: std::mem::transmute::<NonNull<c_void>, Join>(join?),
                 calloc: std::mem::transmute::<NonNull<c_void>, extern "C" fn(usize, usize) -> *mut c_void>(
                     calloc?,
                 ),
@@ -83,11 +86,14 @@ impl Shim {
     /// Joins the agent at `socket`.
     pub(super) fn join(&self, socket: &Path) -> Result<(), PagedError> {
         let socket = CString::new(socket.as_os_str().as_bytes()).map_err(|_| PagedError::NoAnswer)?;
-        // SAFETY: a string, and the caller sees to it that nobody joins twice.
-        match unsafe { (self.join)(socket.as_ptr()) } {
-            0 => Ok(()),
-            _ => Err(PagedError::NoAnswer),
+        let mut line = [0_u8; LINE_BYTES];
+        // SAFETY: a string and room for one, and the caller sees to it that one thread joins at a time.
+        let answer = unsafe { (self.join)(socket.as_ptr(), line.as_mut_ptr().cast(), line.len()) };
+        if answer == 0 {
+            return Ok(());
         }
+        let why = CStr::from_bytes_until_nul(&line).unwrap_or_default().to_string_lossy();
+        Err(if why.is_empty() { PagedError::NoAnswer } else { PagedError::Refused(why.into_owned()) })
     }
 
     /// Zeros, aligned for everything; of the region if they are many. `None`: no memory.
