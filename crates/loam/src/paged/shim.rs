@@ -2,6 +2,7 @@
 
 use super::PagedError;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr::NonNull;
@@ -10,9 +11,12 @@ use std::ptr::NonNull;
 #[derive(Debug)]
 pub(super) struct Shim {
     join: unsafe extern "C" fn(*const c_char) -> c_int,
+    region: unsafe extern "C" fn(*mut usize) -> usize,
+    malloc: extern "C" fn(usize) -> *mut c_void,
     calloc: extern "C" fn(usize, usize) -> *mut c_void,
     realloc: unsafe extern "C" fn(*mut c_void, usize) -> *mut c_void,
     free: unsafe extern "C" fn(*mut c_void),
+    usable: unsafe extern "C" fn(*mut c_void) -> usize,
     part: extern "C" fn(u32),
 }
 
@@ -54,14 +58,20 @@ impl Shim {
 
     fn of(handle: *mut c_void) -> Option<Self> {
         let realloc = symbol(handle, c"realloc");
-        let [join, calloc, free, part] =
-            [c"loam_join", c"calloc", c"free", c"loam_part"].map(|name| symbol(handle, name));
+        let [join, region, malloc] =
+            [c"loam_join", c"loam_region", c"malloc"].map(|name| symbol(handle, name));
+        let [calloc, free, usable, part] =
+            [c"calloc", c"free", c"malloc_usable_size", c"loam_part"].map(|name| symbol(handle, name));
         // SAFETY: that is how the shim, and every libc, declares them.
         unsafe {
             Some(Self {
                 join: std::mem::transmute::<NonNull<c_void>, unsafe extern "C" fn(*const c_char) -> c_int>(
                     join?,
                 ),
+                region: std::mem::transmute::<NonNull<c_void>, unsafe extern "C" fn(*mut usize) -> usize>(
+                    region?,
+                ),
+                malloc: std::mem::transmute::<NonNull<c_void>, extern "C" fn(usize) -> *mut c_void>(malloc?),
                 calloc: std::mem::transmute::<NonNull<c_void>, extern "C" fn(usize, usize) -> *mut c_void>(
                     calloc?,
                 ),
@@ -70,6 +80,9 @@ impl Shim {
                     unsafe extern "C" fn(*mut c_void, usize) -> *mut c_void,
                 >(realloc?),
                 free: std::mem::transmute::<NonNull<c_void>, unsafe extern "C" fn(*mut c_void)>(free?),
+                usable: std::mem::transmute::<NonNull<c_void>, unsafe extern "C" fn(*mut c_void) -> usize>(
+                    usable?,
+                ),
                 part: std::mem::transmute::<NonNull<c_void>, extern "C" fn(u32)>(part?),
             })
         }
@@ -88,6 +101,19 @@ impl Shim {
             0 => Ok(()),
             _ => Err(PagedError::NoAnswer),
         }
+    }
+
+    /// The addresses of the region; none if there is no region.
+    pub(super) fn region(&self) -> Option<Range<usize>> {
+        let mut start = 0;
+        // SAFETY: it writes an integer, which lives.
+        let bytes = unsafe { (self.region)(&raw mut start) };
+        (bytes != 0).then(|| start..start + bytes)
+    }
+
+    /// `malloc`: as [`zeros`](Self::zeros), with any contents.
+    pub(super) fn allocate(&self, bytes: usize) -> Option<NonNull<u8>> {
+        NonNull::new((self.malloc)(bytes).cast())
     }
 
     /// Zeros, aligned for everything; of the region if they are many. `None`: no memory.
@@ -112,5 +138,14 @@ impl Shim {
     pub(super) unsafe fn free(&self, memory: NonNull<u8>) {
         // SAFETY: the caller's promise.
         unsafe { (self.free)(memory.as_ptr().cast()) };
+    }
+
+    /// The room that it has: of the region's, whole base pages.
+    ///
+    /// # Safety
+    /// `memory` is from here, and not freed.
+    pub(super) unsafe fn usable(&self, memory: NonNull<u8>) -> usize {
+        // SAFETY: the caller's promise.
+        unsafe { (self.usable)(memory.as_ptr().cast()) }
     }
 }
