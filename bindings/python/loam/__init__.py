@@ -16,8 +16,8 @@ installed, :func:`part` is all there is.
 """
 
 try:
-    from . import _native  # noqa: F401
-except ImportError as _error:
+    from ._native import part
+except ModuleNotFoundError as _error:
     if _error.name != "loam._native":
         raise
     from ._part import part
@@ -32,7 +32,6 @@ except ImportError as _error:
 else:
     from ._arrays import allocator, array, empty, is_borrowed, zeros
     from ._connect import Error, InstallationError, NotConnectedError, RefusedError, connect, is_connected
-    from ._native import part
     from ._stats import stats
 
     __all__ = [
