@@ -6,12 +6,13 @@
 
 For each operation an array (of matmul: two) of --times times --local MiB is made; then the operation is timed alone, in a process of its own each:
 
-    plain       NumPy alone
-    library     loam.connect(local), within loam.allocator()
-    run         `loam run --local` on the same script, which allocates as it always does
-    region      `loam run --local --region` on the same script
+    plain         NumPy alone
+    library       loam.connect(local), within loam.allocator()
+    run           `loam run` with the same --local, on the same script, which allocates as it always does
+    run, equal    `loam run` with --local and what Python with NumPy has when it begins, which loam.connect does not count either
+    region, equal the same with --region
 
-`loam run` may keep --local and what Python with NumPy has when it begins, as `loam.connect` may: so each way has the same room for arrays.
+`loam run` may send away what Python keeps and does not use, and loam.connect does not; but libraries that Python loads later count in both.
 Results are compared bit by bit. Two lenders on this machine (--embedded) stand for others. Needs the Python package (`make python` installs it into
 target/python) in the Python that runs this. Prints a markdown table of medians, with the least and the largest.
 """
@@ -30,7 +31,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 LIMIT_S = 500
 MIB = 1 << 20
-WAYS = ["plain", "library", "run", "region"]
+WAYS = ["plain", "library", "run", "run, equal", "region, equal"]
 LENDERS = ["--embedded", "2x1G", "--durability", "none"]
 
 
@@ -93,9 +94,9 @@ def child(way, operation, local_mib, times):
 def measure(loam, way, operation, options, before_bytes):
     command = [sys.executable, __file__, "--child", way, "--operation", operation,
                "--local", str(options.local), "--times", str(options.times)]
-    if way in ("run", "region"):
-        local = options.local * MIB + before_bytes
-        region = ["--region", str(16 * options.local * MIB)] if way == "region" else []
+    if way not in ("plain", "library"):
+        local = options.local * MIB + (before_bytes if "equal" in way else 0)
+        region = ["--region", str(16 * options.local * MIB)] if "region" in way else []
         command = [loam, "run", "--quiet", "--local", str(local), *LENDERS, *region, "--", *command]
     with tempfile.TemporaryDirectory() as here:
         ended = subprocess.run(command, env={**os.environ, "LOAM": loam}, cwd=here, stdout=subprocess.PIPE, timeout=LIMIT_S, check=True)

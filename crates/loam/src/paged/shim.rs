@@ -11,13 +11,13 @@ use std::ptr::NonNull;
 #[derive(Debug)]
 pub(super) struct Shim {
     join: unsafe extern "C" fn(*const c_char) -> c_int,
-    region: unsafe extern "C" fn(*mut usize) -> usize,
-    malloc: extern "C" fn(usize) -> *mut c_void,
     calloc: extern "C" fn(usize, usize) -> *mut c_void,
     realloc: unsafe extern "C" fn(*mut c_void, usize) -> *mut c_void,
     free: unsafe extern "C" fn(*mut c_void),
-    usable: unsafe extern "C" fn(*mut c_void) -> usize,
     part: extern "C" fn(u32),
+    malloc: extern "C" fn(usize) -> *mut c_void,
+    usable: unsafe extern "C" fn(*mut c_void) -> usize,
+    region: unsafe extern "C" fn(*mut usize) -> usize,
 }
 
 /// The address of a symbol.
@@ -57,21 +57,17 @@ impl Shim {
     }
 
     fn of(handle: *mut c_void) -> Option<Self> {
+        let [malloc, usable, region] =
+            [c"malloc", c"malloc_usable_size", c"loam_region"].map(|name| symbol(handle, name));
         let realloc = symbol(handle, c"realloc");
-        let [join, region, malloc] =
-            [c"loam_join", c"loam_region", c"malloc"].map(|name| symbol(handle, name));
-        let [calloc, free, usable, part] =
-            [c"calloc", c"free", c"malloc_usable_size", c"loam_part"].map(|name| symbol(handle, name));
+        let [join, calloc, free, part] =
+            [c"loam_join", c"calloc", c"free", c"loam_part"].map(|name| symbol(handle, name));
         // SAFETY: that is how the shim, and every libc, declares them.
         unsafe {
             Some(Self {
                 join: std::mem::transmute::<NonNull<c_void>, unsafe extern "C" fn(*const c_char) -> c_int>(
                     join?,
                 ),
-                region: std::mem::transmute::<NonNull<c_void>, unsafe extern "C" fn(*mut usize) -> usize>(
-                    region?,
-                ),
-                malloc: std::mem::transmute::<NonNull<c_void>, extern "C" fn(usize) -> *mut c_void>(malloc?),
                 calloc: std::mem::transmute::<NonNull<c_void>, extern "C" fn(usize, usize) -> *mut c_void>(
                     calloc?,
                 ),
@@ -80,10 +76,14 @@ impl Shim {
                     unsafe extern "C" fn(*mut c_void, usize) -> *mut c_void,
                 >(realloc?),
                 free: std::mem::transmute::<NonNull<c_void>, unsafe extern "C" fn(*mut c_void)>(free?),
+                part: std::mem::transmute::<NonNull<c_void>, extern "C" fn(u32)>(part?),
+                malloc: std::mem::transmute::<NonNull<c_void>, extern "C" fn(usize) -> *mut c_void>(malloc?),
                 usable: std::mem::transmute::<NonNull<c_void>, unsafe extern "C" fn(*mut c_void) -> usize>(
                     usable?,
                 ),
-                part: std::mem::transmute::<NonNull<c_void>, extern "C" fn(u32)>(part?),
+                region: std::mem::transmute::<NonNull<c_void>, unsafe extern "C" fn(*mut usize) -> usize>(
+                    region?,
+                ),
             })
         }
     }
@@ -101,19 +101,6 @@ impl Shim {
             0 => Ok(()),
             _ => Err(PagedError::NoAnswer),
         }
-    }
-
-    /// The addresses of the region; none if there is no region.
-    pub(super) fn region(&self) -> Option<Range<usize>> {
-        let mut start = 0;
-        // SAFETY: it writes an integer, which lives.
-        let bytes = unsafe { (self.region)(&raw mut start) };
-        (bytes != 0).then(|| start..start + bytes)
-    }
-
-    /// `malloc`: as [`zeros`](Self::zeros), with any contents.
-    pub(super) fn allocate(&self, bytes: usize) -> Option<NonNull<u8>> {
-        NonNull::new((self.malloc)(bytes).cast())
     }
 
     /// Zeros, aligned for everything; of the region if they are many. `None`: no memory.
@@ -140,6 +127,11 @@ impl Shim {
         unsafe { (self.free)(memory.as_ptr().cast()) };
     }
 
+    /// `malloc`: as [`zeros`](Self::zeros), with any contents.
+    pub(super) fn allocate(&self, bytes: usize) -> Option<NonNull<u8>> {
+        NonNull::new((self.malloc)(bytes).cast())
+    }
+
     /// The room that it has: of the region's, whole base pages.
     ///
     /// # Safety
@@ -147,5 +139,13 @@ impl Shim {
     pub(super) unsafe fn usable(&self, memory: NonNull<u8>) -> usize {
         // SAFETY: the caller's promise.
         unsafe { (self.usable)(memory.as_ptr().cast()) }
+    }
+
+    /// The addresses of the region; none if there is no region.
+    pub(super) fn region(&self) -> Option<Range<usize>> {
+        let mut start = 0;
+        // SAFETY: it writes an integer, which lives.
+        let bytes = unsafe { (self.region)(&raw mut start) };
+        (bytes != 0).then(|| start..start + bytes)
     }
 }
