@@ -2,7 +2,7 @@
 """What NumPy costs on arrays of four times the local budget, beside plain NumPy and beside `loam run` on the same script.
 
     make python && target/python/bin/python bench/numpy_cost.py [--loam target/release/loam] [--local 32] [--times 4]
-                                            [--repeat 3] [--operation sum --operation matmul ...] [--json FILE]
+                                            [--repeat 3] [--operation sum --operation matmul ...] [--page SIZE] [--json FILE]
 
 For each operation an array (of matmul: two) of --times times --local MiB is made; then the operation is timed alone, in a process of its own each:
 
@@ -63,7 +63,11 @@ def private_bytes():
     raise RuntimeError("/proc/self/status has no RssAnon")
 
 
-def child(way, operation, local_mib, times):
+def flags(page):
+    return [*LENDERS, "--page", page]
+
+
+def child(way, operation, local_mib, times, page):
     import contextlib
 
     import numpy as np
@@ -72,7 +76,7 @@ def child(way, operation, local_mib, times):
 
     before = private_bytes()
     if way == "library":
-        loam.connect(local_mib * MIB, flags=LENDERS)
+        loam.connect(local_mib * MIB, flags=flags(page))
     faults = (lambda: loam.stats()["faults"]) if way != "plain" else (lambda: {"total": 0})
     with loam.allocator() if way == "library" else contextlib.nullcontext():
         begun = time.perf_counter()
@@ -93,11 +97,11 @@ def child(way, operation, local_mib, times):
 
 def measure(loam, way, operation, options, before_bytes):
     command = [sys.executable, __file__, "--child", way, "--operation", operation,
-               "--local", str(options.local), "--times", str(options.times)]
+               "--local", str(options.local), "--times", str(options.times), "--page", options.page]
     if way not in ("plain", "library"):
         local = options.local * MIB + (before_bytes if "equal" in way else 0)
         region = ["--region", str(16 * options.local * MIB)] if "region" in way else []
-        command = [loam, "run", "--quiet", "--local", str(local), *LENDERS, *region, "--", *command]
+        command = [loam, "run", "--quiet", "--local", str(local), *flags(options.page), *region, "--", *command]
     with tempfile.TemporaryDirectory() as here:
         ended = subprocess.run(command, env={**os.environ, "LOAM": loam}, cwd=here, stdout=subprocess.PIPE, timeout=LIMIT_S, check=True)
     return json.loads(ended.stdout.splitlines()[-1])
@@ -110,11 +114,12 @@ def main():
     parser.add_argument("--times", type=int, default=4)
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--operation", action="append", choices=["sum", "matmul", "sort"])
+    parser.add_argument("--page", default="auto", help="the page size of all ways: what is found varies from run to run")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
-        return child(options.child, options.operation[0], options.local, options.times)
+        return child(options.child, options.operation[0], options.local, options.times, options.page)
     loam = str(Path(options.loam).resolve())
     all_runs = {}
     print(f"{options.times * options.local} MiB, of which {options.local} may be here; median of {options.repeat} (least to largest)\n")

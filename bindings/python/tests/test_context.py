@@ -132,9 +132,9 @@ def test_forked_children(fresh: Fresh) -> None:
         CONNECTED
         + """
 import os
-a = loam.array(np.arange(8 << 20))                  # 64 MiB, of which 32 are here
+a = loam.array(np.arange(6 << 20))                  # 48 MiB, of which 32 are here
 expected = int(a.sum())
-for turn in range(3):
+for turn in range(2):
     pid = os.fork()
     if pid == 0:
         status = 1
