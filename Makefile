@@ -14,7 +14,7 @@ STEP = @printf '\n== %s (%s)\n' "$@" "$$(date +%T)"
 # One step after the other, also under -j: they share the cores, and the end-to-end tests measure.
 .NOTPARALLEL:
 
-.PHONY: help build demo test setup lint fmt unit bare-metal deny python sim-fuzz sim-soak e2e bench bench-compare bench-cluster bench-pages bench-write-cache fuzz soak region-soak traces man install uninstall clean
+.PHONY: help build demo test setup lint fmt unit bare-metal deny sim-fuzz sim-soak e2e bench bench-compare bench-cluster bench-pages bench-write-cache fuzz soak region-soak traces man install uninstall clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -66,6 +66,7 @@ e2e: build ## real programs and real faults, through the built program
 PYTHON ?= python3
 VENV := $(abspath $(TARGET))/python
 PYTHON_BUILD := CARGO_TARGET_DIR=$(abspath $(TARGET))/python-build
+.PHONY: python
 python: build ## the Python package: lints, a virtual environment in target/python with it, its tests (needs PyPI)
 	$(STEP)
 	cd bindings/python && $(CARGO) fmt --check && $(PYTHON_BUILD) $(CARGO) clippy --locked -- -D warnings
