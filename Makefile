@@ -63,6 +63,18 @@ e2e: build ## real programs and real faults, through the built program
 	$(CARGO) build --locked $(NOT_E2E) --lib --examples
 	LOAM_BIN=$(abspath $(RELEASE))/loam $(CARGO) test --locked -p loam-tests -- --test-threads=4
 
+# Its own folder for what is compiled: panics unwind in it, and nothing of it may take the place of the other build's files.
+PYTHON ?= python3
+VENV := $(abspath $(TARGET))/python
+PYTHON_BUILD := CARGO_TARGET_DIR=$(abspath $(TARGET))/python-build
+.PHONY: python
+python: build ## the Python package: lints, a virtual environment in target/python with it, its tests (needs PyPI)
+	$(STEP)
+	cd bindings/python && $(CARGO) fmt --check && $(PYTHON_BUILD) $(CARGO) clippy --locked -- -D warnings
+	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
+	$(PYTHON_BUILD) timeout 900 $(VENV)/bin/pip install --quiet --disable-pip-version-check './bindings/python[test]'
+	cd bindings/python && LOAM_BIN=$(abspath $(RELEASE))/loam timeout 900 $(VENV)/bin/python -m pytest
+
 SIM_SEEDS ?= 2000
 sim-fuzz: build ## SIM_SEEDS seeds of each simulation that injects faults: borrowers and lenders, whole clusters
 	$(STEP)

@@ -1,20 +1,51 @@
-"""For programs that want to tell Loam about themselves.
+"""Arrays in the idle memory of other machines.
 
-Nothing here is needed to run under ``loam run``, and all of it is harmless without.
+Connect once, and let ordinary NumPy and pandas code allocate in a *region*, of which only so much stays on this machine::
+
+    import loam, numpy as np
+
+    loam.connect("4G", lenders=["10.0.0.7:7070"])
+    with loam.allocator():
+        a = np.ones(1 << 31)  # 16 GiB, of which at most four are here
+        print(a.sum())
+
+Under ``loam run`` a program is served already: :func:`connect` does nothing then, and the same code runs. :func:`part` is harmless without Loam.
+
+Functions that borrow need the compiled module and NumPy 1.22 or newer: ``pip install ./bindings/python`` in Loam's sources. From a folder that is not
+installed, :func:`part` is all there is.
 """
 
-import ctypes
+try:
+    from ._native import part
+except ModuleNotFoundError as _error:
+    if _error.name != "loam._native":
+        raise
+    from ._part import part
 
-__all__ = ["part"]
+    __all__ = ["part"]
 
-_part = getattr(ctypes.CDLL(None), "loam_part", None)
+    def __getattr__(name: str) -> object:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise ImportError(f"loam.{name}: the compiled module is missing: pip install ./bindings/python")
 
+else:
+    from ._arrays import allocator, array, empty, is_borrowed, zeros
+    from ._connect import Error, InstallationError, NotConnectedError, RefusedError, connect, is_connected
+    from ._stats import stats
 
-def part(number: int) -> None:
-    """A part of the program begins: a stretch with an access pattern of its own, such as a phase of each iteration.
-
-    Numbers are the program's, from 1 to 255; the same number is the same part. Loam keeps apart what it learns of page
-    sizes in each. Any thread may call it; it holds for the whole program.
-    """
-    if _part is not None:
-        _part(ctypes.c_uint(number))
+    __all__ = [
+        "Error",
+        "InstallationError",
+        "NotConnectedError",
+        "RefusedError",
+        "allocator",
+        "array",
+        "connect",
+        "empty",
+        "is_borrowed",
+        "is_connected",
+        "part",
+        "stats",
+        "zeros",
+    ]

@@ -9,6 +9,7 @@ pub(crate) mod blocks;
 mod malloc;
 mod next;
 pub(crate) mod nodes;
+mod range;
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicUsize};

@@ -10,9 +10,12 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod figures;
+pub mod raw;
 mod shim;
 mod vec;
 
+pub use figures::statistics;
 pub use vec::PagedVec;
 
 use shim::Shim;
@@ -54,6 +57,14 @@ pub enum PagedError {
     /// [`connect`] comes first.
     #[error("this program is not connected: call connect, or start it by `loam run`")]
     NotConnected,
+    /// The agent does not tell its figures.
+    #[error("{}: the agent does not tell its figures ({error}): does the temporary folder still have its socket?", socket.display())]
+    Statistics {
+        /// Where it was asked.
+        socket: PathBuf,
+        /// What went wrong.
+        error: std::io::Error,
+    },
     /// No room, here or in the region.
     #[error(
         "no memory for {bytes} bytes: the region is full, and this machine as well; ask for a larger region"
@@ -107,6 +118,7 @@ pub fn connect(options: &Options) -> Result<(), PagedError> {
     let (socket, path) = attach(options)?;
     let shim = Shim::load(&path)?;
     shim.join(&socket)?;
+    figures::remember(socket);
     SHIM.set(shim).expect("connecting is behind a lock, and nobody has preloaded one");
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use super::PagedError;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr::NonNull;
@@ -19,6 +20,9 @@ pub(super) struct Shim {
     realloc: unsafe extern "C" fn(*mut c_void, usize) -> *mut c_void,
     free: unsafe extern "C" fn(*mut c_void),
     part: extern "C" fn(u32),
+    malloc: extern "C" fn(usize) -> *mut c_void,
+    usable: unsafe extern "C" fn(*mut c_void) -> usize,
+    region: unsafe extern "C" fn(*mut usize) -> usize,
 }
 
 /// The address of a symbol.
@@ -58,6 +62,8 @@ impl Shim {
     }
 
     fn of(handle: *mut c_void) -> Option<Self> {
+        let [malloc, usable, region] =
+            [c"malloc", c"malloc_usable_size", c"loam_region"].map(|name| symbol(handle, name));
         let realloc = symbol(handle, c"realloc");
         let [join, calloc, free, part] =
             [c"loam_join_at", c"calloc", c"free", c"loam_part"].map(|name| symbol(handle, name));
@@ -74,6 +80,13 @@ impl Shim {
                 >(realloc?),
                 free: std::mem::transmute::<NonNull<c_void>, unsafe extern "C" fn(*mut c_void)>(free?),
                 part: std::mem::transmute::<NonNull<c_void>, extern "C" fn(u32)>(part?),
+                malloc: std::mem::transmute::<NonNull<c_void>, extern "C" fn(usize) -> *mut c_void>(malloc?),
+                usable: std::mem::transmute::<NonNull<c_void>, unsafe extern "C" fn(*mut c_void) -> usize>(
+                    usable?,
+                ),
+                region: std::mem::transmute::<NonNull<c_void>, unsafe extern "C" fn(*mut usize) -> usize>(
+                    region?,
+                ),
             })
         }
     }
@@ -118,5 +131,27 @@ impl Shim {
     pub(super) unsafe fn free(&self, memory: NonNull<u8>) {
         // SAFETY: the caller's promise.
         unsafe { (self.free)(memory.as_ptr().cast()) };
+    }
+
+    /// `malloc`: as [`zeros`](Self::zeros), with any contents.
+    pub(super) fn allocate(&self, bytes: usize) -> Option<NonNull<u8>> {
+        NonNull::new((self.malloc)(bytes).cast())
+    }
+
+    /// The room that it has: of the region's, whole base pages.
+    ///
+    /// # Safety
+    /// `memory` is from here, and not freed.
+    pub(super) unsafe fn usable(&self, memory: NonNull<u8>) -> usize {
+        // SAFETY: the caller's promise.
+        unsafe { (self.usable)(memory.as_ptr().cast()) }
+    }
+
+    /// The addresses of the region; none if there is no region.
+    pub(super) fn region(&self) -> Option<Range<usize>> {
+        let mut start = 0;
+        // SAFETY: it writes an integer, which lives.
+        let bytes = unsafe { (self.region)(&raw mut start) };
+        (bytes != 0).then(|| start..start + bytes)
     }
 }

@@ -1,0 +1,144 @@
+"""Arrays whose memory is borrowed."""
+
+from contextlib import ContextDecorator
+from contextvars import ContextVar
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Optional, Tuple, Type
+
+import numpy as np
+
+from . import _native
+from ._connect import connect
+from ._size import Size
+
+if TYPE_CHECKING:
+    from typing import Literal
+
+    from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+    from ._native import Handler
+
+    _Order = Literal["C", "F"]
+    _Before = Optional[Tuple[Handler, Any]]
+
+__all__ = ["allocator", "array", "empty", "is_borrowed", "zeros"]
+
+#: The handlers that were there before, innermost first. Of the context, as NumPy's own variable is: so one object may be entered by several tasks.
+_before: "ContextVar[_Before]" = ContextVar("loam_handlers_before", default=None)
+
+
+def _enter(strict: bool) -> None:
+    _before.set((_native.enter_handler(strict), _before.get()))
+
+
+def _leave() -> None:
+    before = _before.get()
+    if before is None:
+        raise RuntimeError("loam.allocator: left in another context (contextvars) than it was entered in")
+    handler, outer = before
+    _native.leave_handler(handler)
+    _before.set(outer)
+
+
+class allocator(ContextDecorator):
+    """Within it, what NumPy allocates is borrowed: of ``min_alloc`` bytes and more (see :func:`connect`). So is what pandas and others allocate by NumPy.
+
+    ::
+
+        with loam.allocator():
+            a = np.ones(1 << 24)
+            b = np.sort(a)          # b, and what sorting allocates by NumPy
+        b += 1                      # b is borrowed as long as it lives
+
+    An array keeps its allocator: it may be used, grown and freed anywhere. What the region has no room for is ordinary memory, and counted in
+    :func:`stats` (``numpy.unserved``). May be nested, used again, and used as a decorator of a function.
+
+    It holds for the running *context* (:mod:`contextvars`): an asyncio task has a copy of that which made it. A new thread begins with NumPy's own
+    allocator and enters for itself, or is given the context: ``contextvars.copy_context().run``.
+
+    Raises:
+        NotConnectedError: On entering: :func:`connect` comes first.
+    """
+
+    def __enter__(self) -> "allocator":
+        _enter(strict=False)
+        return self
+
+    def __exit__(
+        self,
+        kind: Optional[Type[BaseException]],
+        error: Optional[BaseException],
+        traceback: Optional[TracebackType],
+    ) -> None:
+        _leave()
+
+
+class _strictly:
+    """As :class:`allocator`, and an array that the region has no room for is a :exc:`MemoryError`."""
+
+    def __init__(self, local: Optional[Size]) -> None:
+        if local is not None and not _native.is_connected():
+            connect(local)
+
+    def __enter__(self) -> None:
+        _enter(strict=True)
+
+    def __exit__(self, *_: object) -> None:
+        _leave()
+
+
+def empty(
+    shape: Any, dtype: "DTypeLike" = float, order: "_Order" = "C", *, local: Optional[Size] = None
+) -> "NDArray[Any]":
+    """A borrowed array with any contents, as :func:`numpy.empty`.
+
+    Below ``min_alloc`` bytes (see :func:`connect`) it is an ordinary one.
+
+    Arguments:
+        shape, dtype, order: As of :func:`numpy.empty`.
+        local: If this process is not connected yet it does so now, with this budget and otherwise the defaults of :func:`connect`. If it is, this is
+            not looked at: the budget is that of the process, not of one array.
+
+    Raises:
+        NotConnectedError: :func:`connect` comes first, or ``local``.
+        MemoryError: The region has no room.
+
+    >>> a = loam.empty((1024, 1024))
+    >>> a.shape, loam.is_borrowed(a)
+    ((1024, 1024), True)
+    """
+    with _strictly(local):
+        return np.empty(shape, dtype, order)
+
+
+def zeros(
+    shape: Any, dtype: "DTypeLike" = float, order: "_Order" = "C", *, local: Optional[Size] = None
+) -> "NDArray[Any]":
+    """A borrowed array of zeros, as :func:`numpy.zeros`. They take no memory until they are touched. Otherwise as :func:`empty`.
+
+    >>> loam.zeros(1 << 20).sum()
+    np.float64(0.0)
+    """
+    with _strictly(local):
+        return np.zeros(shape, dtype, order)
+
+
+def array(
+    object: "ArrayLike", dtype: "Optional[DTypeLike]" = None, *, order: "Literal['K', 'A', 'C', 'F']" = "K", local: Optional[Size] = None
+) -> "NDArray[Any]":
+    """A borrowed copy of ``object``, as :func:`numpy.array`. Otherwise as :func:`empty`.
+
+    >>> a = loam.array(np.arange(1 << 18))
+    >>> loam.is_borrowed(a), loam.is_borrowed(np.arange(1 << 18))
+    (True, False)
+    """
+    with _strictly(local):
+        return np.array(object, dtype, copy=True, order=order)
+
+
+def is_borrowed(array: "NDArray[Any]") -> bool:
+    """Whether the contents of an array are in the region. Those of a view are where those of its base are.
+
+    Under ``loam run`` without ``--region`` there is none: False, although all large memory of the program is borrowed for.
+    """
+    return _native.is_of_region(int(array.__array_interface__["data"][0]))

@@ -1,0 +1,226 @@
+"""NumPy on arrays of four times the local budget: bit by bit what plain NumPy has."""
+
+import textwrap
+
+import pytest
+from conftest import Fresh
+
+#: One program for all: 128 MiB of numbers, of which 32 may be here.
+CONNECTED = """
+import hashlib
+loam.connect("32M", lenders=LENDER, durability="none")
+def digest(array):
+    return hashlib.blake2b(np.ascontiguousarray(array)).hexdigest()
+def faults():
+    return loam.stats()["faults"]["total"]
+"""
+
+OPERATIONS = {
+    "sum": """
+        make = lambda: np.random.default_rng(7).random(16 << 20)
+        work = lambda a: a.sum()
+    """,
+    "sum_of_columns": """
+        make = lambda: np.random.default_rng(7).random((1 << 12, 1 << 12), dtype=np.float64)
+        work = lambda a: a.sum(axis=0)
+    """,
+    "matmul": """
+        make = lambda: np.random.default_rng(7).random((2, 512, 16384))
+        work = lambda a: a[0] @ a[1].T
+    """,
+    "sort": """
+        make = lambda: np.random.default_rng(7).random(16 << 20)
+        work = np.sort
+    """,
+    "sort_of_integers_in_place": """
+        make = lambda: np.random.default_rng(7).integers(0, 1 << 40, 16 << 20)
+        def work(a):
+            a.sort(kind="stable")
+            return a
+    """,
+}
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_results_are_those_of_plain_numpy(fresh: Fresh, operation: str) -> None:
+    fresh(
+        CONNECTED
+        + textwrap.dedent(OPERATIONS[operation])
+        + textwrap.dedent("""
+        with loam.allocator():
+            a = make()
+            assert loam.is_borrowed(a) and a.nbytes >= 128 << 20, a.nbytes
+            before = faults()
+            borrowed = work(a)
+        assert faults() > before, "nothing was away"
+        stats = loam.stats()
+        assert stats["remote_bytes"] > 64 << 20, stats
+        assert stats["numpy"]["unserved"] == 0, stats
+        borrowed = digest(borrowed)
+        del a
+        plain = digest(work(make()))
+        assert borrowed == plain
+        """)
+    )
+
+
+def test_at_most_the_budget_is_here(fresh: Fresh) -> None:
+    fresh("""
+        import re
+        loam.connect("32M", lenders=LENDER, durability="none")
+        def resident(array):
+            start = array.__array_interface__["data"][0]
+            with open("/proc/self/pagemap", "rb") as pagemap:
+                pagemap.seek(start // 4096 * 8)
+                entries = np.frombuffer(pagemap.read(array.nbytes // 4096 * 8), np.uint64)
+            return int((entries >> np.uint64(63)).sum()) * 4096
+        a = loam.zeros(16 << 20)
+        assert resident(a) == 0, "zeros take no memory until they are touched"
+        for turn in range(3):
+            a += 1
+            assert resident(a) <= 40 << 20, resident(a)
+        assert (a == 3).all()
+    """)
+
+
+def test_small_arrays_are_ordinary(fresh: Fresh) -> None:
+    fresh("""
+        loam.connect("32M", lenders=LENDER, durability="none", min_alloc="64K")
+        with loam.allocator():
+            assert not loam.is_borrowed(np.ones(8191)) and loam.is_borrowed(np.ones(8192))
+        assert loam.stats()["numpy"]["min_alloc_bytes"] == 65536
+        many = []
+        with loam.allocator():
+            for n in range(20_000):
+                many.append(np.full(n % 100, n))
+        assert all((array == n).all() for n, array in enumerate(many))
+        assert loam.stats()["numpy"]["live_allocations"] == 0
+    """)
+
+
+def test_room_comes_back(fresh: Fresh) -> None:
+    fresh("""
+        import gc
+        loam.connect("32M", region="256M", lenders=LENDER, durability="none")
+        numpy = lambda: loam.stats()["numpy"]
+        for turn in range(20):
+            with loam.allocator():
+                a = np.full(12 << 20, turn, dtype=np.float64)   # 96 MiB: two fit
+                view = a[5:].reshape(-1, 1)
+            assert numpy()["live_allocations"] == 1
+            del a
+            assert numpy()["live_bytes"] == 96 << 20, "a view keeps it"
+            assert view[-1, 0] == turn
+            del view
+        assert numpy() == {
+            "allocations": 20, "allocated_bytes": 20 * (96 << 20), "live_allocations": 0, "live_bytes": 0,
+            "unserved": 0, "unserved_bytes": 0, "min_alloc_bytes": 262144,
+        }, numpy()
+        assert loam.stats()["region"]["full"] == 0
+        # What is in a cycle is freed when that is collected.
+        cycle = [loam.empty(1 << 18)]
+        cycle.append(cycle)
+        del cycle
+        gc.collect()
+        assert numpy()["live_allocations"] == 0
+    """)
+
+
+def test_a_full_region(fresh: Fresh) -> None:
+    fresh("""
+        loam.connect("32M", region="64M", lenders=LENDER, durability="none")
+        one = loam.zeros(6 << 20)
+        try:
+            loam.empty(6 << 20)
+        except MemoryError as error:
+            assert "48.0 MiB" in str(error), error
+        else:
+            raise AssertionError("it does not fit")
+        with loam.allocator():
+            two = np.ones(6 << 20)
+        assert not loam.is_borrowed(two) and two.sum() == 6 << 20
+        numpy = loam.stats()["numpy"]
+        assert numpy["unserved"] == 2 and numpy["unserved_bytes"] == 96 << 20, numpy
+        del one
+        assert loam.is_borrowed(loam.empty(6 << 20))
+    """)
+
+
+def test_arrays_grow_and_shrink(fresh: Fresh) -> None:
+    fresh("""
+        loam.connect("32M", lenders=LENDER, durability="none")
+        live = lambda: loam.stats()["numpy"]["live_allocations"]
+        with loam.allocator():
+            a = np.arange(1000.0)
+            assert not loam.is_borrowed(a)
+            for count in (100_000, 4_000_000, 9_000_000, 50_000, 10, 200_000, 0, 100_000):
+                old = a.copy()
+                a.resize(count, refcheck=False)
+                common = min(old.size, count)
+                assert (a[:common] == old[:common]).all() and not a[common:].any(), count
+                assert loam.is_borrowed(a) == (a.nbytes >= 262144), count
+                del old
+        assert live() == 1
+        a.resize(10, refcheck=False)      # outside of the context: an array keeps its allocator
+        assert live() == 0
+        a.resize(1 << 20, refcheck=False)
+        assert live() == 1 and loam.is_borrowed(a)
+        with loam.allocator():
+            b = np.fromiter((n * 0.5 for n in range(300_000)), float)
+        assert loam.is_borrowed(b) and b[-1] == 149_999.5
+        del a, b
+        assert live() == 0 and loam.stats()["numpy"]["live_bytes"] == 0
+    """)
+
+
+def test_arrays_by_name(fresh: Fresh) -> None:
+    fresh("""
+        loam.connect("32M", lenders=LENDER, durability="none")
+        a = loam.empty((256, 1024), np.float32, "F")
+        assert a.shape == (256, 1024) and a.dtype == np.float32 and a.flags.f_contiguous and loam.is_borrowed(a)
+        assert not loam.zeros((3, 1 << 18), int).any()
+        plain = np.arange(1 << 18)
+        copy = loam.array(plain, np.int16)
+        assert copy.dtype == np.int16 and (copy == plain.astype(np.int16)).all() and loam.is_borrowed(copy)
+        assert not loam.is_borrowed(loam.array([1, 2, 3]))
+        # What comes of a borrowed array outside of the context is ordinary.
+        assert not loam.is_borrowed(copy + 1)
+    """)
+
+
+def test_arrays_are_saved_and_sent(fresh: Fresh, tmp_path: object) -> None:
+    fresh(f"""
+        import pickle
+        loam.connect("32M", lenders=LENDER, durability="none")
+        a = loam.array(np.arange(8 << 20))                     # 64 MiB
+        np.save(r"{tmp_path}/a.npy", a)                        # the kernel reads what is away
+        with loam.allocator():
+            b = np.load(r"{tmp_path}/a.npy")                   # and writes it
+            c = pickle.loads(pickle.dumps(a, protocol=5))
+        assert loam.is_borrowed(b)
+        assert (a == b).all() and (a == c).all()
+    """)
+
+
+def test_pandas(fresh: Fresh) -> None:
+    pytest.importorskip("pandas")
+    fresh("""
+        import pandas as pd
+        def work():
+            rng = np.random.default_rng(3)
+            table = pd.DataFrame({"key": rng.integers(0, 1000, 2 << 20), "value": rng.random(2 << 20)})
+            table["twice"] = table["value"] * 2
+            grouped = table.groupby("key").agg({"value": "sum", "twice": "max"})
+            ordered = table.sort_values(["key", "value"]).reset_index(drop=True)
+            joined = ordered.merge(grouped, left_on="key", right_index=True)
+            return grouped, joined
+        plain = work()
+        loam.connect("32M", lenders=LENDER, durability="none")
+        with loam.allocator():
+            borrowed = work()
+        stats = loam.stats()
+        assert stats["numpy"]["live_bytes"] > 64 << 20, stats["numpy"]
+        assert stats["faults"]["total"] > 0
+        for ours, theirs in zip(borrowed, plain):
+            pd.testing.assert_frame_equal(ours, theirs, check_exact=True)
+    """)

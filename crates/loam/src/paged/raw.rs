@@ -1,0 +1,62 @@
+//! Memory of the region as `malloc`, `calloc`, `realloc` and `free` give it, for libraries that make these available to others: bindings, allocators.
+//!
+//! Give it large requests only, of the region's `--min-alloc` and more. Smaller ones, and what the region has no room for, may be served by the program's
+//! ordinary allocator, or be refused: [`region`] tells which of the two an address is.
+
+use super::{PagedError, served};
+use std::ops::Range;
+use std::ptr::NonNull;
+
+/// The addresses of this process's region. None: it is not served, or by a `loam run` without `--region`, where all of its memory is borrowed for.
+pub fn region() -> Option<Range<usize>> {
+    served()?.region()
+}
+
+/// Memory with any contents, aligned to 16 bytes. What was freed of late is used again before fresh memory is.
+///
+/// # Errors
+/// [`PagedError::NotConnected`], [`PagedError::Full`].
+pub fn allocate(bytes: usize) -> Result<NonNull<u8>, PagedError> {
+    served().ok_or(PagedError::NotConnected)?.allocate(bytes).ok_or(PagedError::Full { bytes })
+}
+
+/// The same of zeros, none of which is touched.
+///
+/// # Errors
+/// As [`allocate`].
+pub fn zeros(bytes: usize) -> Result<NonNull<u8>, PagedError> {
+    super::zeros(bytes)
+}
+
+/// Makes it larger or smaller, where it is or elsewhere; what is new has any contents.
+///
+/// # Errors
+/// As [`allocate`]; then `memory` is as it was.
+///
+/// # Safety
+/// `memory` is from here and was not freed; unless this fails, nobody uses it any more.
+pub unsafe fn resize(memory: NonNull<u8>, bytes: usize) -> Result<NonNull<u8>, PagedError> {
+    // SAFETY: the caller's promise.
+    unsafe { super::resize(Some(memory), bytes) }
+}
+
+/// The bytes that it has, at least as many as were asked for: of the region's memory whole base pages. 0 if this process was never served.
+///
+/// # Safety
+/// `memory` is from here and was not freed.
+pub unsafe fn usable(memory: NonNull<u8>) -> usize {
+    // SAFETY: the caller's promise.
+    served().map_or(0, |shim| unsafe { shim.usable(memory) })
+}
+
+/// Frees it.
+///
+/// # Panics
+/// If this process was never served: then it has nothing from here.
+///
+/// # Safety
+/// `memory` is from here and was not freed; nobody uses it any more.
+pub unsafe fn free(memory: NonNull<u8>) {
+    // SAFETY: the caller's promise.
+    unsafe { super::free(memory) };
+}
