@@ -21,7 +21,7 @@ const WARM_UP: u64 = 4;
 
 /// The tree's key number `n` in ascending order: at random in its own stretch of 1,024 numbers, so that any key can be named without a list of them.
 fn key(n: u64) -> u64 {
-    n << 10 | mixed(n) >> 54
+    (n << 10) | (mixed(n) >> 54)
 }
 
 /// What is kept with it.
@@ -134,7 +134,7 @@ fn run(way: &str, memory: &mut [u64], keys: u64, layout: Layout, searches: u64) 
     let mut search = |times: u64| {
         for _ in 0..times {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            let wanted = key((u128::from(mixed(state)) * u128::from(keys) >> 64) as u64);
+            let wanted = key(((u128::from(mixed(state)) * u128::from(keys)) >> 64) as u64);
             let (found, nodes) = layout.search(words, wanted);
             assert_eq!(found, Some(record(wanted)), "each key that is searched for is there");
             sum = sum.wrapping_add(found.unwrap_or_default());

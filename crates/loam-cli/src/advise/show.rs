@@ -52,6 +52,11 @@ pub(super) fn text(name: &str, advice: &Advice, cluster: &Cluster) -> String {
     out.push_str(&table(&rows));
     out.push('\n');
     out.push_str(&table(&totals(advice)));
+    if let Some(of) = advice.faster() {
+        let much = "These structures are used at different times, so one local memory for all is better than a part for each.";
+        write!(out, "\nFaster than a part of local memory for each: {}. {much}\n", of.name)
+            .expect("a String takes it");
+    }
     out.push_str(&notes(advice, cluster));
     out
 }
@@ -141,9 +146,9 @@ fn totals(advice: &Advice) -> Vec<Vec<String>> {
     let local = format!("{} of local memory{buffers}", Bytes(advice.local_used_bytes));
     let mut rows = vec![
         vec!["the program".into(), "time".into()],
-        vec!["as advised".into(), time(advice.time_ns), local],
+        vec!["each as advised".into(), time(advice.time_ns), local],
     ];
-    for of in advice.fixed.iter().chain(&advice.unadvised) {
+    for of in advice.fixed.iter().chain(&advice.together) {
         let Some(ns) = of.time_ns else { continue };
         let much = if of.local_bytes > advice.local_bytes { ": more than there is" } else { "" };
         rows.push(vec![
@@ -204,7 +209,7 @@ mod tests {
             time_ns: 7_000_000,
             local_used_bytes: 8 << 20,
             fixed: vec![Fixed { name: "all here".into(), time_ns: Some(2_000_000), local_bytes: 32 << 20 }],
-            unadvised: None,
+            together: Vec::new(),
         };
         let cluster = Cluster {
             local_bytes: 16 << 20,

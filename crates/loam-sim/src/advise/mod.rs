@@ -27,7 +27,7 @@ pub use options::{Choice, Way};
 pub use structures::Named;
 
 use crate::trace::{Source, TraceError};
-use options::Budget;
+use options::{Budget, Replays};
 use serde::Serialize;
 
 /// Structures that are told apart beside the named ones: the rest is one more.
@@ -136,8 +136,9 @@ pub struct Advice {
     pub local_used_bytes: u64,
     /// All structures in one way.
     pub fixed: Vec<Fixed>,
-    /// The whole program paged, with pages of Loam's own sizes, under one `--local`: what `loam run` does. None: it fits.
-    pub unadvised: Option<Fixed>,
+    /// Several structures paged under one `--local`, with pages of the sizes that Loam finds: all (what `loam run` does), all that are not direct, and all that
+    /// are advised to be paged. It is faster than a part for each where they are used at different times. Empty: all of it fits.
+    pub together: Vec<Fixed>,
 }
 
 /// Looks at a trace, which is read twice.
@@ -156,7 +157,8 @@ pub fn advise(
     let recorded = record::record(&mut *open()?, &map, cluster.cache_bytes, options.reference_ns)?;
     let lines_known = !options.pages_only && !map.page_aligned;
     let budget = Budget::new(cluster.local_bytes, &map);
-    let (tried, unadvised) = options::tried(cluster, &budget, &map, &recorded, lines_known, options.threads);
+    let replays = Replays { cluster, map: &map, recorded: &recorded };
+    let tried = options::tried(&replays, &budget, lines_known, options.threads);
     let (most, fewest) = (|choice: &Choice| choice.time_ns, |choice: &Choice| choice.time_with_fewest_ns());
     let best = choose::choose(&tried, &budget, &most).ok_or_else(|| AdviseError::TooLittle {
         have: cluster.local_bytes,
@@ -164,10 +166,19 @@ pub fn advise(
     })?;
     let with_fewest = choose::choose(&tried, &budget, &fewest).expect("as much fits as before");
     let fixed = options::fixed(&tried, &budget);
-    let chosen = || tried.iter().zip(&best).map(|(options, &at)| &options[at]);
-    let time_ns = chosen().map(|choice| choice.time_ns).sum();
-    let paged = chosen().any(|choice| matches!(choice.way, Way::Paged { .. }));
-    let local_used_bytes = chosen().map(|choice| choice.local_bytes).sum();
+    let chosen: Vec<Choice> = tried.iter().zip(&best).map(|(options, &at)| options[at]).collect();
+    let is_paged = |choice: &Choice| matches!(choice.way, Way::Paged { .. });
+    let fits = budget.data_bytes <= cluster.local_bytes;
+    let together = if fits { Vec::new() } else { together(&replays, &chosen, options.threads) };
+    let time_ns = chosen.iter().map(|choice| choice.time_ns).sum();
+    let buffers_bytes = if chosen.iter().any(is_paged) { budget.buffers_bytes } else { 0 };
+    let local_used_bytes = chosen.iter().map(|choice| choice.local_bytes).sum();
+    // Another size of page, or another part of local memory, is no other way.
+    let other = |at: usize| {
+        let kind = |place: usize| core::mem::discriminant(&tried[at][place].way);
+        (kind(with_fewest[at]) != kind(best[at])).then_some(with_fewest[at])
+    };
+    let others: Vec<Option<usize>> = (0..tried.len()).map(other).collect();
     let structures = map.structures.into_iter().zip(tried).zip(&recorded.structures).enumerate();
     let structures = structures.map(|(at, ((of, options), recorded))| Structure {
         name: of.name,
@@ -179,16 +190,51 @@ pub fn advise(
         lines: lines_known.then_some([recorded.lines_fewest, recorded.lines_most]),
         options,
         best: best[at],
-        best_with_fewest_lines: (with_fewest[at] != best[at]).then_some(with_fewest[at]),
+        best_with_fewest_lines: others[at],
     });
     Ok(Advice {
         local_bytes: cluster.local_bytes,
-        buffers_bytes: if paged { budget.buffers_bytes } else { 0 },
+        buffers_bytes,
         reference_ns: options.reference_ns,
         structures: structures.collect(),
         time_ns,
         local_used_bytes,
         fixed,
-        unadvised,
+        together,
     })
+}
+
+/// What is paged under one local memory, in three ways.
+fn together(replays: &Replays<'_>, chosen: &[Choice], threads: usize) -> Vec<Fixed> {
+    let which =
+        |wanted: &dyn Fn(Way) -> bool| chosen.iter().map(|choice| wanted(choice.way)).collect::<Vec<bool>>();
+    let mut sets = vec![("all paged under one --local, as loam run does", which(&|_| true))];
+    for (name, set) in [
+        ("direct as advised, the rest paged under one --local", which(&|way| way != Way::Direct)),
+        (
+            "here and direct as advised, the rest paged under one --local",
+            which(&|way| matches!(way, Way::Paged { .. })),
+        ),
+    ] {
+        if sets.iter().all(|known| known.1 != set) {
+            sets.push((name, set));
+        }
+    }
+    let run = |(name, set): &(&str, Vec<bool>)| replays.together(name, chosen, set);
+    if threads == 1 {
+        return sets.iter().filter_map(run).collect();
+    }
+    std::thread::scope(|scope| {
+        let running: Vec<_> = sets.iter().map(|set| scope.spawn(|| run(set))).collect();
+        running.into_iter().filter_map(|one| one.join().expect("no replay panicked")).collect()
+    })
+}
+
+impl Advice {
+    /// What takes the least time of all that fits: the advice (none), or something else.
+    pub fn faster(&self) -> Option<&Fixed> {
+        let all = self.together.iter().chain(&self.fixed).filter(|of| of.local_bytes <= self.local_bytes);
+        let faster = all.filter(|of| of.time_ns.is_some_and(|time| time < self.time_ns));
+        faster.min_by_key(|of| of.time_ns)
+    }
 }

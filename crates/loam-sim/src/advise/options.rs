@@ -75,7 +75,7 @@ pub struct Budget {
     /// For each structure its part of local memory, in proportion to its size. None: it is too small to be paged.
     parts: Vec<Option<u64>>,
     /// All data.
-    data_bytes: u64,
+    pub data_bytes: u64,
 }
 
 fn is_pageable(of: &Found) -> bool {
@@ -135,44 +135,34 @@ impl Budget {
     }
 }
 
-/// One replay: a structure with so much local memory, or the whole program.
+/// One replay: a structure with so much local memory.
 #[derive(Clone, Copy)]
-enum Job {
-    Whole,
-    Paged { structure: usize, local_bytes: u64 },
+struct Job {
+    structure: usize,
+    local_bytes: u64,
 }
 
-/// All ways for each structure, and what the whole program takes paged, if it does not fit.
+/// All ways for each structure.
 pub(super) fn tried(
-    cluster: &Cluster,
+    replays: &Replays<'_>,
     budget: &Budget,
-    map: &Map,
-    recorded: &Recorded,
     lines_known: bool,
     threads: usize,
-) -> (Vec<Vec<Choice>>, Option<Fixed>) {
+) -> Vec<Vec<Choice>> {
+    let (map, recorded) = (replays.map, replays.recorded);
     let mut jobs = Vec::new();
-    if budget.data_bytes > budget.local_bytes && budget.for_data_bytes() > LOCAL_LEAST * BASE_BYTES {
-        jobs.push(Job::Whole);
-    }
     for (structure, of) in map.structures.iter().enumerate() {
         jobs.extend(
-            budget.shares(structure, of).into_iter().map(|local_bytes| Job::Paged { structure, local_bytes }),
+            budget.shares(structure, of).into_iter().map(|local_bytes| Job { structure, local_bytes }),
         );
     }
-    let replays = Replays { cluster, map, recorded };
     let done: Vec<Mutex<Vec<Choice>>> = jobs.iter().map(|_| Mutex::default()).collect();
-    let (next, whole) = (AtomicUsize::new(0), Mutex::new(None));
+    let next = AtomicUsize::new(0);
     let work = || {
-        while let Some((at, &job)) =
+        while let Some((at, job)) =
             Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|at| Some((at, jobs.get(at)?)))
         {
-            match job {
-                Job::Whole => *whole.lock().expect("no replay panicked") = Some(replays.whole()),
-                Job::Paged { structure, local_bytes } => {
-                    *done[at].lock().expect("no replay panicked") = replays.paged(structure, local_bytes);
-                }
-            }
+            *done[at].lock().expect("no replay panicked") = replays.paged(job.structure, job.local_bytes);
         }
     };
     std::thread::scope(|scope| {
@@ -183,29 +173,24 @@ pub(super) fn tried(
     let mut tried: Vec<Vec<Choice>> = Vec::new();
     for (of, recorded) in map.structures.iter().zip(&recorded.structures) {
         let time_ns = replays.computing_ns(recorded);
-        tried.push(vec![Choice {
-            way: Way::Local,
-            local_bytes: of.bytes,
-            time_ns,
-            time_fewest_ns: None,
-            faults: None,
-        }]);
+        let (way, local_bytes) = (Way::Local, of.bytes);
+        tried.push(vec![Choice { way, local_bytes, time_ns, time_fewest_ns: None, faults: None }]);
     }
     for (job, done) in jobs.iter().zip(done) {
-        if let Job::Paged { structure, .. } = job {
-            tried[*structure].extend(done.into_inner().expect("no replay panicked"));
-        }
+        tried[job.structure].extend(done.into_inner().expect("no replay panicked"));
     }
     for (options, of) in tried.iter_mut().zip(&recorded.structures) {
         options.extend(lines_known.then(|| replays.direct(of)).flatten());
     }
-    (tried, whole.into_inner().expect("no replay panicked"))
+    tried
 }
 
-struct Replays<'a> {
-    cluster: &'a Cluster,
-    map: &'a Map,
-    recorded: &'a Recorded,
+/// What is replayed, on what.
+#[derive(Clone, Copy)]
+pub(super) struct Replays<'a> {
+    pub(super) cluster: &'a Cluster,
+    pub(super) map: &'a Map,
+    pub(super) recorded: &'a Recorded,
 }
 
 impl Replays<'_> {
@@ -252,16 +237,25 @@ impl Replays<'_> {
         choices
     }
 
-    /// As `loam run` does it: one local memory, and pages of the sizes that Loam finds.
-    fn whole(&self) -> Fixed {
-        let local_bytes = self.cluster.local_bytes;
+    /// As `loam run` does it: what is paged has one local memory, and pages of the sizes that Loam finds. The others are here or direct as chosen.
+    /// None: too little is left for it.
+    pub(super) fn together(&self, name: &str, chosen: &[Choice], is_paged: &[bool]) -> Option<Fixed> {
+        let others = || chosen.iter().zip(is_paged).filter(|(_, paged)| !**paged).map(|(choice, _)| choice);
+        let kept: u64 = others().map(|choice| choice.local_bytes).sum();
+        let left = self.cluster.local_bytes.checked_sub(kept)? / BASE_BYTES;
+        if left <= LOCAL_LEAST + u64::from(BUFFERS_MIN) || !is_paged.contains(&true) {
+            return None;
+        }
         let start = PageSize::new(BasePages(8)).expect("32 KiB");
         let sizing = Sizing::Auto { least: PageSize::SMALLEST, start, most: PageSize::LARGEST };
-        let config = self.config(BasePages(local_bytes / BASE_BYTES), sizing, true);
-        let waits = self.waits(config, self.recorded.all_base_pages, &self.recorded.all, None);
-        let computing: u64 = self.recorded.structures.iter().map(|of| self.computing_ns(of)).sum();
-        let name = "all paged under one --local, as loam run does".into();
-        Fixed { name, time_ns: waits.map(|(waits_ns, _)| computing + waits_ns), local_bytes }
+        let config = self.config(BasePages(left), sizing, true);
+        let events = self.recorded.events_of(is_paged);
+        let outcome = paging::replay(&config, self.recorded.all_base_pages, events);
+        let paged = self.recorded.structures.iter().zip(is_paged).filter(|(_, paged)| **paged);
+        let computing: u64 = paged.map(|(of, _)| self.computing_ns(of)).sum();
+        let others: u64 = others().map(|choice| choice.time_ns).sum();
+        let time_ns = Some(others + computing + outcome.wall_ns - outcome.exec_ns);
+        Some(Fixed { name: name.into(), time_ns, local_bytes: self.cluster.local_bytes })
     }
 
     fn config(&self, local: BasePages, sizing: Sizing, buffers_are_local: bool) -> Config {

@@ -83,10 +83,33 @@ pub struct Recorded {
     pub structures: Vec<Of>,
     /// All structures beside each other.
     pub all: Touches,
-    /// Base pages that they take then.
+    /// The first base page of each structure there, and what all of them take.
+    pub begins: Vec<u64>,
+    /// See above.
     pub all_base_pages: u64,
     /// What a reference takes that finds its data here.
     pub reference_ns: f64,
+}
+
+impl Recorded {
+    /// For a replay of some structures beside each other: their touches; the others' time passes.
+    pub fn events_of<'a>(&'a self, wanted: &'a [bool]) -> impl Iterator<Item = Event> + 'a {
+        let mut passed_ns = 0_u64;
+        self.all.events().filter_map(move |event| match event {
+            Event::Part(_) => Some(event),
+            Event::Reference { page, cpu_ns, write, fresh } => {
+                passed_ns += u64::from(cpu_ns);
+                let structure = self.begins.partition_point(|&first| first <= u64::from(page)) - 1;
+                if !wanted[structure] {
+                    return None;
+                }
+                // What there is no room for passes with the next one.
+                let cpu_ns = u32::try_from(passed_ns).unwrap_or(u32::MAX);
+                passed_ns -= u64::from(cpu_ns);
+                Some(Event::Reference { page, cpu_ns, write, fresh })
+            }
+        })
+    }
 }
 
 /// Where pages are: looked up once for each of those that end in the same bits, since programs come back.
@@ -144,12 +167,26 @@ pub fn record(
             return Err(AdviseError::TooLong);
         }
     }
-    Ok(Recorded { structures, all, all_base_pages, reference_ns })
+    Ok(Recorded { structures, all, begins, all_base_pages, reference_ns })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn some_structures_are_replayed_while_the_others_time_passes() {
+        let mut all = Touches::default();
+        for (page, ns) in [(0, 0), (300, 10), (1, 30), (301, 60)] {
+            all.push(page, false, ns);
+        }
+        let structures = vec![Of::default(); 2];
+        let recorded =
+            Recorded { structures, all, begins: vec![0, 256], all_base_pages: 512, reference_ns: 1.0 };
+        let events: Vec<Event> = recorded.events_of(&[false, true]).collect();
+        let touch = |page, cpu_ns| Event::Reference { page, cpu_ns, write: false, fresh: false };
+        assert_eq!(events, [Event::Part(1), touch(300, 10), touch(301, 50)]);
+    }
 
     #[test]
     fn touches_keep_pages_writes_and_time() {

@@ -71,7 +71,8 @@ fn what_fits_stays_here() {
     let runs: Vec<Run> = written(sweep(16, 4, 2)).collect();
     let advice = advice(&cluster(8, 265), &runs, |_| {}).expect("advice");
     assert_eq!(advice.structures.len(), 1);
-    assert_eq!((best(&advice, 0).way, advice.buffers_bytes, advice.unadvised.clone()), (Way::Local, 0, None));
+    assert_eq!((best(&advice, 0).way, advice.buffers_bytes), (Way::Local, 0));
+    assert!(advice.together.is_empty() && advice.faster().is_none());
     assert_eq!(advice.time_ns, 2 * 2 * 4 * GRAINS_PER_MIB * 32);
     // The other ways are told all the same.
     assert!(advice.structures[0].options.iter().any(|choice| matches!(choice.way, Way::Paged { .. })));
@@ -83,7 +84,7 @@ fn a_dense_sweep_is_paged_and_in_large_pages() {
     let advice = advice(&cluster(12, 265), &runs, |_| {}).expect("advice");
     let Way::Paged { page_bytes } = best(&advice, 0).way else { panic!("{:?}", best(&advice, 0)) };
     assert!(page_bytes >= 64 << 10, "{page_bytes}");
-    assert!(advice.buffers_bytes > 0 && advice.unadvised.is_some());
+    assert!(advice.buffers_bytes > 0 && advice.together.len() == 1);
 }
 
 #[test]
@@ -125,6 +126,17 @@ fn each_structure_has_its_own_way() {
             advice.time_ns
         );
     }
+}
+
+#[test]
+fn structures_that_are_used_one_after_the_other_are_better_together() {
+    // Each fits by itself, and no part of it does.
+    let one = |at| written(sweep(at, 7, 1)).chain(sweep(at, 7, 6));
+    let runs: Vec<Run> = one(16).chain(one(100)).collect();
+    let without = Cluster { direct: None, ..cluster(13, 0) };
+    let advice = advice(&without, &runs, |_| {}).expect("advice");
+    let faster = advice.faster().expect("one local memory for both");
+    assert!(faster.name.contains("loam run"), "{faster:?}");
 }
 
 #[test]
@@ -174,6 +186,6 @@ proptest! {
         if data <= found.local_bytes {
             prop_assert!((0..found.structures.len()).all(|at| best(&found, at).way == Way::Local));
         }
-        prop_assert_eq!(found.unadvised.is_some(), data > found.local_bytes);
+        prop_assert_eq!(!found.together.is_empty(), data > found.local_bytes);
     }
 }
