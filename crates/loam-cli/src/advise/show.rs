@@ -53,7 +53,7 @@ pub(super) fn text(name: &str, advice: &Advice, cluster: &Cluster) -> String {
     out.push('\n');
     out.push_str(&table(&totals(advice)));
     if let Some(of) = advice.faster() {
-        let much = "These structures are used at different times, so one local memory for all is better than a part for each.";
+        let much = "What is used at different times does better under one local memory.";
         write!(out, "\nFaster than a part of local memory for each: {}. {much}\n", of.name)
             .expect("a String takes it");
     }
