@@ -8,7 +8,7 @@ Every number of children is a tree of its own: built, searched a quarter as ofte
 random. The same program in each way (`cargo build --release -p loam --example btree`):
     plain   in its own memory
     direct  in a region of a `loam lend` on this machine: loads and stores
-    paged   in a paged region, PERCENT of the tree here, its agent's buffers included; two `loam lend` on loopback
+    paged   in a paged region, PERCENT of the tree here, its agent's buffers included (32 MiB at least: a tree of 128 MiB); two `loam lend` on loopback
     swap    plain, under a memory cgroup of PERCENT of the tree and the program's own 4 MiB, with a swap file on the disk of --dir (needs root)
 The sums of what was found are compared. A way that cannot be tried here is left out with its reason.
 """
@@ -32,6 +32,7 @@ WAYS = {"plain": "plain memory", "direct": "direct region", "paged": "paged regi
 COLOURS = {"plain": "#767676", "direct": "#0072b2", "paged": "#009e73", "swap": "#d55e00"}
 # What the program is beside its tree: measured, 2 to 3 MiB resident.
 PROGRAM_BYTES = 4 * MIB
+LOCAL_LEAST = 32 * MIB
 
 
 def tree_bytes(keys, children):
@@ -112,9 +113,12 @@ class Bench:
 
     def paged(self, children):
         size = 2 * tree_bytes(self.args.keys, children) + 64 * MIB
+        # `loam run` and the library take no less.
+        if tree_bytes(self.args.keys, children) * self.args.percent // 100 < LOCAL_LEAST:
+            raise Unavailable("less than 32 MiB would be here: more --keys")
         with lenders(self.args.loam, 2, size, self.work) as (addresses, _):
             flags = [flag for address in addresses for flag in ("--lender", address)]
-            return self.run("paged", children, [str(self.args.percent), *flags, "--disk", str(self.work / "slots")])
+            return self.run("paged", children, [str(self.args.percent), *flags, "--disk", str(self.work / "slots"), *self.args.flags])
 
     def swap(self, children):
         size = tree_bytes(self.args.keys, children)
@@ -187,6 +191,7 @@ def main():
     parser.add_argument("--searches", type=int, default=500_000)
     parser.add_argument("--percent", type=int, default=25, help="of the tree that may be here")
     parser.add_argument("--ways", type=lambda text: text.split(","), default=list(WAYS), help="any of " + ",".join(WAYS))
+    parser.add_argument("--flags", type=str.split, default=[], help="more flags of `loam run` for the paged region, such as \"--page 4K\"")
     parser.add_argument("--limit", type=int, default=1800, help="seconds after which a run is ended")
     parser.add_argument("--dir", default="/var/tmp", help="folder on the disk that is swapped to")
     parser.add_argument("--out", help="write the table here too")
