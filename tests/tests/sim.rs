@@ -111,3 +111,37 @@ fn what_cannot_be_simulated_is_told_in_a_line() {
         assert!(ended.stderr.contains(word), "{args:?}: {}", ended.stderr);
     }
 }
+
+#[test]
+fn advice_tells_the_structures_of_a_recorded_program_apart() {
+    let scratch = Scratch::new("advise");
+    let dir = scratch.path();
+    let trace = Path::new(&traces()).join("ld.trace");
+    let trace = trace.to_str().expect("a path of letters");
+    let asked = text(&["advise", trace, "--local", "12M", "--json"], dir);
+    let advice: serde_json::Value = serde_json::from_str(&asked).expect("JSON");
+    let structures = advice["advice"]["structures"].as_array().expect("a list");
+    let sum = |key: &str| structures.iter().map(|of| of[key].as_u64().expect(key)).sum::<u64>();
+    assert_eq!(
+        (sum("references"), sum("bytes")),
+        (45_772_493, 6_430 * 4096),
+        "all of the trace is in some structure"
+    );
+    assert!(structures.len() > 1, "{asked}");
+    let number = |key: &str| advice["advice"][key].as_u64().expect(key);
+    assert!(number("local_used_bytes") + number("buffers_bytes") <= 12 << 20, "{asked}");
+    for fixed in advice["advice"]["fixed"].as_array().expect("a list") {
+        let (time, local) = (fixed["time_ns"].as_u64(), fixed["local_bytes"].as_u64().expect("bytes"));
+        assert!(local > 12 << 20 || time.is_none_or(|time| number("time_ns") <= time), "{fixed}");
+    }
+    fs::write(scratch.join("all.toml"), "local = \"64M\"\ndirect = \"none\"\n").expect("writable");
+    let all = text(&["advise", trace, "--cluster", "all.toml"], dir);
+    assert!(all.contains("no loads from other nodes") && !all.contains("paged with  direct"), "{all}");
+    assert!(
+        all.lines().filter(|line| line.ends_with("here")).count() == structures.len(),
+        "all of it fits: {all}"
+    );
+    let ended = loam(&["advise", trace, "--local", "1M", "--direct", "none"], dir);
+    assert_eq!((ended.code(), ended.error_lines().len()), (125, 1), "{}", ended.stderr);
+    assert!(ended.stderr.contains("too little"), "{}", ended.stderr);
+}

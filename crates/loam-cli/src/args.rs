@@ -1,5 +1,6 @@
 //! The command line. Every flag is documented here once; help, man pages and completions come from it.
 
+use crate::advise::args::AdviseArgs;
 use crate::ca::args::CaArgs;
 use crate::region::RegionArgs;
 use crate::sim::SimArgs;
@@ -93,6 +94,14 @@ pub(crate) enum Command {
     Sim(SimArgs),
     /// Record, convert and look at reference traces, the simulator's input
     Trace(TraceArgs),
+    /// Tell for each data structure of a recorded program whether to keep, page or load it from elsewhere
+    ///
+    /// Replays a trace and tells for each data structure which way to memory is best on a described cluster: here, paged (and in pages of which size), or
+    /// loaded and stored on another node directly, with the expected time of each.
+    ///
+    /// Structures are address ranges: those that --structures names, and what gaps tell apart. They share --local. Paged memory is replayed
+    /// through the policy of the live system.
+    Advise(AdviseArgs),
     /// Check kernel features, permissions and limits, and say what to do about each
     ///
     /// Checks whether this machine and this user can borrow and lend, and says what to do about each finding.

@@ -1,6 +1,7 @@
 //! The `loam` command: lend memory, run a program on borrowed memory, look at both, measure, check a machine.
 #![forbid(unsafe_code)]
 
+mod advise;
 mod args;
 mod attach;
 mod bench;
@@ -61,6 +62,7 @@ fn dispatch(cli: args::Cli) -> Result<ExitCode, Failure> {
         args::Command::Sim(sim) => sim::sim(&sim),
         args::Command::Doctor(doctor) => doctor::doctor(&doctor),
         args::Command::Trace(trace) => trace::trace(trace),
+        args::Command::Advise(advise) => advise::advise(&advise),
         args::Command::Man { dir } => generate::man(&dir),
         args::Command::Completions { shell } => generate::completions(shell),
         args::Command::BenchPeer(peer) => bench::peer(&peer),

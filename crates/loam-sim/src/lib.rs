@@ -4,6 +4,7 @@
 //! or thread that it could depend on. See `docs/simulator.md`.
 #![forbid(unsafe_code)]
 
+pub mod advise;
 pub mod cluster;
 pub mod engine;
 pub mod fuzz;

@@ -204,7 +204,7 @@ fn page(text: &str) -> Result<u64, String> {
     }
 }
 
-fn nanoseconds(text: &str) -> Result<f64, String> {
+pub(crate) fn nanoseconds(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(ns) if ns > 0.0 && ns <= 1e6 => Ok(ns),
         _ => Err("expected nanoseconds above 0 and at most 1000000, as 12 or 0.5".into()),

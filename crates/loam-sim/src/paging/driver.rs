@@ -22,7 +22,7 @@ const SEED: u64 = 2012;
 const BUFFERS_SHARE: u64 = 50;
 
 /// Fewest base pages that are local, however many buffers there are: an extent.
-const LOCAL_LEAST: u64 = EXTENT_BASE_PAGES as u64;
+pub const LOCAL_LEAST: u64 = EXTENT_BASE_PAGES as u64;
 
 /// What will happen.
 #[derive(Debug)]
@@ -80,11 +80,28 @@ struct Counts {
 /// If the recording has other base pages than Loam's, a name is unknown, or the borrower hands out wrong contents.
 pub fn run(config: &Config, recording: &Recording) -> Outcome {
     assert_eq!(recording.base_page(), Bytes(4096), "pages of several sizes are made of base pages");
-    let mut driver = Driver::new(config, u64::from(recording.base_pages()));
-    if config.periods > 1 {
-        driver.turn_exec_ns = turn_exec_ns(recording);
-    }
-    for event in recording.events() {
+    let turn_exec_ns = if config.periods > 1 { turn_exec_ns(recording) } else { Vec::new() };
+    replay_turns(config, u64::from(recording.base_pages()), recording.events(), turn_exec_ns)
+}
+
+/// Replays the references of whatever touches base pages below `base_pages`; it begins with a part's mark. Its parts are not cut into periods.
+///
+/// # Panics
+/// If there are to be periods, a name is unknown, or the borrower hands out wrong contents.
+pub fn replay(config: &Config, base_pages: u64, events: impl Iterator<Item = KernelEvent>) -> Outcome {
+    assert!(config.periods <= 1, "how long a part computes is known of recordings only");
+    replay_turns(config, base_pages, events, Vec::new())
+}
+
+fn replay_turns(
+    config: &Config,
+    base_pages: u64,
+    events: impl Iterator<Item = KernelEvent>,
+    turn_exec_ns: Vec<u64>,
+) -> Outcome {
+    let mut driver = Driver::new(config, base_pages);
+    driver.turn_exec_ns = turn_exec_ns;
+    for event in events {
         match event {
             KernelEvent::Part(next) => {
                 if !driver.next_turn(next) {

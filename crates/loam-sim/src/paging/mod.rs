@@ -146,4 +146,4 @@ impl Outcome {
     }
 }
 
-pub use driver::run;
+pub use driver::{LOCAL_LEAST, replay, run};

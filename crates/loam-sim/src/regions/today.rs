@@ -11,6 +11,8 @@ use loam_core::units::Duration;
 /// A way to load and store without a fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadStore {
+    /// For command lines.
+    pub key: &'static str,
     /// For tables.
     pub name: &'static str,
     /// A load.
@@ -43,7 +45,8 @@ const SWITCHED: u64 = 180;
 
 /// Load and store: the prototype's neighbour, and today's.
 pub fn load_store(prototype: Duration) -> Vec<LoadStore> {
-    let today = |name, adds, source| LoadStore {
+    let today = |key, name, adds, source| LoadStore {
+        key,
         name,
         load: Duration(LOCAL_TODAY.0 + adds),
         local: LOCAL_TODAY,
@@ -51,18 +54,26 @@ pub fn load_store(prototype: Duration) -> Vec<LoadStore> {
     };
     vec![
         LoadStore {
+            key: "prototype-2010",
             name: "prototype of 2010, one hop",
             load: prototype,
             local: LOCAL_2010,
             source: "regions-2010, figure 6, fixed stride",
         },
         today(
+            "cxl2-pool",
             "CXL 2.0, pool of 16 sockets",
             POOL,
             "Pond (Li et al., ASPLOS 2023): 85 ns for the socket's own memory, 70 to 90 ns more for a pool without a switch",
         ),
-        today("CXL 2.0, behind a switch", SWITCHED, "Pond: more than 180 ns more for a pool behind a switch"),
         today(
+            "cxl2-switch",
+            "CXL 2.0, behind a switch",
+            SWITCHED,
+            "Pond: more than 180 ns more for a pool behind a switch",
+        ),
+        today(
+            "cxl3",
             "CXL 3.0, two switches",
             // Each switch adds what Pond has between a pool with one and a pool without. CXL 3.0 cascades them (Das Sharma, Blankenship, Berger, "An Introduction to
             // the Compute Express Link (CXL) Interconnect", ACM Computing Surveys 56(11), 2024); it doubles the rate of a link, which a line's latency hardly shows.
@@ -70,6 +81,7 @@ pub fn load_store(prototype: Duration) -> Vec<LoadStore> {
             "Pond's switch once more: CXL 3.0 cascades switches (Das Sharma et al., ACM Computing Surveys 56(11), 2024). Estimated, not measured",
         ),
         LoadStore {
+            key: "rdma-line",
             name: "RDMA read for each line",
             load: Duration(2_000),
             local: LOCAL_TODAY,
@@ -174,7 +186,7 @@ mod tests {
 
     #[test]
     fn without_a_difference_paging_never_wins() {
-        let of = LoadStore { name: "", load: Duration(85), local: Duration(85), source: "" };
+        let of = LoadStore { key: "", name: "", load: Duration(85), local: Duration(85), source: "" };
         assert_eq!(crossover(Duration(1), &of), None);
         assert_eq!(crossover_run(Duration(1000), &of, 100), None);
     }
