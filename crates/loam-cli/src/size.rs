@@ -111,7 +111,11 @@ impl FromStr for Region {
         let (size, kind) = text.split_once(':').unwrap_or((text, "paged"));
         match kind {
             "paged" => {}
-            "direct" => return Err(format!("direct regions cannot be borrowed yet: write {size}:paged")),
+            "direct" => {
+                return Err(format!(
+                    "a direct region is shared memory, which forked children would write to: write {size}:paged, or have the program open one itself (docs/regions-direct.md)"
+                ));
+            }
             _ => return Err(format!("there is no such kind of region: write {size}:paged")),
         }
         let size = size.parse().map_err(|error: NotASize| error.to_string())?;
