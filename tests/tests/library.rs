@@ -213,6 +213,17 @@ fn a_full_region() {
     assert_eq!((region("full"), region("full_bytes")), (2, 10 << 20), "{figures}");
 }
 
+/// What it will not need leaves though there is room; what it will need is there before it is touched.
+#[test]
+fn advice_moves_pages_and_changes_none() {
+    let _alone = place::alone();
+    let scratch = Scratch::new("library-advises");
+    let summary = scratch.join("summary.json");
+    let ended = shell::run(&mut attached("advises", &summary), scratch.path(), "advises", LIMIT);
+    assert_eq!((ended.code(), &ended.stdout[..]), (0, &b"right\n"[..]), "{}", ended.stderr);
+    assert!(number(&figures(&summary), "/evictions/advised") > 9_500);
+}
+
 /// A program that cannot be served is told so and goes on, the agent ends, and the next try may succeed.
 #[test]
 fn a_refusal_changes_nothing() {

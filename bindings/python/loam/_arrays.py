@@ -18,10 +18,11 @@ if TYPE_CHECKING:
 
     from ._native import Handler
 
+    _Advice = Literal["will_need", "will_not_need"]
     _Order = Literal["C", "F"]
     _Before = Optional[Tuple[Handler, Any]]
 
-__all__ = ["allocator", "array", "empty", "is_borrowed", "zeros"]
+__all__ = ["advise", "allocator", "array", "empty", "is_borrowed", "zeros"]
 
 #: The handlers that were there before, innermost first. Of the context, as NumPy's own variable is: so one object may be entered by several tasks.
 _before: "ContextVar[_Before]" = ContextVar("loam_handlers_before", default=None)
@@ -134,6 +135,32 @@ def array(
     """
     with _strictly(local):
         return np.array(object, dtype, copy=True, order=order)
+
+
+def advise(array: "NDArray[Any]", advice: "_Advice") -> None:
+    """Say what this program will do with an array, or a part of one. It changes when memory comes and goes, and no value.
+
+    Arguments:
+        array: Any array; of a view that leaves elements out, all from its first to its last byte is meant. What is not borrowed is passed over.
+        advice: ``"will_need"``: it will be used soon, so what is away of it is fetched now, behind all that a thread waits for; of more than half
+            of what may be here only the beginning. ``"will_not_need"``: it will not be used for a while, so it leaves now and makes
+            room. (A process that has never had more than may be here keeps all.)
+
+    Raises:
+        NotConnectedError: :func:`connect` comes first.
+
+    >>> a = loam.zeros(1 << 20)
+    >>> loam.advise(a[: 1 << 19], "will_not_need")
+    """
+    if advice not in ("will_need", "will_not_need"):
+        raise ValueError(f"{advice!r}: will_need and will_not_need are what can be advised")
+    start = end = int(array.__array_interface__["data"][0])
+    if array.size:
+        for length, stride in zip(array.shape, array.strides):
+            start += min(0, (length - 1) * stride)
+            end += max(0, (length - 1) * stride)
+        end += array.itemsize
+    _native.advise(start, end, advice == "will_need")
 
 
 def is_borrowed(array: "NDArray[Any]") -> bool:

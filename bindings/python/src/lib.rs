@@ -6,7 +6,7 @@
 mod handler;
 mod numpy;
 
-use loam::paged::{self, Options, PagedError};
+use loam::paged::{self, Advice, Options, PagedError};
 use pyo3::create_exception;
 use pyo3::exceptions::{PyMemoryError, PyRuntimeError};
 use pyo3::prelude::*;
@@ -101,6 +101,13 @@ fn counts(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     Ok(all)
 }
 
+/// Says what this process will do with memory: `will_need`, or else not.
+#[pyfunction]
+fn advise(py: Python<'_>, start: usize, end: usize, will_need: bool) -> PyResult<()> {
+    let advice = if will_need { Advice::WillNeed } else { Advice::WillNotNeed };
+    py.detach(|| paged::raw::advise(start..end.max(start), advice)).map_err(raised)
+}
+
 /// Whether this is an address of the region.
 #[pyfunction]
 fn is_of_region(address: usize) -> bool {
@@ -126,7 +133,7 @@ fn leave_handler(before: &Bound<'_, PyCapsule>) -> PyResult<()> {
 mod _native {
     #[pymodule_export]
     use super::{
-        Error, InstallationError, NotConnectedError, RefusedError, connect, counts, enter_handler,
+        Error, InstallationError, NotConnectedError, RefusedError, advise, connect, counts, enter_handler,
         is_connected, is_of_region, leave_handler, part, statistics,
     };
 }

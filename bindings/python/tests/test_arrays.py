@@ -146,6 +146,29 @@ def test_a_full_region(fresh: Fresh) -> None:
     """)
 
 
+def test_advice(fresh: Fresh) -> None:
+    fresh("""
+        import time
+        loam.connect("64M", lenders=LENDER, durability="none")
+        advised = lambda: loam.stats()["evictions"]["advised"]
+        a = loam.array(np.arange(12 << 20))        # 96 MiB: two thirds are here
+        loam.advise(a, "will_not_need")
+        until = time.monotonic() + 30
+        while advised() < 9000 and time.monotonic() < until:
+            time.sleep(0.05)
+        assert advised() >= 9000, loam.stats()["evictions"]
+        for part in (a[: 1 << 20], a[::-2][:1000], a.reshape(3072, -1)[:, 7], a[:0]):
+            loam.advise(part, "will_need")
+        assert a.sum() == (12 << 20) * ((12 << 20) - 1) // 2
+        try:
+            loam.advise(a, "sequential")
+        except ValueError as error:
+            assert "sequential" in str(error)
+        else:
+            raise AssertionError("no such advice")
+    """)
+
+
 def test_arrays_grow_and_shrink(fresh: Fresh) -> None:
     fresh("""
         loam.connect("32M", lenders=LENDER, durability="none")

@@ -65,6 +65,9 @@ pub struct Evictions {
     pub zero: u64,
     /// Not taken: pinned, shared with a forked child, locked, or not writable.
     pub busy: u64,
+    /// Told to leave because the program had said that it will not need them.
+    #[serde(default)]
+    pub advised: u64,
 }
 
 /// Bytes of page contents that went each way.

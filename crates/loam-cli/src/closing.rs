@@ -290,7 +290,7 @@ mod tests {
     fn every_answered_fault_and_every_lost_lender_is_told() {
         let mut summary = summary();
         summary.exit_code = Some(139);
-        summary.evictions = Evictions { moved: 1000, clean: 250, zero: 5, busy: 3 };
+        summary.evictions = Evictions { moved: 1000, clean: 250, zero: 5, busy: 3, advised: 0 };
         summary.faults = Faults { total: 100, remote: 60, disk: 40, ..Faults::default() };
         summary.lenders.push(LenderSummary {
             addr: "10.0.0.7:7070".into(),

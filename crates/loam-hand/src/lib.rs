@@ -321,6 +321,10 @@ pub mod call {
     pub const FORK_PREPARE: u32 = 2;
     /// That fork is over.
     pub const FORK_DONE: u32 = 3;
+    /// The program will use the range soon. Answered before anything has come.
+    pub const WILL_NEED: u32 = 4;
+    /// It will not use the range for a while: its whole pages may leave first. Answered before they have.
+    pub const WILL_NOT_NEED: u32 = 5;
 }
 
 #[cfg(test)]

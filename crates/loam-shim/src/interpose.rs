@@ -1,5 +1,5 @@
 //! Two functions of libc that the shim stands in for, to tell the agent of requests that clash with paging. Everything
-//! else passes straight through to the kernel. And the one that a program calls to name its parts.
+//! else passes straight through to the kernel. And those that a program calls to say something of itself.
 
 use core::ffi::{c_int, c_ulong, c_void};
 use core::sync::atomic::Ordering::Relaxed;
@@ -75,6 +75,23 @@ unsafe extern "C" fn madvise(address: *mut c_void, bytes: usize, advice: c_int) 
     }
     // SAFETY: the caller's promise.
     answer(unsafe { sys::call(sys::MADVISE, [address as usize, bytes, advice as usize, 0, 0, 0]) })
+}
+
+/// The program says what it will do with a range: 0, it will use it soon; 1, it will not for a while. Answers 0 if the agent has heard it.
+#[unsafe(no_mangle)]
+extern "C" fn loam_advise_range(address: usize, bytes: usize, advice: c_int) -> c_int {
+    let what = match advice {
+        0 => call::WILL_NEED,
+        1 => call::WILL_NOT_NEED,
+        _ => return 1,
+    };
+    if !process::is_under_loam() {
+        return 1;
+    }
+    let _blocked = SignalsBlocked::new();
+    let path = process::path();
+    let told = connect::call_agent(path.bytes(), what, address as u64, bytes as u64, Patience::Limited);
+    c_int::from(told.is_err())
 }
 
 /// A part of the program begins (aapc-2012, section II.A): what is learnt of its pages counts for this part until another begins. The agent reads it

@@ -5,8 +5,9 @@
 //!     attached grown [FLAG...]         a child of a program that has grown outside of its region, and uses that in fork handlers
 //!     attached leaves [FLAG...]        ends at once; a daemon that it has started goes on, and forks
 //!     attached stays [FLAG...]         the same, and waits for the daemon's end
+//!     attached advises [FLAG...]       says what it will need, and what not
 
-use loam::paged::{self, Options, PagedError, PagedVec};
+use loam::paged::{self, Advice, Options, PagedError, PagedVec};
 use std::ffi::c_void;
 use std::io::{BufRead, Read};
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -148,6 +149,54 @@ fn daemon(flags: &[String], stays: bool) -> Outcome {
     Ok(())
 }
 
+/// Base pages of `words` that are here.
+fn here(words: &[u64]) -> usize {
+    let mut pages = vec![0_u8; size_of_val(words) / 4096];
+    // SAFETY: it fills in a byte for each page. It is asked of memory, not of its contents.
+    let done =
+        unsafe { libc::mincore(words.as_ptr().cast_mut().cast(), pages.len() * 4096, pages.as_mut_ptr()) };
+    assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+    pages.iter().filter(|&&page| page & 1 == 1).count()
+}
+
+fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+    for _ in 0..2_000 {
+        if is_so() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("{what}: not within 20 s");
+}
+
+fn advises(flags: &[String]) -> Outcome {
+    assert!(matches!(paged::advise(&[0_u8; 64], Advice::WillNeed), Err(PagedError::NotConnected)));
+    connect(64, 256, flags)?;
+    // Two thirds of it have room here.
+    let words = filled(96, 9)?;
+    wait_until("the budget", || here(&words) < 17_000);
+    assert!(here(&words) > 10_000, "{} of 24576 pages", here(&words));
+    paged::advise(&words, Advice::WillNotNeed)?;
+    wait_until("it leaves", || here(&words) < 100);
+    let next = &words[..8 * MIB / 8];
+    paged::advise(next, Advice::WillNeed)?;
+    wait_until("it comes", || here(next) == 2048);
+    assert!(here(&words) < 3_000, "and nothing else does: {}", here(&words));
+    assert!(is_right(next, 9) && is_right(&words, 9));
+    // What is not borrowed, and what is no memory at all.
+    paged::advise(&vec![0_u8; 5000], Advice::WillNotNeed)?;
+    paged::raw::advise(0..usize::MAX, Advice::WillNeed)?;
+    paged::raw::advise(usize::MAX - 4096..usize::MAX, Advice::WillNotNeed)?;
+    // As often as one likes.
+    for turn in 0..300 {
+        let some = &words[turn * 8192..(turn + 40) * 8192];
+        paged::advise(some, if turn % 2 == 0 { Advice::WillNotNeed } else { Advice::WillNeed })?;
+    }
+    assert!(is_right(&words, 9));
+    println!("right");
+    Ok(())
+}
+
 /// Does something in a forked child, and waits for it to end well.
 fn in_a_child(does: impl FnOnce()) {
     // SAFETY: this program has one thread of its own.
@@ -168,13 +217,14 @@ fn in_a_child(does: impl FnOnce()) {
 
 fn main() -> Outcome {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let (what, flags) = args.split_first().ok_or("full, refused, grown, leaves or stays")?;
+    let (what, flags) = args.split_first().ok_or("full, refused, grown, leaves, stays or advises")?;
     match what.as_str() {
         "full" => full(flags),
         "refused" => refused(flags),
         "grown" => grown(flags),
         "leaves" => daemon(flags, false),
         "stays" => daemon(flags, true),
-        _ => Err(format!("{what}: full, refused, grown, leaves or stays").into()),
+        "advises" => advises(flags),
+        _ => Err(format!("{what}: full, refused, grown, leaves, stays or advises").into()),
     }
 }

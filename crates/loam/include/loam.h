@@ -47,6 +47,11 @@ void *loam_calloc(size_t count, size_t bytes);
 void *loam_realloc(void *memory, size_t bytes);
 void loam_free(void *memory);
 
+/* What the program will do with memory: LOAM_WILL_NEED, use it soon, so that what is away of it is fetched now; LOAM_WILL_NOT_NEED, not use it for a
+ * while, so that its whole pages leave now and make room. It changes no byte. LOAM_OK, or LOAM_NOT_CONNECTED, LOAM_NO_ANSWER, LOAM_INVALID. */
+enum { LOAM_WILL_NEED = 0, LOAM_WILL_NOT_NEED = 1 };
+int loam_advise(const void *memory, size_t bytes, int advice);
+
 /* One line about the last failure in this thread: what, where, what to do. Valid until the next one. */
 const char *loam_error(void);
 

@@ -1,6 +1,6 @@
 //! The C interface, `libloam.so`: [`paged`](crate::paged) for programs that are not written in Rust. `include/loam.h` says what each function does.
 
-use crate::paged::{self, Options, PagedError};
+use crate::paged::{self, Advice, Options, PagedError};
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -119,6 +119,19 @@ unsafe extern "C" fn loam_realloc(memory: *mut c_void, bytes: usize) -> *mut c_v
             std::ptr::null_mut()
         }
     }
+}
+
+/// See `loam.h`. It is not looked at what is at `memory`.
+#[unsafe(no_mangle)]
+extern "C" fn loam_advise(memory: *const c_void, bytes: usize, advice: c_int) -> c_int {
+    let start = memory.addr();
+    let (Some(end), Some(&advice)) = (
+        start.checked_add(bytes),
+        usize::try_from(advice).ok().and_then(|n| [Advice::WillNeed, Advice::WillNotNeed].get(n)),
+    ) else {
+        return fail(INVALID, "no such memory, or no such advice");
+    };
+    paged::raw::advise(start..end, advice).map_or_else(|error| code(&error), |()| OK)
 }
 
 /// See `loam.h`.

@@ -173,13 +173,13 @@ fn no_faults_after_the_first_touch() {
         }
         faults() - before
     };
-    let first = touch(&mut region);
-    assert!(first > 0, "the counter counts");
+    // None where the kernel has put it together into large pages, which maps them.
+    touch(&mut region);
     for _ in 0..5 {
         assert_eq!(touch(&mut region), 0);
     }
     region.advise(0..16 << 20, Advice::WillNotNeed).expect("advice");
-    assert!(touch(&mut region) > 0, "they were unmapped");
+    assert!(touch(&mut region) > 0, "they were unmapped, and the counter counts");
     assert!(region.as_slice().chunks_exact(4096).all(|page| page[17] == 7), "and kept what they were");
     region.advise(0..16 << 20, Advice::WillNotNeed).expect("advice");
     region.advise(0..16 << 20, Advice::WillNeed).expect("advice");

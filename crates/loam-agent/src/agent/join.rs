@@ -11,7 +11,7 @@ use linux_raw_sys::general::{
     UFFD_FEATURE_EVENT_FORK, UFFD_FEATURE_EVENT_REMAP, UFFD_FEATURE_EVENT_REMOVE, UFFD_FEATURE_EVENT_UNMAP,
     UFFD_FEATURE_MOVE, UFFD_FEATURE_PAGEFAULT_FLAG_WP, UFFD_FEATURE_THREAD_ID,
 };
-use loam_core::borrower::{BaseRange, SpaceKey};
+use loam_core::borrower::{Advice, BaseRange, SpaceKey};
 use loam_hand::{Call, CallReply, Hello, LAYOUT_VERSION, Ready, TRANSFER_BYTES, Welcome, call, role, status};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, UCred};
@@ -128,6 +128,16 @@ fn remove_stale(dir: &std::path::Path) {
             let _ = std::fs::remove_file(entry.path());
         }
     }
+}
+
+/// What a program says, and of which base pages: all that it touches if it will need them, only whole ones if it will not.
+fn advice_of(request: &Call) -> (BaseRange, Advice) {
+    let end = request.address.saturating_add(request.bytes);
+    let (advice, start, end) = match request.what {
+        call::WILL_NEED => (Advice::WillNeed, request.address >> 12, end.div_ceil(4096)),
+        _ => (Advice::WillNotNeed, request.address.div_ceil(4096), end >> 12),
+    };
+    (BaseRange::new(start, end.max(start)), advice)
 }
 
 impl Agent<'_> {
@@ -374,6 +384,12 @@ impl Agent<'_> {
                     self.borrower.handle_evictable(now, space, true);
                     self.drain();
                 }
+                answer(&peer.socket);
+            }
+            call::WILL_NEED | call::WILL_NOT_NEED => {
+                let (range, advice) = advice_of(&request);
+                self.borrower.handle_advice(now, space, range, advice);
+                self.drain();
                 answer(&peer.socket);
             }
             _ => {}

@@ -218,6 +218,7 @@ impl Agent<'_> {
                 clean: stats.clean,
                 zero: stats.zero,
                 busy: stats.busy,
+                advised: stats.advised_out,
             },
             bytes: self.report.bytes.clone(),
             time_s: TimeSplit::of(wall_s, &stats),

@@ -153,15 +153,18 @@ impl Borrower {
         if self.installs_pending > 0 || self.evict_pause_until.is_some_and(|t| t > now) {
             return;
         }
-        if self.frames - self.leaving <= self.high_water() && self.queue.is_empty() {
+        let is_wanted = self.frames - self.leaving > self.high_water() || !self.queue.is_empty();
+        if !is_wanted && self.given.is_empty() {
             if self.batches.is_empty() {
                 (self.vain_since, self.in_vain) = (None, false); // nothing is wanted: the next try is a first one
             }
             return;
         }
         let goal = self.low_water();
-        while self.frames - self.leaving > goal && self.batches.len() < BATCHES_MAX {
-            if !self.start_batch(now, self.frames - self.leaving - goal) {
+        while self.batches.len() < BATCHES_MAX {
+            let above = (self.frames - self.leaving).saturating_sub(goal);
+            let wanted = if is_wanted { above } else { 0 };
+            if (wanted == 0 && self.given.is_empty()) || !self.start_batch(now, wanted) {
                 break;
             }
         }
@@ -186,6 +189,7 @@ impl Borrower {
             && self.stores_in_flight > 0
     }
 
+    /// A batch of so many base pages, and of what was said not to be needed. False: none could begin.
     fn start_batch(&mut self, now: Instant, wanted: u64) -> bool {
         if self.waits_for_buffers() {
             return false;
@@ -194,12 +198,12 @@ impl Borrower {
         let mut pages: Vec<u64> = Vec::with_capacity(BATCH_PAGES);
         let mut of = Vec::new();
         let mut from: Option<SpaceKey> = None;
-        while (pages.len() as u64) < wanted.min(room) {
-            let Some(victim) = self.replacement.victim() else { break };
+        while (pages.len() as u64) < room {
+            let Some((victim, given)) = self.next_victim((pages.len() as u64) < wanted) else { break };
             let PageRef { space: key, first } = victim;
             let Some(space) = self.spaces.get_mut(&key) else { continue };
             if space.at_rest {
-                self.replacement.put_back(victim);
+                self.put_back_victim(victim, given);
                 break;
             }
             let Some(size) = space.table.set_queued(first, None) else { continue }; // unmapped since
@@ -215,7 +219,7 @@ impl Borrower {
             if from.is_some_and(|k| k != key) || pages.len() as u64 > room {
                 pages.truncate(before);
                 space.table.set_queued(first, Some(size));
-                self.replacement.put_back(victim);
+                self.put_back_victim(victim, given);
                 break;
             }
             // At once: another page of this batch may have them too.
@@ -224,12 +228,13 @@ impl Borrower {
                 self.set_entry(key, base, Entry { state: BaseState::Leaving, ..entry });
             }
             self.note_left(now, key, first, size, (pages.len() - before) as u64);
+            self.stats.advised_out += if given { (pages.len() - before) as u64 } else { 0 };
             self.incomplete.remove(&(key, first));
             of.push((first, size));
             from = Some(key);
         }
         let Some(key) = from else {
-            return !self.spaces.values().any(|s| s.at_rest) && self.break_sharing(now);
+            return wanted > 0 && !self.spaces.values().any(|s| s.at_rest) && self.break_sharing(now);
         };
         let mut buffers = Vec::with_capacity(pages.len());
         while buffers.len() < pages.len() {

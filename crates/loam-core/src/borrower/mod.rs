@@ -19,6 +19,7 @@
 //!     +--- discarded                                                       +<-------------- Fetching
 //! ```
 
+mod advice;
 mod audit;
 mod changes;
 mod copies;
@@ -40,6 +41,7 @@ mod tests;
 mod waiters;
 
 pub use crate::replacement::{PageRef, Replacement, SecondChanceFifo};
+pub use advice::Advice;
 pub use audit::CopyView;
 pub use copies::{BufferIndex, CopyIndex, LenderIndex, MIRRORS_MAX};
 pub use evict::PageFate;
@@ -57,6 +59,7 @@ use crate::ids::{ContentHash, PutClass, Urgency, Version};
 use crate::page_size::{Fixed, PageSize, PageSizer, SizeChange};
 use crate::staging::Reserve;
 use crate::units::{BasePages, Duration, EXTENT_BASE_PAGES, Instant};
+use advice::Advised;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -273,6 +276,10 @@ pub struct Stats {
     pub drained: u64,
     /// Pages that lost a lender and were brought to another, or to the slot file.
     pub mended: u64,
+    /// Pages that were asked for because the program had said that it will need them ([`Advice`]).
+    pub advised_in: u64,
+    /// Pages that were told to leave because it had said that it will not.
+    pub advised_out: u64,
     /// Time in which a thread waited for the page that it touched.
     pub first_wait: Duration,
     /// Time in which threads waited only because there was no room: for a frame, or a buffer to read into.
@@ -351,6 +358,9 @@ pub struct Borrower {
     /// What is left of such plans, oldest first, and lists to use again.
     rests: VecDeque<Rest>,
     spare_steps: Vec<Vec<Step>>,
+    /// What the program has said of its memory and is not carried out yet, oldest first; and pages that leave for it.
+    advised: VecDeque<Advised>,
+    given: VecDeque<PageRef>,
     /// Base pages that were left out of a page on purpose, by the page's first.
     holes: BTreeMap<(SpaceKey, u64), Hole>,
     /// What has come last of a page that is fetched in parts.
@@ -476,6 +486,8 @@ impl Borrower {
             in_pieces: false,
             rests: VecDeque::new(),
             spare_steps: Vec::new(),
+            advised: VecDeque::new(),
+            given: VecDeque::new(),
             incomplete: BTreeMap::new(),
             next_distances: BTreeMap::new(),
             effects: VecDeque::new(),

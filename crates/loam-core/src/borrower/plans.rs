@@ -122,12 +122,12 @@ impl Borrower {
         self.in_pieces = true;
     }
 
-    /// Plans are unfinished.
+    /// Plans are unfinished, or a program's advice can be followed further.
     pub fn has_plans(&self) -> bool {
-        !self.rests.is_empty()
+        !self.rests.is_empty() || self.has_advice()
     }
 
-    /// Goes on with unfinished plans, by about so many base pages.
+    /// Goes on with unfinished plans, then with advice, by about so many base pages.
     pub fn handle_plans(&mut self, now: Instant, pages: u64) {
         self.waits_clock(now);
         let mut left = pages;
@@ -143,6 +143,9 @@ impl Borrower {
                 self.forget_rest();
             }
             left = left.saturating_sub(self.subpage.min(size.base_pages()));
+        }
+        while left > 0 && self.has_advice() {
+            left = left.saturating_sub(self.follow_advice());
         }
         self.advance(now);
     }

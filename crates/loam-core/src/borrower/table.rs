@@ -285,6 +285,13 @@ impl Table {
         }
     }
 
+    /// The part of `range` in the next extent where anything is. `None`: nothing is in it.
+    pub(super) fn next_used(&self, range: BaseRange) -> Option<BaseRange> {
+        let n = EXTENT_BASE_PAGES as u64;
+        let (&x, _) = self.extents.range(range.start / n..range.end.div_ceil(n)).next()?;
+        Some(BaseRange::new(x * n, (x + 1) * n).intersect(range))
+    }
+
     /// Says how large the page is that begins at `base` and stands in the replacement queue, or that none does any longer; returns what
     /// was said before.
     pub(super) fn set_queued(&mut self, base: u64, size: Option<PageSize>) -> Option<PageSize> {

@@ -1,6 +1,7 @@
 //! The borrower against a simple model: a program whose memory must always read what it last wrote, whatever
 //! order answers come in and whichever lender dies.
 
+mod advice;
 mod cases;
 mod lenders;
 mod plans;
@@ -83,6 +84,13 @@ enum Op {
     /// It has room again.
     RoomAgain {
         lender: usize,
+    },
+    /// The program says what it will do with a range.
+    Advise {
+        space: usize,
+        base: u64,
+        len: u64,
+        will_need: bool,
     },
     /// A lender writes a page that it was told to, and says so soon.
     Drain {
@@ -603,6 +611,12 @@ impl World {
                 self.drain();
             }
             Op::Refuse { installs } => self.refuses = installs,
+            Op::Advise { space, base, len, will_need } => {
+                let (key, now) = (pick(self, space), self.time());
+                let advice = if will_need { Advice::WillNeed } else { Advice::WillNotNeed };
+                self.b.handle_advice(now, key, BaseRange::new(base, base + len), advice);
+                self.drain();
+            }
             Op::Recall { lender, pick, pages } => self.recall(lender, pick, pages),
             Op::RoomAgain { lender } => {
                 if self.full.remove(&lender) {
@@ -737,6 +751,8 @@ fn op(lose: bool) -> impl Strategy<Value = Op> {
         2 => (0usize..3, 0usize..1000, 1usize..400)
             .prop_map(|(lender, pick, pages)| Op::Recall { lender, pick, pages }),
         1 => (0usize..3).prop_map(|lender| Op::RoomAgain { lender }),
+        2 => (0usize..4, 0u64..PAGES, 1u64..900, any::<bool>())
+            .prop_map(|(space, base, len, will_need)| Op::Advise { space, base, len, will_need }),
     ]
 }
 

@@ -75,6 +75,17 @@ pub enum PagedError {
     },
 }
 
+/// What a program will do with memory. It changes when pages come and go, and never what is in them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Advice {
+    /// Use it soon: what is away of it is fetched now, behind all that a thread waits for. Of a range that is larger than half of what may be here only
+    /// the beginning.
+    WillNeed,
+    /// Not use it for a while: its whole pages leave now, before all others, and make room. (A program that has never had more than may be here
+    /// keeps all.)
+    WillNotNeed,
+}
+
 /// What to borrow.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -126,6 +137,16 @@ pub fn connect(options: &Options) -> Result<(), PagedError> {
 /// Whether this process is served: by [`connect`], or as it was started by `loam run`.
 pub fn is_connected() -> bool {
     served().is_some()
+}
+
+/// Says what this program will do with `memory`, which may be any: what is not borrowed for is passed over. It waits for nothing but the agent's "heard".
+/// (`loam run` and [`connect`] alike.) A good moment is well before the memory is used, or when a pass over it is over.
+///
+/// # Errors
+/// [`PagedError::NotConnected`]; [`PagedError::NoAnswer`].
+pub fn advise<T>(memory: &[T], advice: Advice) -> Result<(), PagedError> {
+    let start = memory.as_ptr().addr();
+    raw::advise(start..start + size_of_val(memory), advice)
 }
 
 /// Zeros of the region, or of this machine where it is full or they are few; aligned to 16 bytes.

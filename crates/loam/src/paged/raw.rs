@@ -3,7 +3,7 @@
 //! Give it large requests only, of the region's `--min-alloc` and more. Smaller ones, and what the region has no room for, may be served by the program's
 //! ordinary allocator, or be refused: [`region`] tells which of the two an address is.
 
-use super::{PagedError, served};
+use super::{Advice, PagedError, served};
 use std::ops::Range;
 use std::ptr::NonNull;
 
@@ -59,4 +59,13 @@ pub unsafe fn usable(memory: NonNull<u8>) -> usize {
 pub unsafe fn free(memory: NonNull<u8>) {
     // SAFETY: the caller's promise.
     unsafe { super::free(memory) };
+}
+
+/// [`advise`](super::advise), of addresses.
+///
+/// # Errors
+/// As there.
+pub fn advise(range: Range<usize>, advice: Advice) -> Result<(), PagedError> {
+    let heard = served().ok_or(PagedError::NotConnected)?.advise(range, advice);
+    if heard { Ok(()) } else { Err(PagedError::NoAnswer) }
 }

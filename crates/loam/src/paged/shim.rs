@@ -1,6 +1,6 @@
 //! The shim, as this process has it: its functions by name.
 
-use super::PagedError;
+use super::{Advice, PagedError};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
@@ -20,6 +20,7 @@ pub(super) struct Shim {
     realloc: unsafe extern "C" fn(*mut c_void, usize) -> *mut c_void,
     free: unsafe extern "C" fn(*mut c_void),
     part: extern "C" fn(u32),
+    advise: extern "C" fn(usize, usize, c_int) -> c_int,
     malloc: extern "C" fn(usize) -> *mut c_void,
     usable: unsafe extern "C" fn(*mut c_void) -> usize,
     region: unsafe extern "C" fn(*mut usize) -> usize,
@@ -64,7 +65,7 @@ impl Shim {
     fn of(handle: *mut c_void) -> Option<Self> {
         let [malloc, usable, region] =
             [c"malloc", c"malloc_usable_size", c"loam_region"].map(|name| symbol(handle, name));
-        let realloc = symbol(handle, c"realloc");
+        let [realloc, advise] = [c"realloc", c"loam_advise_range"].map(|name| symbol(handle, name));
         let [join, calloc, free, part] =
             [c"loam_join_at", c"calloc", c"free", c"loam_part"].map(|name| symbol(handle, name));
         // SAFETY: that is how the shim, and every libc, declares them.
@@ -80,6 +81,9 @@ impl Shim {
                 >(realloc?),
                 free: std::mem::transmute::<NonNull<c_void>, unsafe extern "C" fn(*mut c_void)>(free?),
                 part: std::mem::transmute::<NonNull<c_void>, extern "C" fn(u32)>(part?),
+                advise: std::mem::transmute::<NonNull<c_void>, extern "C" fn(usize, usize, c_int) -> c_int>(
+                    advise?,
+                ),
                 malloc: std::mem::transmute::<NonNull<c_void>, extern "C" fn(usize) -> *mut c_void>(malloc?),
                 usable: std::mem::transmute::<NonNull<c_void>, unsafe extern "C" fn(*mut c_void) -> usize>(
                     usable?,
@@ -94,6 +98,15 @@ impl Shim {
     /// A part of the program begins.
     pub(super) fn part(&self, number: u32) {
         (self.part)(number);
+    }
+
+    /// Whether the agent has heard it.
+    pub(super) fn advise(&self, range: Range<usize>, advice: Advice) -> bool {
+        let advice = match advice {
+            Advice::WillNeed => 0,
+            Advice::WillNotNeed => 1,
+        };
+        (self.advise)(range.start, range.len(), advice) == 0
     }
 
     /// Joins the agent at `socket`.
