@@ -1,7 +1,7 @@
 /* Three data structures that want three ways to memory, for docs/advise.md:
  *
  *     cc -O1 -o structures bench/structures.c && loam trace record -o structures.trace -- ./structures >structures.csv
- *     loam advise structures.trace --local 10M --structures structures.csv
+ *     loam advise structures.trace --local 12M --structures structures.csv
  *
  * An array that is swept, a table of which single words are read here and there, and counters that are used all the time. Where they are goes to stdout. */
 #include <stdint.h>

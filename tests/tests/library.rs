@@ -224,6 +224,19 @@ fn advice_moves_pages_and_changes_none() {
     assert!(number(&figures(&summary), "/evictions/advised") > 9_500);
 }
 
+/// Collections grow into the region, are aligned as they ask, and give all of it back.
+#[test]
+fn collections_take_the_region() {
+    let _alone = place::alone();
+    let scratch = Scratch::new("library-collects");
+    let summary = scratch.join("summary.json");
+    let mut collections = Command::new(place::example("collections"));
+    collections.args(["--durability", "staged", "--embedded", "2x256M", "--summary"]).arg(&summary);
+    let ended = shell::run(collections.env("LOAM", place::loam()), scratch.path(), "collects", LIMIT);
+    assert_eq!((ended.code(), &ended.stdout[..]), (0, &b"right\n"[..]), "{}", ended.stderr);
+    assert_eq!(number(&figures(&summary), "/region/full"), 0);
+}
+
 /// A program that cannot be served is told so and goes on, the agent ends, and the next try may succeed.
 #[test]
 fn a_refusal_changes_nothing() {

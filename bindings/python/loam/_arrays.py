@@ -148,6 +148,7 @@ def advise(array: "NDArray[Any]", advice: "_Advice") -> None:
 
     Raises:
         NotConnectedError: :func:`connect` comes first.
+        Error: The agent has not heard it: it is busy, or there are no descriptors left.
 
     >>> a = loam.zeros(1 << 20)
     >>> loam.advise(a[: 1 << 19], "will_not_need")

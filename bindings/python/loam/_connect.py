@@ -19,7 +19,7 @@ _BASE_PAGE_BYTES = 4096
 
 #: What this process has connected with; None: it has not.
 _connected: Optional[Tuple[int, int, int, List[str]]] = None
-_lock = threading.Lock()
+_lock = threading.RLock()
 # A child that forks in the midst of connecting would have the lock for ever.
 os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 

@@ -100,6 +100,14 @@ fn came(memory: NonNull<u8>, bytes: usize) {
     COUNTS.live_bytes.fetch_add(usable, Relaxed);
 }
 
+/// What NumPy's own functions have given: under `loam run --region` they may be served by the region as well.
+fn counted(memory: *mut c_void, bytes: usize) -> *mut c_void {
+    if let Some(made) = NonNull::new(memory.cast::<u8>()).filter(|made| is_of_region(made.as_ptr().addr())) {
+        came(made, bytes);
+    }
+    memory
+}
+
 fn unserved(bytes: usize) {
     COUNTS.unserved.fetch_add(1, Relaxed);
     COUNTS.unserved_bytes.fetch_add(bytes, Relaxed);
@@ -152,7 +160,7 @@ unsafe extern "C" fn malloc(context: usize, bytes: usize) -> *mut c_void {
     }
     let ordinary = ordinary();
     // SAFETY: the caller's promise, handed on.
-    unsafe { (ordinary.malloc)(ordinary.context, bytes) }
+    counted(unsafe { (ordinary.malloc)(ordinary.context, bytes) }, bytes)
 }
 
 /// # Safety
@@ -167,7 +175,7 @@ unsafe extern "C" fn calloc(context: usize, count: usize, bytes: usize) -> *mut 
     }
     let ordinary = ordinary();
     // SAFETY: the caller's promise, handed on.
-    unsafe { (ordinary.calloc)(ordinary.context, count, bytes) }
+    counted(unsafe { (ordinary.calloc)(ordinary.context, count, bytes) }, count.saturating_mul(bytes))
 }
 
 /// # Safety
@@ -183,7 +191,7 @@ unsafe extern "C" fn realloc(context: usize, old: *mut c_void, bytes: usize) -> 
             (true, true) => resize(context, memory, bytes),
             (true, false) => move_to(context, memory, raw::usable(memory), bytes),
             (false, true) => move_to(context, memory, libc::malloc_usable_size(old), bytes),
-            (false, false) => (ordinary().realloc)(ordinary().context, old, bytes),
+            (false, false) => counted((ordinary().realloc)(ordinary().context, old, bytes), bytes),
         }
     }
 }

@@ -42,7 +42,7 @@ fn raised(error: PagedError) -> PyErr {
         PagedError::Command { .. } | PagedError::NoAnswer | PagedError::Shim { .. } => {
             InstallationError::new_err(text)
         }
-        PagedError::Statistics { .. } => Error::new_err(text),
+        PagedError::Statistics { .. } | PagedError::Unheard => Error::new_err(text),
         PagedError::Full { .. } => PyMemoryError::new_err(text),
     }
 }

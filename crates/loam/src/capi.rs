@@ -34,7 +34,7 @@ fn code(error: &PagedError) -> c_int {
     let code = match error {
         PagedError::Command { .. } => NO_COMMAND,
         PagedError::Refused(_) => REFUSED,
-        PagedError::NoAnswer | PagedError::Statistics { .. } => NO_ANSWER,
+        PagedError::NoAnswer | PagedError::Unheard | PagedError::Statistics { .. } => NO_ANSWER,
         PagedError::Shim { .. } => NO_SHIM,
         PagedError::NotConnected => NOT_CONNECTED,
         PagedError::Full { .. } => FULL,

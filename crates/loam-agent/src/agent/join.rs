@@ -137,7 +137,8 @@ fn advice_of(request: &Call) -> (BaseRange, Advice) {
         call::WILL_NEED => (Advice::WillNeed, request.address >> 12, end.div_ceil(4096)),
         _ => (Advice::WillNotNeed, request.address.div_ceil(4096), end >> 12),
     };
-    (BaseRange::new(start, end.max(start)), advice)
+    // Nothing is no page, wherever it is.
+    (BaseRange::new(start, if request.bytes == 0 { start } else { end.max(start) }), advice)
 }
 
 impl Agent<'_> {
@@ -426,8 +427,12 @@ impl Agent<'_> {
         }
         if waiting.what == call::RELEASE {
             self.release(waiting.space, waiting.range);
-            let now = self.now();
-            self.borrower.handle_evictable(now, waiting.space, true);
+            // Another of its threads may be about to fork: then nothing leaves until that is over.
+            let hand = self.processes.get(&waiting.space).and_then(|process| process.hand.as_ref());
+            if hand.is_none_or(|hand| hand.forks == 0) {
+                let now = self.now();
+                self.borrower.handle_evictable(now, waiting.space, true);
+            }
         }
         self.drain();
         let _ = packets::send(waiting.socket.as_fd(), &CallReply { status: 0, reserved: 0 }, &[]);

@@ -9,7 +9,8 @@
 
 use super::table::{BaseRange, BaseState, SpaceKey};
 use super::{Borrower, PageRef};
-use crate::units::{BasePages, Instant};
+use crate::page_size::PageSize;
+use crate::units::Instant;
 
 /// Advice that is not carried out yet; more makes the oldest be forgotten.
 const ADVISED_MAX: usize = 64;
@@ -41,13 +42,20 @@ impl Borrower {
     /// The program says something of a range. Of what it will need as much is brought as half of the budget holds.
     pub fn handle_advice(&mut self, now: Instant, key: SpaceKey, range: BaseRange, advice: Advice) {
         self.waits_clock(now);
-        if !self.spaces.contains_key(&key) || range.is_empty() {
-            return;
-        }
         let end = match advice {
             Advice::WillNeed => range.end.min(range.start.saturating_add(self.limit / NEED_SHARE)),
             Advice::WillNotNeed => range.end,
         };
+        if !self.spaces.contains_key(&key) || range.start >= end {
+            return;
+        }
+        // What was said last holds, but for pages that are on their way already.
+        let is_over =
+            |of: &Advised| of.key == key && range.start <= of.range.start && of.range.end <= range.end;
+        self.advised.retain(|of| of.advice == advice || !is_over(of));
+        if advice == Advice::WillNeed {
+            self.given.retain(|(page, _)| page.space != key || !range.contains(page.first));
+        }
         if self.advised.len() >= ADVISED_MAX {
             self.advised.pop_front();
         }
@@ -99,6 +107,10 @@ impl Borrower {
             let size = self.size_at(key, base);
             let page = self.page_range(key, base, size).intersect(part);
             for b in page.start.max(base)..page.end {
+                if self.fetches.len() >= FETCHES_MAX {
+                    // (Never at the first one: there was room for a fetch.)
+                    return b;
+                }
                 if self.entry(key, b).state == BaseState::Away {
                     self.bring(key, b, size);
                     self.stats.advised_in += u64::from(self.entry(key, b).state != BaseState::Away);
@@ -113,33 +125,49 @@ impl Borrower {
     fn give(&mut self, key: SpaceKey, part: BaseRange, end: u64) -> u64 {
         for first in part.start..part.end {
             let size = self.spaces[&key].table.queued(first);
-            if size.is_some_and(|size| first + size.base_pages() <= end) {
-                self.given.push_back(PageRef { space: key, first });
+            if let Some(size) = size.filter(|size| first + size.base_pages() <= end) {
+                self.given.push_back((PageRef { space: key, first }, size));
             }
         }
         part.end
     }
 
-    /// The page to leave next: what was said not to be needed, else, if frames are wanted, what the policy says. True: the former.
-    pub(super) fn next_victim(&mut self, wanted: bool) -> Option<(PageRef, bool)> {
-        if let Some(page) = self.given.pop_front() {
-            return Some((page, true));
+    /// What was said not to be needed of a space cannot leave: it is pinned or shared, and who needs a frame must not wait for it.
+    pub(super) fn keep_given(&mut self, key: SpaceKey) {
+        self.given.retain(|(page, _)| page.space != key);
+        self.advised.retain(|of| of.key != key || of.advice != Advice::WillNotNeed);
+    }
+
+    /// The page to leave next: what was said not to be needed, else, if frames are wanted, what the policy says. With the former its size.
+    pub(super) fn next_victim(&mut self, wanted: bool) -> Option<(PageRef, Option<PageSize>)> {
+        while let Some((page, size)) = self.given.pop_front() {
+            // It may have left and come back in another size, or be gone, since.
+            if self.spaces.get(&page.space).is_some_and(|space| space.table.queued(page.first) == Some(size))
+            {
+                return Some((page, Some(size)));
+            }
         }
         let page = if wanted { self.replacement.victim() } else { None };
-        page.map(|page| (page, false))
+        page.map(|page| (page, None))
     }
 
     /// Directly after [`Self::next_victim`]: it is to be the next one again.
-    pub(super) fn put_back_victim(&mut self, page: PageRef, given: bool) {
-        if given {
-            self.given.push_front(page);
-        } else {
-            self.replacement.put_back(page);
+    pub(super) fn put_back_victim(&mut self, page: PageRef, given: Option<PageSize>) {
+        match given {
+            Some(size) => self.given.push_front((page, size)),
+            None => self.replacement.put_back(page),
         }
     }
 
-    /// Advice that is not carried out yet, for tests and simulations: pages that wait to leave, and ranges.
-    pub fn advice_left(&self) -> (BasePages, usize) {
-        (BasePages(self.given.len() as u64), self.advised.len())
+    /// It leaves, or stands in the policy's order no longer. The policy does not know of that if it has not been asked.
+    pub(super) fn victim_goes(&mut self, page: PageRef, given: Option<PageSize>) {
+        if given.is_some() {
+            self.replacement.removed(page);
+        }
+    }
+
+    /// Advice that is not carried out yet, for tests and simulations: how many pages wait to leave, and ranges.
+    pub fn advice_left(&self) -> (usize, usize) {
+        (self.given.len(), self.advised.len())
     }
 }

@@ -47,6 +47,8 @@ pub(super) struct Batch {
     freed: bool,
     /// The hand has looked at one at least: not all of it was void.
     tried: bool,
+    /// Some of it leaves because the program has said so.
+    for_advice: bool,
     /// Where its pages go; `None`: the disk alone.
     target: Option<LenderIndex>,
     /// When it began.
@@ -197,7 +199,7 @@ impl Borrower {
         let room = self.buffers_for_eviction().min(BATCH_PAGES as u64);
         let mut pages: Vec<u64> = Vec::with_capacity(BATCH_PAGES);
         let mut of = Vec::new();
-        let mut from: Option<SpaceKey> = None;
+        let (mut from, mut for_advice): (Option<SpaceKey>, bool) = (None, false);
         while (pages.len() as u64) < room {
             let Some((victim, given)) = self.next_victim((pages.len() as u64) < wanted) else { break };
             let PageRef { space: key, first } = victim;
@@ -209,11 +211,13 @@ impl Borrower {
             let Some(size) = space.table.set_queued(first, None) else { continue }; // unmapped since
             if !space.gives() {
                 space.parked.push((first, size));
+                self.victim_goes(victim, given);
                 continue;
             }
             let before = pages.len();
             space.table.local_of(first, size, &mut pages);
             if pages.len() == before {
+                self.victim_goes(victim, given);
                 continue;
             }
             if from.is_some_and(|k| k != key) || pages.len() as u64 > room {
@@ -228,7 +232,9 @@ impl Borrower {
                 self.set_entry(key, base, Entry { state: BaseState::Leaving, ..entry });
             }
             self.note_left(now, key, first, size, (pages.len() - before) as u64);
-            self.stats.advised_out += if given { (pages.len() - before) as u64 } else { 0 };
+            self.victim_goes(victim, given);
+            self.stats.advised_out += if given.is_some() { (pages.len() - before) as u64 } else { 0 };
+            for_advice |= given.is_some();
             self.incomplete.remove(&(key, first));
             of.push((first, size));
             from = Some(key);
@@ -253,6 +259,7 @@ impl Borrower {
             busy: Vec::new(),
             freed: false,
             tried: false,
+            for_advice,
             target,
             since: now,
         };
@@ -395,7 +402,14 @@ impl Borrower {
             // Whatever made it void is not over yet: the next one at once would be void too, for ever.
             self.evict_pause_until.get_or_insert(now + VOID_PAUSE);
         }
-        self.vain_since = if b.freed { None } else { self.vain_since.or(Some(now)) };
+        if b.freed {
+            self.vain_since = None;
+        } else if b.for_advice {
+            // Others may well leave.
+            self.keep_given(b.space);
+        } else {
+            self.vain_since = self.vain_since.or(Some(now));
+        }
         self.in_vain = self.vain_since.is_some_and(|since| now - since >= VAIN_MAX);
         let key = b.space;
         if self.spaces.contains_key(&key) {

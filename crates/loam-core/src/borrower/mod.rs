@@ -360,7 +360,7 @@ pub struct Borrower {
     spare_steps: Vec<Vec<Step>>,
     /// What the program has said of its memory and is not carried out yet, oldest first; and pages that leave for it.
     advised: VecDeque<Advised>,
-    given: VecDeque<PageRef>,
+    given: VecDeque<(PageRef, PageSize)>,
     /// Base pages that were left out of a page on purpose, by the page's first.
     holes: BTreeMap<(SpaceKey, u64), Hole>,
     /// What has come last of a page that is fetched in parts.

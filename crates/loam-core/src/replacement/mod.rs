@@ -63,6 +63,10 @@ pub trait Replacement: core::fmt::Debug + Send {
     fn touched(&mut self, page: PageRef) {
         let _ = page;
     }
+    /// `page`, which is in the policy, has left without being asked for as a victim. A policy that does nothing here takes its return for a touch.
+    fn removed(&mut self, page: PageRef) {
+        let _ = page;
+    }
     /// The page to leave next; it is out of the policy then.
     fn victim(&mut self) -> Option<PageRef>;
     /// Puts back the last victim, which was not needed, so that it is the next one again. Only directly after

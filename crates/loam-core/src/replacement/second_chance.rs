@@ -9,6 +9,8 @@ const TRIAL_SHARE: usize = 64;
 const REMEMBERED_MIN: usize = 64;
 /// Highest level of a proven page.
 const LEVEL_MAX: u32 = 4;
+/// Void entries are cleared away when there are so many more than pages.
+const VOIDS_MIN: usize = 1024;
 /// Proven pages that one search for a victim passes over at most.
 const PASSED_MAX: usize = 64;
 
@@ -32,6 +34,10 @@ pub struct SecondChanceFifo {
     /// Pages that have left and not come back, and in what order they did.
     left_at: BTreeMap<PageRef, Left>,
     left: VecDeque<(PageRef, u64)>,
+    /// Entries in the queues that count for nothing, by page: it has left otherwise ([`Replacement::removed`]), and perhaps come back. They are the
+    /// first ones of the page.
+    void: BTreeMap<PageRef, u32>,
+    voids: usize,
     /// Where the last victim was taken from.
     from_proven: bool,
 }
@@ -52,7 +58,44 @@ struct Left {
 
 impl SecondChanceFifo {
     fn len(&self) -> usize {
-        self.trial.len() + self.proven.len()
+        self.trial.len() + self.proven.len() - self.voids
+    }
+
+    /// An entry that was just taken out was void.
+    fn was_void(&mut self, page: PageRef) -> bool {
+        let Some(count) = self.void.get_mut(&page) else { return false };
+        *count -= 1;
+        if *count == 0 {
+            self.void.remove(&page);
+        }
+        self.voids -= 1;
+        true
+    }
+
+    /// Takes all void entries out.
+    fn sweep(&mut self) {
+        let Self { trial, proven, void, .. } = self;
+        let mut keeps = |page: &PageRef| match void.get_mut(page).filter(|count| **count > 0) {
+            Some(count) => {
+                *count -= 1;
+                false
+            }
+            None => true,
+        };
+        trial.retain(&mut keeps);
+        proven.retain(|proven| keeps(&proven.page));
+        assert!(void.values().all(|&count| count == 0), "a page was removed that was not there");
+        void.clear();
+        self.voids = 0;
+    }
+
+    fn take_trial(&mut self) -> Option<PageRef> {
+        loop {
+            let page = self.trial.pop_front()?;
+            if !self.was_void(page) {
+                return Some(page);
+            }
+        }
     }
 
     /// It has left: its return will be judged by when.
@@ -70,15 +113,36 @@ impl SecondChanceFifo {
 
     /// The next proven page without a turn left; those that are passed over have one less.
     fn take_proven(&mut self) -> Option<Proven> {
-        for _ in 0..PASSED_MAX {
+        let mut passed = 0;
+        loop {
             let mut proven = self.proven.pop_front()?;
-            if proven.turns == 0 {
+            if self.was_void(proven.page) {
+                continue;
+            }
+            if proven.turns == 0 || passed == PASSED_MAX {
                 return Some(proven);
             }
+            passed += 1;
             proven.turns -= 1;
             self.proven.push_back(proven);
         }
-        self.proven.pop_front()
+    }
+
+    /// The next one of the queue that is to give one, else of the other.
+    fn take(&mut self) -> Option<(PageRef, u8)> {
+        let too_many = self.trial.len() * TRIAL_SHARE < self.len();
+        self.from_proven = too_many || self.trial.is_empty();
+        if !self.from_proven {
+            if let Some(page) = self.take_trial() {
+                return Some((page, 0));
+            }
+            self.from_proven = true;
+        }
+        if let Some(proven) = self.take_proven() {
+            return Some((proven.page, proven.level));
+        }
+        self.from_proven = false;
+        self.take_trial().map(|page| (page, 0))
     }
 }
 
@@ -95,16 +159,17 @@ impl Replacement for SecondChanceFifo {
     }
 
     fn victim(&mut self) -> Option<PageRef> {
-        let too_many = self.trial.len() * TRIAL_SHARE < self.len();
-        self.from_proven = too_many || self.trial.is_empty();
-        let (page, level) = if self.from_proven {
-            let proven = self.take_proven()?;
-            (proven.page, proven.level)
-        } else {
-            (self.trial.pop_front()?, 0)
-        };
+        let (page, level) = self.take()?;
         self.remember(page, level);
         Some(page)
+    }
+
+    fn removed(&mut self, page: PageRef) {
+        *self.void.entry(page).or_default() += 1;
+        self.voids += 1;
+        if self.voids > self.len() + VOIDS_MIN {
+            self.sweep();
+        }
     }
 
     fn put_back(&mut self, page: PageRef) {
@@ -182,6 +247,23 @@ mod tests {
         assert!(faults < 60_000, "{faults} faults");
     }
 
+    /// It comes and goes without anybody asking for a victim: what is kept does not grow, and what has come last leaves last.
+    #[test]
+    fn what_leaves_by_itself_leaves_nothing_behind() {
+        let mut fifo = SecondChanceFifo::default();
+        for n in 0..100 {
+            fifo.inserted(page(n));
+        }
+        for _ in 0..100_000 {
+            fifo.removed(page(7));
+            fifo.inserted(page(7));
+        }
+        assert_eq!(fifo.len(), 100);
+        assert!(fifo.trial.len() < 100 + 2 * VOIDS_MIN && fifo.left.is_empty());
+        let out: Vec<u64> = core::iter::from_fn(|| fifo.victim()).map(|page| page.first).collect();
+        assert_eq!((out.len(), out.last()), (100, Some(&7)));
+    }
+
     #[test]
     fn what_is_in_use_may_change() {
         let touches = (0..30_000_u64).map(|n| n / 10_000 * 1_000 + n * 7 % 90);
@@ -191,13 +273,19 @@ mod tests {
     proptest! {
         /// Each page is given out as often as it was put in, and what is remembered stays within its bound.
         #[test]
-        fn pages_come_out_as_they_went_in(ops in proptest::collection::vec(0u64..60, 1..600)) {
+        fn pages_come_out_as_they_went_in(ops in proptest::collection::vec(0u64..60, 1..600), removes: bool) {
             let mut fifo = SecondChanceFifo::default();
             let mut here: BTreeSet<u64> = BTreeSet::new();
             for op in ops {
                 if op < 40 {
                     if here.insert(op) {
                         fifo.inserted(page(op));
+                    } else if removes && op < 20 {
+                        here.remove(&op);
+                        fifo.removed(page(op));
+                        if op == 0 {
+                            fifo.sweep();
+                        }
                     }
                 } else if let Some(victim) = fifo.victim() {
                     if op < 50 {

@@ -170,7 +170,7 @@ pub fn advise(
     let is_paged = |choice: &Choice| matches!(choice.way, Way::Paged { .. });
     let fits = budget.data_bytes <= cluster.local_bytes;
     let together = if fits { Vec::new() } else { together(&replays, &chosen, options.threads) };
-    let time_ns = chosen.iter().map(|choice| choice.time_ns).sum();
+    let time_ns = chosen.iter().map(|choice| choice.time_ns).fold(0, u64::saturating_add);
     let buffers_bytes = if chosen.iter().any(is_paged) { budget.buffers_bytes } else { 0 };
     let local_used_bytes = chosen.iter().map(|choice| choice.local_bytes).sum();
     // Another size of page, or another part of local memory, is no other way.

@@ -219,7 +219,7 @@ impl Replays<'_> {
         let (mut choices, mut best_ns) = (Vec::new(), None);
         let local = BasePages(local_bytes / BASE_BYTES);
         for size in PageSize::all().filter(|size| size.base_pages() * PAGES_MIN <= local.0) {
-            let stop_ns = best_ns.map(|best: u64| STOP_AT * best);
+            let stop_ns = best_ns.map(|best: u64| STOP_AT.saturating_mul(best));
             let base_pages = self.map.structures[structure].base_pages;
             let config = self.config(local, Sizing::Fixed(size), false);
             let Some((waits_ns, faults)) = self.waits(config, base_pages, &of.touches, stop_ns) else {
@@ -229,7 +229,7 @@ impl Replays<'_> {
             choices.push(Choice {
                 way: Way::Paged { page_bytes: size.base_pages() * BASE_BYTES },
                 local_bytes,
-                time_ns: self.computing_ns(of) + waits_ns,
+                time_ns: self.computing_ns(of).saturating_add(waits_ns),
                 time_fewest_ns: None,
                 faults: Some(faults),
             });
@@ -252,9 +252,9 @@ impl Replays<'_> {
         let events = self.recorded.events_of(is_paged);
         let outcome = paging::replay(&config, self.recorded.all_base_pages, events);
         let paged = self.recorded.structures.iter().zip(is_paged).filter(|(_, paged)| **paged);
-        let computing: u64 = paged.map(|(of, _)| self.computing_ns(of)).sum();
-        let others: u64 = others().map(|choice| choice.time_ns).sum();
-        let time_ns = Some(others + computing + outcome.wall_ns - outcome.exec_ns);
+        let waits_ns = outcome.wall_ns - outcome.exec_ns;
+        let parts = paged.map(|(of, _)| self.computing_ns(of)).chain(others().map(|choice| choice.time_ns));
+        let time_ns = Some(parts.fold(waits_ns, u64::saturating_add));
         Some(Fixed { name: name.into(), time_ns, local_bytes: self.cluster.local_bytes })
     }
 
@@ -288,7 +288,7 @@ impl Replays<'_> {
         // The other structures' references pass meanwhile.
         let all: u64 = self.recorded.structures.iter().map(|of| of.references).sum();
         let computing_ns = (all as f64 * self.recorded.reference_ns) as u64;
-        config.stop_after = stop_ns.map(|ns| Duration(computing_ns + ns));
+        config.stop_after = stop_ns.map(|ns| Duration(computing_ns.saturating_add(ns)));
         let outcome = paging::replay(&config, base_pages, touches.events());
         (!outcome.stopped).then(|| (outcome.wall_ns - outcome.exec_ns, outcome.faults))
     }
@@ -300,7 +300,7 @@ pub(super) fn fixed(tried: &[Vec<Choice>], budget: &Budget) -> Vec<Fixed> {
         let mut whole = Fixed { name, time_ns: Some(0), local_bytes: 0 };
         for (at, options) in tried.iter().enumerate() {
             let choice = options.iter().find(|choice| choose(at, choice));
-            whole.time_ns = whole.time_ns.zip(choice).map(|(sum, choice)| sum + choice.time_ns);
+            whole.time_ns = whole.time_ns.zip(choice).map(|(sum, choice)| sum.saturating_add(choice.time_ns));
             whole.local_bytes += choice.map_or(0, |choice| choice.local_bytes);
         }
         whole

@@ -160,11 +160,13 @@ pub fn record(
             of.lines_fewest += fewest;
             of.lines_most += most;
             of.touches.push(place, run.writes, now_ns);
+            let of_structure = of.touches.events;
             all.push(begins[at] + place, run.writes, now_ns);
             references += u64::from(run.references);
-        }
-        if all.events > EVENTS_MAX / 2 {
-            return Err(AdviseError::TooLong);
+            // Of both at each run: long times are said in many.
+            if all.events.max(of_structure) > EVENTS_MAX / 2 {
+                return Err(AdviseError::TooLong);
+            }
         }
     }
     Ok(Recorded { structures, all, begins, all_base_pages, reference_ns })

@@ -5,6 +5,7 @@ use crate::paging::LOCAL_LEAST;
 use crate::trace::{GRAIN_BYTES, Source};
 use loam_core::units::EXTENT_BASE_PAGES;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 /// Bytes of a base page.
 pub const BASE_BYTES: u64 = 4096;
@@ -190,17 +191,20 @@ impl Map {
             let name = match options.named.get(at) {
                 Some(named) => named.name.clone(),
                 None if at + 1 == structures => "the rest".into(),
-                None => format!("{:#x}", range.first * BASE_BYTES),
+                None => format!("{:#x}", range.first.saturating_mul(BASE_BYTES)),
             };
-            let start = range.first * BASE_BYTES;
+            // A trace may name any address, also the last one.
+            let start = range.first.saturating_mul(BASE_BYTES);
             let of =
                 found[at].get_or_insert(Found { name, start, end: 0, ranges: 0, bytes: 0, base_pages: 0 });
-            of.end = range.end * BASE_BYTES;
+            of.end = range.end.saturating_mul(BASE_BYTES);
             of.ranges += 1;
             of.bytes += range.touched * BASE_BYTES;
-            for extent in range.first / EXTENT..=(range.end - 1) / EXTENT {
-                if touched.extents.contains_key(&extent) && !self.places.contains_key(&(at, extent)) {
-                    self.places.insert((at, extent), of.base_pages);
+            for &extent in
+                touched.extents.range(range.first / EXTENT..=(range.end - 1) / EXTENT).map(|of| of.0)
+            {
+                if let Entry::Vacant(place) = self.places.entry((at, extent)) {
+                    place.insert(of.base_pages);
                     of.base_pages += EXTENT;
                 }
             }

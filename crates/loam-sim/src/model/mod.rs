@@ -6,6 +6,7 @@
 //! congestion delays in the network").
 
 use serde::{Deserialize, Serialize};
+use std::io::Read;
 
 /// Where a stage is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
@@ -159,20 +160,23 @@ impl Model {
             return Self::parse(name, text);
         }
         let unreadable = |error| ModelError::Unreadable { path: name.into(), error };
-        let bytes = match std::fs::metadata(name) {
-            Ok(metadata) => metadata.len(),
+        let file = match std::fs::File::open(name) {
+            Ok(file) => file,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 return Err(ModelError::Unknown(name.into()));
             }
             Err(error) => return Err(unreadable(error)),
         };
-        if bytes > FILE_BYTES_MAX {
+        // Whatever it says that it has: a device has no end.
+        let mut text = String::new();
+        file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text).map_err(unreadable)?;
+        if text.len() as u64 > FILE_BYTES_MAX {
             return Err(ModelError::Malformed {
                 name: name.into(),
                 what: "a model has at most 1 MiB".into(),
             });
         }
-        Self::parse(name, &std::fs::read_to_string(name).map_err(unreadable)?)
+        Self::parse(name, &text)
     }
 
     /// The text of a built-in model, to begin an own one with.

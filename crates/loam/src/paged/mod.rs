@@ -10,11 +10,13 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod allocator;
 mod figures;
 pub mod raw;
 mod shim;
 mod vec;
 
+pub use allocator::PagedAllocator;
 pub use figures::statistics;
 pub use vec::PagedVec;
 
@@ -57,6 +59,11 @@ pub enum PagedError {
     /// [`connect`] comes first.
     #[error("this program is not connected: call connect, or start it by `loam run`")]
     NotConnected,
+    /// [`advise`] has reached nobody.
+    #[error(
+        "the agent has not heard the advice: it is busy, or this process has no descriptors left (ulimit -n)"
+    )]
+    Unheard,
     /// The agent does not tell its figures.
     #[error("{}: the agent does not tell its figures ({error}): does the temporary folder still have its socket?", socket.display())]
     Statistics {
@@ -143,7 +150,7 @@ pub fn is_connected() -> bool {
 /// (`loam run` and [`connect`] alike.) A good moment is well before the memory is used, or when a pass over it is over.
 ///
 /// # Errors
-/// [`PagedError::NotConnected`]; [`PagedError::NoAnswer`].
+/// [`PagedError::NotConnected`]; [`PagedError::Unheard`].
 pub fn advise<T>(memory: &[T], advice: Advice) -> Result<(), PagedError> {
     let start = memory.as_ptr().addr();
     raw::advise(start..start + size_of_val(memory), advice)

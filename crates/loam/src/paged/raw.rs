@@ -20,6 +20,20 @@ pub fn allocate(bytes: usize) -> Result<NonNull<u8>, PagedError> {
     served().ok_or(PagedError::NotConnected)?.allocate(bytes).ok_or(PagedError::Full { bytes })
 }
 
+/// The same, aligned to more.
+///
+/// # Errors
+/// As [`allocate`].
+///
+/// # Panics
+/// If `align` is not a power of two.
+pub fn aligned(align: usize, bytes: usize) -> Result<NonNull<u8>, PagedError> {
+    assert!(align.is_power_of_two(), "memory cannot be aligned to {align} bytes");
+    let shim = served().ok_or(PagedError::NotConnected)?;
+    let memory = if align <= 16 { shim.allocate(bytes) } else { shim.aligned(align, bytes) };
+    memory.ok_or(PagedError::Full { bytes })
+}
+
 /// The same of zeros, none of which is touched.
 ///
 /// # Errors
@@ -67,5 +81,5 @@ pub unsafe fn free(memory: NonNull<u8>) {
 /// As there.
 pub fn advise(range: Range<usize>, advice: Advice) -> Result<(), PagedError> {
     let heard = served().ok_or(PagedError::NotConnected)?.advise(range, advice);
-    if heard { Ok(()) } else { Err(PagedError::NoAnswer) }
+    if heard { Ok(()) } else { Err(PagedError::Unheard) }
 }

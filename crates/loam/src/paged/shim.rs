@@ -22,6 +22,7 @@ pub(super) struct Shim {
     part: extern "C" fn(u32),
     advise: extern "C" fn(usize, usize, c_int) -> c_int,
     malloc: extern "C" fn(usize) -> *mut c_void,
+    memalign: extern "C" fn(usize, usize) -> *mut c_void,
     usable: unsafe extern "C" fn(*mut c_void) -> usize,
     region: unsafe extern "C" fn(*mut usize) -> usize,
 }
@@ -65,7 +66,8 @@ impl Shim {
     fn of(handle: *mut c_void) -> Option<Self> {
         let [malloc, usable, region] =
             [c"malloc", c"malloc_usable_size", c"loam_region"].map(|name| symbol(handle, name));
-        let [realloc, advise] = [c"realloc", c"loam_advise_range"].map(|name| symbol(handle, name));
+        let [realloc, memalign, advise] =
+            [c"realloc", c"memalign", c"loam_advise_range"].map(|name| symbol(handle, name));
         let [join, calloc, free, part] =
             [c"loam_join_at", c"calloc", c"free", c"loam_part"].map(|name| symbol(handle, name));
         // SAFETY: that is how the shim, and every libc, declares them.
@@ -81,6 +83,9 @@ impl Shim {
                 >(realloc?),
                 free: std::mem::transmute::<NonNull<c_void>, unsafe extern "C" fn(*mut c_void)>(free?),
                 part: std::mem::transmute::<NonNull<c_void>, extern "C" fn(u32)>(part?),
+                memalign: std::mem::transmute::<NonNull<c_void>, extern "C" fn(usize, usize) -> *mut c_void>(
+                    memalign?,
+                ),
                 advise: std::mem::transmute::<NonNull<c_void>, extern "C" fn(usize, usize, c_int) -> c_int>(
                     advise?,
                 ),
@@ -149,6 +154,11 @@ impl Shim {
     /// `malloc`: as [`zeros`](Self::zeros), with any contents.
     pub(super) fn allocate(&self, bytes: usize) -> Option<NonNull<u8>> {
         NonNull::new((self.malloc)(bytes).cast())
+    }
+
+    /// `memalign`: as [`allocate`](Self::allocate), aligned to a power of two.
+    pub(super) fn aligned(&self, align: usize, bytes: usize) -> Option<NonNull<u8>> {
+        NonNull::new((self.memalign)(align, bytes).cast())
     }
 
     /// The room that it has: of the region's, whole base pages.

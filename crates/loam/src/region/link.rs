@@ -69,6 +69,11 @@ impl Link {
         Ok(link)
     }
 
+    /// Nothing more is asked over it, and what was asked and is not done yet is not done any more.
+    pub(super) fn end(&mut self) {
+        let _ = self.stream.shutdown(std::net::Shutdown::Both);
+    }
+
     /// Makes a call about region `id`, or, if that is 0, the one that has the name now.
     pub(super) fn call(
         &mut self,

@@ -26,7 +26,8 @@ pub enum Advice {
     /// In no order.
     Random,
     /// Often, and in places far apart: the kernel puts its pages together into large ones (2 MiB), which miss the processor's table less. It copies
-    /// each once for that, and does as much as it finds room for. A [`super::Region`] is told this when it is opened.
+    /// each once for that, does as much as it finds room for, and counts them as this process's memory from then on (of its memory cgroup). A
+    /// [`super::Region`] is told this when it is opened, where this process's memory has no limit.
     LargePages,
 }
 

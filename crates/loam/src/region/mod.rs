@@ -25,6 +25,7 @@
 //! gone with the node, and what needs the node answers [`RegionError::Lost`]. The memory cannot shrink below a mapping (it is sealed), so
 //! no access ends in SIGBUS.
 
+mod cgroup;
 mod error;
 mod link;
 mod map;
@@ -201,8 +202,9 @@ fn open_in(link: &mut Link, id: u64, name: &str, alone: bool) -> Result<(Map, In
 
 fn mapped(answer: link::Answer, alone: bool) -> Result<(Map, Info), RegionError> {
     let map = Map::new(&answer.memory, answer.info.is_huge, alone).map_err(RegionError::Map)?;
-    // Sharers would find their pages unmapped for it.
-    if alone {
+    // Sharers would find their pages unmapped for it. And what is put together counts as the memory of who has asked for it: where that has a limit
+    // the program has to say that it wants it.
+    if alone && !cgroup::is_limited() {
         map.advise(0..map.len(), Advice::LargePages)?;
     }
     Ok((map, answer.info))
@@ -299,27 +301,36 @@ impl Region {
     /// pages are touched for the first time again.
     ///
     /// # Errors
-    /// [`RegionError`]. After [`RegionError::Map`] and [`RegionError::Descriptors`] it is as it was if it was to grow; if it was to shrink, the
-    /// node has what is left of it, and here it is empty until it is opened anew.
+    /// [`RegionError`]. If it was to grow it is as it was. If it was to shrink and the node may have done that all the same (any error but a
+    /// refusal), the node has what is left of it, and here it is empty until it is opened anew.
     pub fn resize(&mut self, bytes: u64) -> Result<(), RegionError> {
         let before = self.len() as u64;
         let answer = self.link.call(RegionCall::Resize, 0, bytes, self.info.id, &self.info.name);
-        match answer.and_then(|answer| mapped(answer, true)) {
+        let why = match answer.and_then(|answer| mapped(answer, true)) {
             Ok((map, info)) => {
                 (self.map, self.info) = (map, info);
-                Ok(())
+                return Ok(());
             }
-            Err(why @ (RegionError::Map(_) | RegionError::Descriptors { .. })) => {
-                if bytes.next_multiple_of(self.map.page_bytes() as u64) >= before {
-                    let _ = self.link.call(RegionCall::Resize, 0, before, self.info.id, &self.info.name);
-                } else {
-                    // What is mapped here is not what the node has: it must not be written any more.
-                    self.map = Map::none();
-                }
-                Err(why)
+            Err(why) => why,
+        };
+        let is_done = match &why {
+            // Refused, or done and the memory could not be handed over: it does not say.
+            RegionError::Refused { why: refusal, .. } => *refusal == Refusal::Unavailable,
+            // Nothing was asked.
+            RegionError::OtherProcess => false,
+            _ => true,
+        };
+        let rounded = bytes.checked_next_multiple_of(self.map.page_bytes() as u64);
+        if is_done && rounded.is_some_and(|bytes| bytes < before) {
+            // What is mapped here may not be what the node has: it must not be read or written any more, nor may what was asked be done later.
+            self.map = Map::none();
+            if matches!(why, RegionError::Lost(_) | RegionError::Protocol(_)) {
+                self.link.end();
             }
-            Err(why) => Err(why),
+        } else if is_done {
+            let _ = self.link.call(RegionCall::Resize, 0, before, self.info.id, &self.info.name);
         }
+        Err(why)
     }
 
     /// Takes its name away: the memory goes when this is dropped.

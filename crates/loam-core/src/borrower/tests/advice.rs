@@ -67,7 +67,7 @@ fn what_will_not_be_needed_leaves_though_there_is_room() {
         300,
         "and nothing else"
     );
-    assert_eq!((w.b.stats().advised_out, w.b.advice_left()), (300, (BasePages(0), 0)));
+    assert_eq!((w.b.stats().advised_out, w.b.advice_left()), (300, (0, 0)));
     w.read_all();
 }
 
@@ -86,19 +86,74 @@ fn pages_that_are_not_named_whole_stay() {
     w.read_all();
 }
 
-/// What leaves is what was said, and the policy's own order goes on behind it.
+/// With too many pages here, what was said leaves and nothing that the policy would have taken.
 #[test]
 fn what_will_not_be_needed_leaves_first() {
+    let mut w = World::new(1, false, 1400, 1);
+    for base in 0..1200 {
+        w.step(&Op::Write { space: 0, base, value: base + 1 });
+    }
+    while w.complete(1) {}
+    assert_eq!(count(&w, 0, 1200, BaseState::Local), 1200);
+    // The youngest, in the moment when room for 200 more is wanted; the policy would take the oldest.
+    let now = w.time();
+    w.b.handle_advice(now, SpaceKey(0), BaseRange::new(900, 1200), Advice::WillNotNeed);
+    let now = w.time();
+    w.b.handle_plans(now, 10_000);
+    w.b.handle_limit(now, BasePages(1100));
+    w.drain();
+    while w.complete(1) {}
+    assert_eq!(count(&w, 900, 1200, BaseState::Local), 0);
+    assert_eq!(count(&w, 0, 900, BaseState::Local), 900, "the oldest have stayed");
+    w.read_all();
+}
+
+/// What is said last holds, and what comes back is young.
+#[test]
+fn what_has_come_back_stays() {
     let mut w = world(900);
-    let local: Vec<u64> =
-        (0..PAGES).filter(|&base| w.b.state(SpaceKey(0), base) == BaseState::Local).collect();
-    let last = *local.last().expect("some are here");
-    let (start, end) = (last - 99, last + 1);
-    advise(&mut w, start, end, Advice::WillNotNeed);
-    assert_eq!(count(&w, start, end, BaseState::Local), 0, "the youngest have left");
-    for base in 0..200 {
+    for _ in 0..200 {
+        advise(&mut w, 0, 40, Advice::WillNotNeed);
+        advise(&mut w, 0, 40, Advice::WillNeed);
+        assert_eq!(count(&w, 0, 40, BaseState::Local), 40);
+    }
+    // Four hundred others come: the policy has older ones to take.
+    for base in 900..1300 {
         w.step(&Op::Read { space: 0, base });
     }
+    while w.complete(1) {}
+    assert_eq!(count(&w, 0, 40, BaseState::Local), 40, "they went by what was here of them before");
+    let now = w.time();
+    w.b.handle_advice(now, SpaceKey(0), BaseRange::new(0, 40), Advice::WillNotNeed);
+    w.b.handle_advice(now, SpaceKey(0), BaseRange::new(0, 40), Advice::WillNeed);
+    assert_eq!(w.b.advice_left(), (0, 1), "the second has taken the first back");
+    advise(&mut w, 0, 40, Advice::WillNeed);
+    assert_eq!(count(&w, 0, 40, BaseState::Local), 40);
+    w.read_all();
+}
+
+/// Who cannot give what it was told to keeps nobody waiting.
+#[test]
+fn what_cannot_leave_is_left_alone() {
+    let mut w = World::new(1, false, 900, 1);
+    for base in 0..600 {
+        w.step(&Op::Write { space: 0, base, value: base + 1 });
+    }
+    while w.complete(1) {}
+    w.pinned = Some(SpaceKey(0));
+    let now = w.time();
+    w.b.handle_advice(now, SpaceKey(0), BaseRange::new(0, 600), Advice::WillNotNeed);
+    w.drain();
+    for _ in 0..200 {
+        let now = w.time();
+        w.b.handle_plans(now, 64);
+        w.drain();
+        w.complete(1);
+    }
+    while w.complete(1) {}
+    assert_eq!(w.b.advice_left(), (0, 0));
+    assert_eq!(count(&w, 0, 600, BaseState::Local), 600);
+    w.pinned = None;
     w.read_all();
 }
 

@@ -12,6 +12,9 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
 
+/// Longest time that a reference may be said to take: a millisecond.
+const REFERENCE_NS_MAX: f64 = 1e6;
+
 /// What to do about a file that is not whole.
 const CUT: &str = "the trace was cut or damaged; copy or record it again";
 
@@ -249,6 +252,11 @@ fn header<R: BufRead>(reader: &mut Counted<R>, trace: &str) -> Result<Header, Tr
         .map_err(|error| TraceError::at_byte(trace, 12, format_args!("the header's JSON: {error}")))?;
     if header.grain_bytes != GRAIN_BYTES {
         let what = format!("grains of {} bytes: this program reads {GRAIN_BYTES}", header.grain_bytes);
+        return Err(TraceError::at_byte(trace, 12, what));
+    }
+    if header.ns_per_reference.is_some_and(|ns| !(ns > 0.0 && ns <= REFERENCE_NS_MAX)) {
+        let what =
+            format_args!("a reference takes up to {REFERENCE_NS_MAX} ns, not {:?}", header.ns_per_reference);
         return Err(TraceError::at_byte(trace, 12, what));
     }
     Ok(header)
