@@ -232,12 +232,18 @@ impl Agent<'_> {
     /// A complete hello: the process is under Loam from here on.
     fn seat(&mut self, peer: Peer, hello: Hello, uffd: Option<OwnedFd>) {
         let Stage::Welcomed { shared, role } = peer.stage else { unreachable!("the caller looked") };
-        let window =
-            BaseRange::new(hello.window_address >> 12, (hello.window_address + hello.window_bytes) >> 12);
-        let answer = if role == role::FORKED && self.fork_events {
-            self.seat_child(peer.pid, *shared, peer.socket, window)
-        } else {
-            self.seat_new(peer.pid, *shared, peer.socket, window, &hello, uffd)
+        // What it says is not to be trusted: addresses may have no end.
+        let end = hello.window_address.checked_add(hello.window_bytes);
+        let answer = match end.filter(|_| hello.probe_address <= u64::MAX - 4096) {
+            None => Err((peer.socket, "its shim names addresses that cannot be".to_owned())),
+            Some(end) => {
+                let window = BaseRange::new(hello.window_address >> 12, end >> 12);
+                if role == role::FORKED && self.fork_events {
+                    self.seat_child(peer.pid, *shared, peer.socket, window)
+                } else {
+                    self.seat_new(peer.pid, *shared, peer.socket, window, &hello, uffd)
+                }
+            }
         };
         if let Err((socket, why)) = answer {
             eprintln!("loam: process {} cannot be served: {why}", peer.pid.as_raw_nonzero());

@@ -18,7 +18,7 @@ const ADVISED_MAX: usize = 64;
 const GIVEN_MAX: usize = 1024;
 /// Fetches under way while more begins for what will be needed: a fault's page waits behind them at the lender.
 const FETCHES_MAX: usize = 64;
-/// What will be needed brings one in so many pages of the budget at most: the rest is needed now.
+/// One range that will be needed brings one in so many pages of the budget at most: the rest is needed now.
 const NEED_SHARE: u64 = 2;
 
 /// What is said of a range.

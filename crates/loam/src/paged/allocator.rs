@@ -48,15 +48,11 @@ unsafe impl Allocator for PagedAllocator {
     }
 
     fn allocate_zeroed(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
-        if layout.size() > 0 && layout.align() <= ALIGN {
-            // None of them is touched.
-            return raw::zeros(layout.size()).map(|memory| block(memory, layout)).map_err(|_| AllocError);
-        }
         if layout.size() > 0
             && layout.align() <= PAGE
             && let Ok(memory) = raw::zeros(layout.size())
         {
-            // Whatever is large enough for the region begins with a page there.
+            // None of them is touched. What is large enough for the region begins with a page there.
             if memory.as_ptr().addr().is_multiple_of(layout.align()) {
                 return Ok(block(memory, layout));
             }
