@@ -109,7 +109,6 @@ impl Seat {
                 let skips = sim.sabotage == Sabotage::NeverDrops;
                 let page = (copy, version);
                 self.may_send_again(page);
-                self.recalled.retain(|&of, n| of != page || *n != usize::from(lender.0));
                 if let Some(conn) = self.conns.get_mut(usize::from(lender.0)).filter(|_| !skips) {
                     conn.stored.remove(&page);
                     conn.told.remove(&page);

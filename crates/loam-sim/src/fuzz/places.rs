@@ -99,10 +99,7 @@ impl Seat {
         sent.extend(conn.puts.drain(..).map(|put| (put.copy, put.version)));
         let before = std::mem::take(&mut conn.stored);
         before.values().for_each(|&value| sim.harm(lender, value));
-        // What is said of a copy on its way from one lender to another counts when it has arrived: until then its buffer, or the old lender, has it.
-        self.recalled.retain(|_, of| *of != n);
-        let moves = &self.recalled;
-        let stays = |page: &Page| memory_only && told.contains(page) && !moves.contains_key(page);
+        let stays = |page: &Page| memory_only && told.contains(page);
         conn.stored =
             before.iter().filter(|(page, _)| stays(page)).map(|(&page, &value)| (page, value)).collect();
         conn.spared.clear();

@@ -53,8 +53,6 @@ pub(crate) struct Seat {
     pub ended: Option<String>,
     /// How often more each page may be sent.
     pub may_send: BTreeMap<CopyIndex, (Version, i64)>,
-    /// What a lender wants back, and which: until it is dropped there it may be on its way to another.
-    pub recalled: BTreeMap<(CopyIndex, Version), usize>,
     /// Copies of which a fault has taken what a lender had, until they are mended.
     pub harmed: BTreeMap<CopyIndex, Version>,
     /// Lenders that have been joined, by their machines.
@@ -116,7 +114,6 @@ impl Seat {
             looks: false,
             ended: None,
             may_send: BTreeMap::new(),
-            recalled: BTreeMap::new(),
             harmed: BTreeMap::new(),
             met: BTreeSet::new(),
         }

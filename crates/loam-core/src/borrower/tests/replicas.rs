@@ -321,6 +321,42 @@ fn what_is_said_of_a_disk_while_pages_move_is_not_forgotten() {
     }
 }
 
+/// The same, and then the other is away: what is on its disk is waited for, wherever the pages were on their way.
+#[test]
+fn who_is_away_keeps_what_it_has_on_its_disk_though_the_pages_were_moving() {
+    for (before, rescued) in [(0, false), (40, false), (400, false), (40, true)] {
+        let mut w = replicated(600, 3, 2, true);
+        let drains = LenderIndex(1);
+        w.b.handle_lender_site(drains, Site { machine: 1, zone: 0, drains: true });
+        fill(&mut w);
+        w.recall(0, 0, usize::MAX);
+        for _ in 0..before {
+            w.complete(0);
+        }
+        if rescued {
+            // Threads wait for some of what is on its way.
+            (0..PAGES).step_by(7).for_each(|base| w.step(&Op::Read { space: 0, base }));
+        }
+        let staged = w
+            .replicas
+            .class
+            .iter()
+            .filter(|&(&(lender, ..), &class)| lender == drains && class == PutClass::Staged);
+        let staged: Vec<_> = staged.map(|(&page, _)| page).filter(|&page| w.has(page)).collect();
+        for &(lender, copy, version) in &staged {
+            w.stored(lender, copy, version);
+        }
+        w.drain();
+        let on_disk = w.replicas.drained.len() as u64;
+        assert!(on_disk > 100, "{before}: {on_disk}");
+        w.replicas.away.insert(drains);
+        let now = w.time();
+        assert_eq!(w.b.handle_lender_away(now, drains), BasePages(0), "{before}");
+        assert_eq!(w.b.held_by(drains), BasePages(on_disk), "{before}: waited for");
+        w.b.audit();
+    }
+}
+
 /// A lender whose disk has enough to do takes pages all the same, as mirrors; when it says that it has room it gets them for its disk again.
 #[test]
 fn a_full_ring_sends_nothing_to_the_slot_file() {
