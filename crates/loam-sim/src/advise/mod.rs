@@ -26,6 +26,7 @@ pub use cluster::{Cluster, Direct};
 pub use options::{Choice, Way};
 pub use structures::Named;
 
+use crate::jobs;
 use crate::trace::{Source, TraceError};
 use options::{Budget, Replays};
 use serde::Serialize;
@@ -221,13 +222,7 @@ fn together(replays: &Replays<'_>, chosen: &[Choice], threads: usize) -> Vec<Fix
         }
     }
     let run = |(name, set): &(&str, Vec<bool>)| replays.together(name, chosen, set);
-    if threads == 1 {
-        return sets.iter().filter_map(run).collect();
-    }
-    std::thread::scope(|scope| {
-        let running: Vec<_> = sets.iter().map(|set| scope.spawn(|| run(set))).collect();
-        running.into_iter().filter_map(|one| one.join().expect("no replay panicked")).collect()
-    })
+    jobs::run(&sets, threads, &|_| {}, run).into_iter().flatten().collect()
 }
 
 impl Advice {

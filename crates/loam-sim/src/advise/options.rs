@@ -4,13 +4,12 @@ use super::Fixed;
 use super::cluster::{self, Cluster};
 use super::record::{Of, Recorded, Touches};
 use super::structures::{BASE_BYTES, Found, Map};
+use crate::jobs;
 use crate::paging::{self, Config, LOCAL_LEAST, Sizing};
 use loam_core::borrower::BUFFERS_MIN;
 use loam_core::page_size::PageSize;
 use loam_core::units::{BasePages, Duration};
 use serde::Serialize;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Of this many parts of local memory one is the agent's page buffers, as live.
 const BUFFERS_SHARE: u64 = 50;
@@ -156,20 +155,7 @@ pub(super) fn tried(
             budget.shares(structure, of).into_iter().map(|local_bytes| Job { structure, local_bytes }),
         );
     }
-    let done: Vec<Mutex<Vec<Choice>>> = jobs.iter().map(|_| Mutex::default()).collect();
-    let next = AtomicUsize::new(0);
-    let work = || {
-        while let Some((at, job)) =
-            Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|at| Some((at, jobs.get(at)?)))
-        {
-            *done[at].lock().expect("no replay panicked") = replays.paged(job.structure, job.local_bytes);
-        }
-    };
-    std::thread::scope(|scope| {
-        (0..threads.clamp(1, jobs.len().max(1))).for_each(|_| {
-            scope.spawn(work);
-        });
-    });
+    let done = jobs::run(&jobs, threads, &|_| {}, |job| replays.paged(job.structure, job.local_bytes));
     let mut tried: Vec<Vec<Choice>> = Vec::new();
     for (of, recorded) in map.structures.iter().zip(&recorded.structures) {
         let time_ns = replays.computing_ns(recorded);
@@ -177,7 +163,7 @@ pub(super) fn tried(
         tried.push(vec![Choice { way, local_bytes, time_ns, time_fewest_ns: None, faults: None }]);
     }
     for (job, done) in jobs.iter().zip(done) {
-        tried[job.structure].extend(done.into_inner().expect("no replay panicked"));
+        tried[job.structure].extend(done);
     }
     for (options, of) in tried.iter_mut().zip(&recorded.structures) {
         options.extend(lines_known.then(|| replays.direct(of)).flatten());
