@@ -8,7 +8,6 @@ use super::node::Node;
 use super::seat::Seat;
 use super::sim::{FailureKind, Sim};
 use loam_core::borrower::{BaseState, CopyView, LenderIndex};
-use loam_core::lender::Terms;
 use loam_core::units::BasePages;
 
 /// Rule 2, for every page of every process, and the borrowers' own counts.
@@ -87,14 +86,9 @@ fn has_rotten_place(seat: &Seat, copy: &CopyView, sim: &Sim) -> bool {
 /// A lender that is there, does not have it, and has room for it.
 fn who_could_take(seat: &Seat, copy: &CopyView, value: u64, nodes: &[Node], sim: &Sim) -> Option<usize> {
     let having = places(seat, copy, value, sim);
-    let terms = if sim.settings.cache.as_ref().is_some_and(|cache| cache.staged) {
-        Terms::Staging
-    } else {
-        Terms::Recallable
-    };
     (0..seat.conns.len()).find(|&n| {
         let conn = &seat.conns[n];
-        let room = nodes[conn.lender].core.room(terms).base_pages();
+        let room = nodes[conn.lender].core.room(sim.settings.terms()).base_pages();
         conn.up && nodes[conn.lender].up && room > BasePages(0) && !having.contains(&n)
     })
 }
