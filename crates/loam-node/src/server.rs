@@ -41,7 +41,8 @@ const KEEPER_STEPS: usize = 8;
 /// # Errors
 /// [`NodeError`], before `ready` is called.
 pub fn lend(config: &LendConfig, ready: impl FnOnce(&Lending)) -> Result<(), NodeError> {
-    allow_many_files();
+    // Each connection is a descriptor, and each stretch of a region.
+    loam_wire::allow_many_files();
     let (end, told) = UnixStream::pair().map_err(NodeError::system("making a socket pair"))?;
     for signal in [SIGTERM, SIGINT] {
         let told = told.try_clone().map_err(NodeError::system("copying a socket"))?;
@@ -52,13 +53,6 @@ pub fn lend(config: &LendConfig, ready: impl FnOnce(&Lending)) -> Result<(), Nod
     ready(&keeper.lending);
     keeper.run(Some(&end.into()));
     Ok(())
-}
-
-/// Each connection is a descriptor, and each stretch of a region. What is allowed at most is asked for; if it is not given, there can be fewer.
-fn allow_many_files() {
-    let mut limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
-    limit.current = limit.maximum;
-    let _ = rustix::process::setrlimit(rustix::process::Resource::Nofile, limit);
 }
 
 /// A lender on threads of this process: for tests, benchmarks and `--embedded`. Ends when dropped.

@@ -13,6 +13,7 @@ pub mod client;
 mod cluster;
 pub mod coordination;
 mod decode;
+mod descriptors;
 pub mod encode;
 mod error;
 mod layout;
@@ -28,6 +29,7 @@ pub mod tls;
 
 pub use cluster::{ClusterFigures, NodeEntry, NodeFacts, NodeFigures, ViewEntry, ViewFigures};
 pub use decode::{Decoded, Frame, PageHead, decode, page_head, page_head_bytes};
+pub use descriptors::allow_many_files;
 pub use error::WireError;
 pub use layout::HEADER_BYTES;
 pub use layout::{

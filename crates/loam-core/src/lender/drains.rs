@@ -9,10 +9,10 @@
 //! ```
 //!
 //! Two drivers may share the work: one polls for what is to be said, the other, who has the disk store, for what the disk shall do.
-//! The channel of a borrower is its tenancy. What the disk has is told with [`Stored`] when the driver has synced it, never before; when a
+//! The channel of a borrower is its tenancy. What the disk has is told with [`super::Stored`] when the driver has synced it, never before; when a
 //! borrower comes back (to a lender that was started anew on the same store, perhaps) it is told all of it again.
 
-use super::cache::{Cache, Drain, DrainPage, Put, STORED_PAGES_MAX, StoreConfig, Stored};
+use super::cache::{Cache, Drain, DrainPage, Put, StoreConfig};
 use super::order::Page;
 use super::types::{DiskEffect, Drained, Effect, Standing, Terms};
 use super::{Lender, Tenancy, split};
@@ -156,7 +156,7 @@ impl Lender {
             let borrower = self.borrowers.get_mut(&space).expect("it lives");
             borrower.on_disk += 1;
             if borrower.connections > 0 {
-                cache.tell_stored(space, index, version);
+                cache.untold.push(space, index, version);
             }
         }
         assert!(wanted.next().is_none(), "the ring names pages that were not written");
@@ -188,7 +188,7 @@ impl Lender {
         let borrower = self.borrowers.get_mut(&space).expect("its connection is open");
         let Some(version) = cache.on_disk.remove(borrower.tenancy, index) else { return false };
         borrower.on_disk -= 1;
-        cache.unsay(space, index);
+        cache.untold.remove(space, index);
         cache.forget(space, index, version);
         true
     }
@@ -221,7 +221,7 @@ impl Lender {
 
     pub(super) fn has_cache_effect(&self) -> bool {
         self.cache.as_ref().is_some_and(|cache| {
-            !cache.stored.is_empty()
+            !cache.untold.is_empty()
                 || !cache.retell.is_empty()
                 || (cache.ring.has_ok() && self.can_tell_room())
         })
@@ -248,7 +248,7 @@ impl Lender {
         }
         cache.on_disk.remove(borrower.tenancy, index);
         borrower.on_disk -= 1;
-        cache.unsay(space, index);
+        cache.untold.remove(space, index);
         cache.forget(space, index, version);
         let tenancy = borrower.tenancy;
         let (at, offset) = split(index);
@@ -265,7 +265,7 @@ impl Lender {
     pub(super) fn poll_cache_effect(&mut self) -> Option<Effect> {
         let can_tell_room = self.can_tell_room();
         let cache = self.cache.as_mut()?;
-        if let Some(stored) = cache.stored.pop_front() {
+        if let Some(stored) = cache.untold.pop() {
             return Some(Effect::Stored(stored));
         }
         while let Some(&(space, tenancy, from)) = cache.retell.front() {
@@ -274,10 +274,8 @@ impl Lender {
                 continue;
             };
             cache.retell[0].2 = at + 1;
-            pages.chunks(STORED_PAGES_MAX).for_each(|pages| {
-                cache.stored.push_back(Stored { space, pages: pages.to_vec() });
-            });
-            return cache.stored.pop_front().map(Effect::Stored);
+            pages.into_iter().for_each(|(index, version)| cache.untold.push(space, index, version));
+            return cache.untold.pop().map(Effect::Stored);
         }
         while let Some(channel) = can_tell_room.then(|| cache.ring.poll_ok()).flatten() {
             let of = self.borrowers.iter().find(|(_, b)| b.tenancy.0 == channel.0 && b.connections > 0);

@@ -36,6 +36,7 @@ mod slots;
 #[cfg(test)]
 mod tests;
 mod types;
+mod untold;
 
 use crate::draw::Draw;
 use crate::ids::{ContentHash, PutClass, SpaceId, Version};
