@@ -150,6 +150,13 @@ impl Borrower {
         }
     }
 
+    /// Pages of the range may have gone.
+    pub(super) fn tidy_ranks(&mut self, key: SpaceKey, range: BaseRange) {
+        let Self { ranks, spaces, .. } = self;
+        let table = spaces.get(&key).map(|space| &space.table);
+        ranks.forget(key, range, |first| table.is_none_or(|table| table.queued(first).is_none()));
+    }
+
     /// Has pages that are here already stand where their new rank is, a few extents further; returns about how many base pages were looked at.
     fn rank(&mut self, key: SpaceKey, range: BaseRange) -> u64 {
         let found = self.spaces.get(&key).and_then(|space| space.table.next_used(range));

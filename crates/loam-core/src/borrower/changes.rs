@@ -91,6 +91,7 @@ impl Borrower {
             && space.marks.any_in(range)
         {
             space.marks.clear(range);
+            self.tidy_ranks(key, range);
             self.rank_again(key, range);
         }
     }
@@ -188,6 +189,7 @@ impl Borrower {
         space.table.add_range(into);
         if said {
             // Entries of pages that are gone may be used again there.
+            self.tidy_ranks(key, from);
             self.rank_again(key, from);
             self.rank_again(key, into);
         }
@@ -259,6 +261,8 @@ impl Borrower {
         self.clear(now, key, BaseRange::new(0, u64::MAX));
         let space = self.spaces.remove(&key).expect("looked at above");
         assert!(space.frames == 0 && space.shared == 0, "a space that is gone has no pages");
+        self.tidy_ranks(key, BaseRange::new(0, u64::MAX));
+        self.ranking.remove(&key);
         for other in relatives {
             if let Some(member) = self.spaces.get_mut(&other) {
                 member.relatives.retain(|k| *k != key);

@@ -12,8 +12,10 @@
 //! more go one day; what is in use comes back at once, from the victim buffer, and is the youngest then (a second chance).
 
 use super::marks::Priority;
+use super::table::{BaseRange, SpaceKey};
 use crate::replacement::PageRef;
 use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
 
 /// Of so many pages that leave by the policy and of high memory, one is of high memory.
 const HIGH_ONE_IN: u32 = 16;
@@ -34,7 +36,7 @@ struct Line {
     base_pages: u64,
 }
 
-/// See the module's documentation. As in a policy, a page whose mapping was removed stays until it is taken.
+/// See the module's documentation. As in a policy, a page whose mapping was removed may stay until it is taken.
 #[derive(Debug, Default)]
 pub(super) struct Ranks {
     low: Line,
@@ -90,6 +92,16 @@ impl Ranks {
         true
     }
 
+    /// Pages of `range` that are gone, as their mappings are, need not be taken first.
+    pub(super) fn forget(&mut self, key: SpaceKey, range: BaseRange, is_gone: impl Fn(u64) -> bool) {
+        let at = |first| PageRef { space: key, first };
+        let all = self.places.range(at(range.start)..at(range.end)).map(|(&page, _)| page);
+        let gone: Vec<PageRef> = all.filter(|page| is_gone(page.first)).collect();
+        for page in gone {
+            self.remove(page);
+        }
+    }
+
     /// The page to leave next, where it is not the policy's turn. `frames` base pages are here, of all; of each kind `least` stay.
     pub(super) fn take(&mut self, frames: u64, least: u64) -> Option<Ranked> {
         if self.places.is_empty() {
@@ -136,8 +148,6 @@ impl Ranks {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::borrower::SpaceKey;
-    use alloc::vec::Vec;
     use proptest::prelude::*;
 
     fn page(first: u64) -> PageRef {
@@ -161,7 +171,13 @@ mod tests {
                         ranks.insert(page(n), 1, priority);
                     }
                     2 => prop_assert_eq!(ranks.remove(page(n)), here(&mut low) | here(&mut high)),
-                    3 => normal = n,
+                    3 if n.is_multiple_of(2) => normal = n,
+                    3 => {
+                        low.retain(|&x| x >= n || x % 3 > 0);
+                        high.retain(|&x| x >= n || x % 3 > 0);
+                        ranks.forget(SpaceKey(1), BaseRange::new(0, n), |first| first % 3 == 0);
+                        ranks.forget(SpaceKey(2), BaseRange::new(0, n), |_| true);
+                    }
                     _ => {
                         let frames = normal + (low.len() + high.len()) as u64;
                         let taken = ranks.take(frames, least);
