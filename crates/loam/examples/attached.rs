@@ -288,7 +288,7 @@ fn sequential(flags: &[String]) -> Outcome {
     let before = (figure("faults", "remote")?, figure("faults", "prefetched_hit")?);
     assert!(is_right(&read, 13));
     let waits = (figure("faults", "remote")? - before.0, figure("faults", "prefetched_hit")? - before.1);
-    assert!(waits.1 > 20 && waits.0 < 8_000, "{waits:?}");
+    assert!(waits.1 > 20 && waits.0 < 2_000, "{waits:?}");
     // Half as much again as there is room for has passed, and pushed out nothing but itself.
     let here_then = here(&kept);
     assert!(here_then + 600 > here_first, "{here_then} of {here_first} stay");
@@ -310,8 +310,9 @@ fn prioritizes(flags: &[String]) -> Outcome {
     let normal = filled(48, 16)?;
     std::thread::sleep(Duration::from_millis(200));
     let left = [here(&high), here(&normal), here(&low)];
-    // A third of all has left: low memory first, and of high memory what was used longest ago, one in sixteen of the rest.
-    assert!(left[0] > 5_000 && left[1] > 7_000 && left[2] < 1_500, "{left:?}");
+    // A third of all has left: low memory first, and of high memory what was used longest ago, one in sixteen of the rest, and what
+    // left while nothing else was adopted yet.
+    assert!(left[0] > 4_500 && left[1] > 7_000 && left[2] < 1_500, "{left:?}");
     assert!(is_right(&high, 14) && is_right(&low, 15) && is_right(&normal, 16));
     // More high memory than there is room for is like any other, and the budget is kept.
     paged::prioritize(&normal, Priority::High)?;
