@@ -224,6 +224,23 @@ fn advice_moves_pages_and_changes_none() {
     assert!(number(&figures(&summary), "/evictions/advised") > 9_500);
 }
 
+/// What it says of how it goes through memory, and of what that is worth, is seen in what comes, what stays and what leaves.
+#[test]
+fn advice_that_holds() {
+    let _alone = place::alone();
+    let scratch = Scratch::new("library-holds");
+    let summary = scratch.join("summary.json");
+    for (what, page) in
+        [("random", "64K"), ("sequential", "4K"), ("prioritizes", "4K"), ("prioritizes", "64K")]
+    {
+        let mut program = attached(what, &summary);
+        let ended = shell::run(program.args(["--page", page]), scratch.path(), what, LIMIT);
+        let said = String::from_utf8_lossy(&ended.stdout);
+        assert!(ended.code() == 0 && said.starts_with("right"), "{what}, {page}: {said}{}", ended.stderr);
+        wait_for_agents_end(&summary);
+    }
+}
+
 /// Collections grow into the region, are aligned as they ask, and give all of it back.
 #[test]
 fn collections_take_the_region() {

@@ -18,11 +18,15 @@ if TYPE_CHECKING:
 
     from ._native import Handler
 
-    _Advice = Literal["will_need", "will_not_need"]
+    _Advice = Literal["will_need", "will_not_need", "sequential", "random", "normal"]
+    _Priority = Literal["low", "normal", "high"]
     _Order = Literal["C", "F"]
     _Before = Optional[Tuple[Handler, Any]]
 
-__all__ = ["advise", "allocator", "array", "empty", "is_borrowed", "zeros"]
+__all__ = ["advise", "allocator", "array", "empty", "is_borrowed", "prioritize", "zeros"]
+
+_ADVICE = ("will_need", "will_not_need", "sequential", "random", "normal")
+_PRIORITIES = ("low", "normal", "high")
 
 #: The handlers that were there before, innermost first. Of the context, as NumPy's own variable is: so one object may be entered by several tasks.
 _before: "ContextVar[_Before]" = ContextVar("loam_handlers_before", default=None)
@@ -144,24 +148,52 @@ def advise(array: "NDArray[Any]", advice: "_Advice") -> None:
         array: Any array; of a view that leaves elements out, all from its first to its last byte is meant. What is not borrowed is passed over.
         advice: ``"will_need"``: it will be used soon, so what is away of it is fetched now, behind all that a thread waits for; of more than half
             of what may be here only the beginning. ``"will_not_need"``: it will not be used for a while, so it leaves now and makes
-            room. (A process that has never had more than may be here keeps all.)
+            room. (A process that has never had more than may be here keeps all.) From now on: ``"sequential"``: it is gone through from its
+            first to its last byte, so what lies ahead is fetched from the first touch on, and what lies behind leaves first when room is wanted.
+            ``"random"``: it is used in no order, so a fault brings one page of 4 KiB, and nothing is fetched ahead. ``"normal"`` takes these two
+            back. They hold until the array's memory is freed or resized.
 
     Raises:
         NotConnectedError: :func:`connect` comes first.
-        Error: The agent has not heard it: it is busy, or there are no descriptors left.
+        Error: The agent has not heard it: it is busy, or there are no descriptors left; or there is advice for too many arrays (4096).
 
     >>> a = loam.zeros(1 << 20)
     >>> loam.advise(a[: 1 << 19], "will_not_need")
     """
-    if advice not in ("will_need", "will_not_need"):
-        raise ValueError(f"{advice!r}: will_need and will_not_need are what can be advised")
+    if advice not in _ADVICE:
+        raise ValueError(f"{advice!r}: what can be advised is {', '.join(_ADVICE)}")
+    _native.advise(*_span(array), advice)
+
+
+def prioritize(array: "NDArray[Any]", priority: "_Priority") -> None:
+    """Say which array, or part of one, is to keep its place when there is not room for all, from now on. It changes no value.
+
+    Arguments:
+        array: As of :func:`advise`.
+        priority: ``"low"`` leaves before ``"normal"``, which all memory has of which nothing is said, and that before ``"high"``. Of each kind a 64th
+            of what may be here (or four pages) stays to go on with, and of sixteen pages that leave one is the oldest of high memory: what is not used
+            any more goes one day. It holds until the array's memory is freed or resized.
+
+    Raises:
+        NotConnectedError, Error: As of :func:`advise`.
+
+    >>> index = loam.zeros(1 << 20)
+    >>> loam.prioritize(index, "high")
+    """
+    if priority not in _PRIORITIES:
+        raise ValueError(f"{priority!r}: a priority is {', '.join(_PRIORITIES)}")
+    _native.prioritize(*_span(array), priority)
+
+
+def _span(array: "NDArray[Any]") -> Tuple[int, int]:
+    """From the first byte of an array to behind its last."""
     start = end = int(array.__array_interface__["data"][0])
     if array.size:
         for length, stride in zip(array.shape, array.strides):
             start += min(0, (length - 1) * stride)
             end += max(0, (length - 1) * stride)
         end += array.itemsize
-    _native.advise(start, end, advice == "will_need")
+    return start, end
 
 
 def is_borrowed(array: "NDArray[Any]") -> bool:

@@ -73,6 +73,13 @@ pub(crate) fn set_least(bytes: usize) {
     LEAST.store(bytes, Relaxed);
 }
 
+/// Where there is a region its own number holds: a process that `loam run --region` has started has not said any, and what is smaller the region does not serve.
+pub(crate) fn learn_least() {
+    if let Some(bytes) = raw::least() {
+        set_least(bytes);
+    }
+}
+
 pub(crate) fn least() -> usize {
     LEAST.load(Relaxed)
 }

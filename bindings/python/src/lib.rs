@@ -6,9 +6,9 @@
 mod handler;
 mod numpy;
 
-use loam::paged::{self, Advice, Options, PagedError};
+use loam::paged::{self, Advice, Options, PagedError, Priority};
 use pyo3::create_exception;
-use pyo3::exceptions::{PyMemoryError, PyRuntimeError};
+use pyo3::exceptions::{PyMemoryError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict};
 use std::ffi::OsString;
@@ -42,7 +42,7 @@ fn raised(error: PagedError) -> PyErr {
         PagedError::Command { .. } | PagedError::NoAnswer | PagedError::Shim { .. } => {
             InstallationError::new_err(text)
         }
-        PagedError::Statistics { .. } | PagedError::Unheard => Error::new_err(text),
+        PagedError::Statistics { .. } | PagedError::Unheard | PagedError::TooMuch => Error::new_err(text),
         PagedError::Full { .. } => PyMemoryError::new_err(text),
     }
 }
@@ -58,6 +58,7 @@ fn connect(
 ) -> PyResult<()> {
     py.detach(|| paged::connect(&Options::new(local_bytes, region_bytes).flags(flags))).map_err(raised)?;
     handler::set_least(min_alloc_bytes);
+    handler::learn_least();
     Ok(())
 }
 
@@ -85,6 +86,7 @@ fn statistics(py: Python<'_>) -> PyResult<String> {
 /// What arrays have had from the region.
 #[pyfunction]
 fn counts(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+    handler::learn_least();
     let counts = &handler::COUNTS;
     let all = PyDict::new(py);
     for (key, count) in [
@@ -101,11 +103,30 @@ fn counts(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     Ok(all)
 }
 
-/// Says what this process will do with memory: `will_need`, or else not.
+/// Says what this process will do with memory.
 #[pyfunction]
-fn advise(py: Python<'_>, start: usize, end: usize, will_need: bool) -> PyResult<()> {
-    let advice = if will_need { Advice::WillNeed } else { Advice::WillNotNeed };
+fn advise(py: Python<'_>, start: usize, end: usize, advice: &str) -> PyResult<()> {
+    let advice = match advice {
+        "will_need" => Advice::WillNeed,
+        "will_not_need" => Advice::WillNotNeed,
+        "normal" => Advice::Normal,
+        "sequential" => Advice::Sequential,
+        "random" => Advice::Random,
+        other => return Err(PyValueError::new_err(format!("{other:?}: no such advice"))),
+    };
     py.detach(|| paged::raw::advise(start..end.max(start), advice)).map_err(raised)
+}
+
+/// Says what memory is worth to this process.
+#[pyfunction]
+fn prioritize(py: Python<'_>, start: usize, end: usize, priority: &str) -> PyResult<()> {
+    let priority = match priority {
+        "low" => Priority::Low,
+        "normal" => Priority::Normal,
+        "high" => Priority::High,
+        other => return Err(PyValueError::new_err(format!("{other:?}: no such priority"))),
+    };
+    py.detach(|| paged::raw::prioritize(start..end.max(start), priority)).map_err(raised)
 }
 
 /// Whether this is an address of the region.
@@ -120,6 +141,7 @@ fn enter_handler(py: Python<'_>, strict: bool) -> PyResult<Bound<'_, PyAny>> {
     if !paged::is_connected() {
         return Err(raised(PagedError::NotConnected));
     }
+    handler::learn_least();
     numpy::Numpy::get(py)?.set_handler(handler::capsule(py, strict)?)
 }
 
@@ -134,6 +156,6 @@ mod _native {
     #[pymodule_export]
     use super::{
         Error, InstallationError, NotConnectedError, RefusedError, advise, connect, counts, enter_handler,
-        is_connected, is_of_region, leave_handler, part, statistics,
+        is_connected, is_of_region, leave_handler, part, prioritize, statistics,
     };
 }

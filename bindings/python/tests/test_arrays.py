@@ -170,12 +170,53 @@ def test_advice(fresh: Fresh) -> None:
         for part in (a[: 1 << 20], a[::-2][:1000], a.reshape(3072, -1)[:, 7], a[:0]):
             loam.advise(part, "will_need")
         assert a.sum() == (12 << 20) * ((12 << 20) - 1) // 2
-        try:
-            loam.advise(a, "sequential")
-        except ValueError as error:
-            assert "sequential" in str(error)
-        else:
-            raise AssertionError("no such advice")
+        for say, word in ((loam.advise, "soon"), (loam.prioritize, "highest")):
+            try:
+                say(a, word)
+            except ValueError as error:
+                assert word in str(error)
+            else:
+                raise AssertionError("no such word")
+    """)
+
+
+def test_advice_that_holds(fresh: Fresh) -> None:
+    fresh("""
+        import time
+        loam.connect("64M", lenders=LENDER, durability="none", flags=["--page", "64K"])
+        faults = lambda: loam.stats()["faults"]["total"]
+        def resident(array):
+            start = array.__array_interface__["data"][0]
+            with open("/proc/self/pagemap", "rb") as pagemap:
+                pagemap.seek(start // 4096 * 8)
+                entries = np.frombuffer(pagemap.read(array.nbytes // 4096 * 8), np.uint64)
+            return int((entries >> np.uint64(63)).sum())
+        a = loam.array(np.arange(12 << 20))        # 96 MiB, of which two thirds may be here
+        loam.advise(a, "will_not_need")
+        until = time.monotonic() + 30
+        while resident(a) > 100 and time.monotonic() < until:
+            time.sleep(0.05)
+        # In no order: a page of 4 KiB for each fault. Taken back: 64 KiB, and what lies ahead.
+        loam.advise(a, "random")
+        before = faults()
+        a[: 1 << 19 : 512].sum()
+        assert faults() - before == 1024 and resident(a[: 1 << 20]) == 1024, (faults() - before, resident(a[: 1 << 20]))
+        loam.advise(a, "normal")
+        before = faults()
+        a[1 << 20 : 1 << 21 : 512].sum()
+        assert faults() - before <= 128
+        # What is worth more stays, and what less leaves.
+        del a
+        high, low = loam.zeros(3 << 20, np.int64), loam.zeros(3 << 20, np.int64)
+        loam.prioritize(high, "high")
+        loam.prioritize(low, "low")
+        loam.advise(low[::2], "sequential")
+        high += 1
+        low += 2
+        normal = loam.array(np.arange(6 << 20))
+        time.sleep(0.2)
+        assert resident(high) > 4500 and resident(low) < 1500, (resident(high), resident(low))
+        assert (high == 1).all() and (low == 2).all() and normal.sum() == (6 << 20) * ((6 << 20) - 1) // 2
     """)
 
 

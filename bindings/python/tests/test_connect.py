@@ -155,6 +155,15 @@ def test_under_loam_run(fresh: Fresh, loam_bin: Path) -> None:
         assert stats["faults"]["total"] > 0 and stats["local_limit_bytes"] == 64 << 20, stats
     """
     run = [str(loam_bin), "run", "--quiet", "--local", "64M", "--lender", fresh.lender, "--durability", "none"]
+    # From which size on arrays are borrowed is what the run was started with, not what `connect` would have said.
+    least = """
+        with loam.allocator():
+            assert loam.is_borrowed(np.ones(1 << 17)) and not loam.is_borrowed(np.ones((1 << 17) - 1))
+        numpy = loam.stats()["numpy"]
+        assert numpy["min_alloc_bytes"] == 1 << 20 and numpy["unserved"] == 0, numpy
+    """
+    ended = fresh.run(least, prefix=[*run, "--region", "2G", "--min-alloc", "1M", "--"])
+    assert ended.code == 0, ended.stderr
     for region, flags in ((False, []), (True, ["--region", "2G"])):
         ended = fresh.run(code.format(region=region), prefix=[*run, *flags, "--"])
         assert ended.code == 0, ended.stderr

@@ -325,6 +325,21 @@ pub mod call {
     pub const WILL_NEED: u32 = 4;
     /// It will not use the range for a while: its whole pages may leave first. Answered before they have.
     pub const WILL_NOT_NEED: u32 = 5;
+    /// It goes through the range from lower to higher addresses. This and the following hold until something else is said of the range, its
+    /// pages are discarded or unmapped, or it is forgotten. ENOSPC: so much is said of other ranges that this cannot be remembered.
+    pub const SEQUENTIAL: u32 = 6;
+    /// It uses the range in no order.
+    pub const RANDOM: u32 = 7;
+    /// Neither.
+    pub const NORMAL: u32 = 8;
+    /// The range leaves before others.
+    pub const LOW: u32 = 9;
+    /// As others.
+    pub const MIDDLE: u32 = 10;
+    /// After others.
+    pub const HIGH: u32 = 11;
+    /// What was said of the range holds no longer: it is freed.
+    pub const FORGET: u32 = 12;
 }
 
 #[cfg(test)]

@@ -77,21 +77,38 @@ unsafe extern "C" fn madvise(address: *mut c_void, bytes: usize, advice: c_int) 
     answer(unsafe { sys::call(sys::MADVISE, [address as usize, bytes, advice as usize, 0, 0, 0]) })
 }
 
-/// The program says what it will do with a range: 0, it will use it soon; 1, it will not for a while. Answers 0 if the agent has heard it.
-#[unsafe(no_mangle)]
-extern "C" fn loam_advise_range(address: usize, bytes: usize, advice: c_int) -> c_int {
-    let what = match advice {
-        0 => call::WILL_NEED,
-        1 => call::WILL_NOT_NEED,
-        _ => return 1,
-    };
-    if !process::is_under_loam() {
-        return 1;
-    }
+/// Nobody has heard it.
+const UNHEARD: c_int = 1;
+/// So much was said of other ranges that this is not remembered.
+const TOO_MUCH: c_int = 2;
+const ENOSPC: i32 = 28;
+
+/// The program says something of a range: one of `what`, by its number. 0: the agent has heard it.
+fn tell(address: usize, bytes: usize, what: &[u32], number: c_int) -> c_int {
+    let what = usize::try_from(number).ok().and_then(|number| what.get(number));
+    let Some(&what) = what.filter(|_| process::is_under_loam()) else { return UNHEARD };
     let _blocked = SignalsBlocked::new();
     let path = process::path();
-    let told = connect::call_agent(path.bytes(), what, address as u64, bytes as u64, Patience::Limited);
-    c_int::from(told.is_err())
+    match connect::call_agent(path.bytes(), what, address as u64, bytes as u64, Patience::Limited) {
+        Ok(()) => 0,
+        Err(sys::Errno(ENOSPC)) => TOO_MUCH,
+        Err(_) => UNHEARD,
+    }
+}
+
+/// What it will do with a range: 0, it will use it soon; 1, it will not for a while. From now on: 2, nothing is known; 3, it goes through it in order;
+/// 4, in none; 5, it has freed it, and nothing holds any more that was said.
+#[unsafe(no_mangle)]
+extern "C" fn loam_advise_range(address: usize, bytes: usize, advice: c_int) -> c_int {
+    const WHAT: [u32; 6] =
+        [call::WILL_NEED, call::WILL_NOT_NEED, call::NORMAL, call::SEQUENTIAL, call::RANDOM, call::FORGET];
+    tell(address, bytes, &WHAT, advice)
+}
+
+/// What a range is worth from now on: 0, less than others; 1, as much; 2, more.
+#[unsafe(no_mangle)]
+extern "C" fn loam_prioritize_range(address: usize, bytes: usize, priority: c_int) -> c_int {
+    tell(address, bytes, &[call::LOW, call::MIDDLE, call::HIGH], priority)
 }
 
 /// A part of the program begins (aapc-2012, section II.A): what is learnt of its pages counts for this part until another begins. The agent reads it

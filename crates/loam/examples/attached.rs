@@ -6,8 +6,11 @@
 //!     attached leaves [FLAG...]        ends at once; a daemon that it has started goes on, and forks
 //!     attached stays [FLAG...]         the same, and waits for the daemon's end
 //!     attached advises [FLAG...]       says what it will need, and what not
+//!     attached random [FLAG...]        uses memory in no order, and says so
+//!     attached sequential [FLAG...]    reads more than fits, and says so
+//!     attached prioritizes [FLAG...]   says what is worth more, and what less
 
-use loam::paged::{self, Advice, Options, PagedError, PagedVec};
+use loam::paged::{self, Advice, Options, PagedError, PagedVec, Priority};
 use std::ffi::c_void;
 use std::io::{BufRead, Read};
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -197,6 +200,132 @@ fn advises(flags: &[String]) -> Outcome {
     Ok(())
 }
 
+/// One of the agent's figures.
+fn figure(group: &str, name: &str) -> Result<u64, Box<dyn std::error::Error>> {
+    let all = paged::statistics()?;
+    let of = all.split_once(&format!("\"{group}\":")).ok_or("no such group")?.1;
+    let number = of.split_once(&format!("\"{name}\":")).ok_or("no such figure")?.1;
+    Ok(number.trim_start().split(|c: char| !c.is_ascii_digit()).next().ok_or("no number")?.parse()?)
+}
+
+/// Touches each of its pages, in order.
+fn touch(words: &[u64]) -> u64 {
+    std::hint::black_box(words.iter().step_by(PAGE).fold(0, |sum, &word| sum.wrapping_add(word)))
+}
+
+/// All of it leaves.
+fn leave(words: &[u64]) -> Outcome {
+    paged::advise(words, Advice::WillNotNeed)?;
+    wait_until("it leaves", || here(words) < 100);
+    Ok(())
+}
+
+const PAGE: usize = 512;
+
+/// With pages of 64 KiB.
+fn random(flags: &[String]) -> Outcome {
+    connect(64, 256, flags)?;
+    let words = filled(96, 10)?;
+    leave(&words)?;
+    let (plain, said) = words.split_at(48 * MIB / 8);
+    // Far apart: what lies between is not touched, and does not come.
+    let (four, eight) = (4 * MIB / 8, 8 * MIB / 8);
+    let faults = || figure("faults", "total");
+    paged::advise(said, Advice::Random)?;
+    let mut before = faults()?;
+    let far: u64 = said[..four].iter().step_by(16 * PAGE).sum();
+    assert!(far > 0 && here(&said[..eight]) == 64, "{} of 64", here(&said[..eight]));
+    assert_eq!(faults()? - before, 64);
+    // Side by side: one fault each, and nothing is fetched ahead.
+    before = faults()?;
+    touch(&said[four..eight]);
+    assert_eq!(here(&said[four..2 * eight]), 1024);
+    assert_eq!(faults()? - before, 1024);
+    // Where nothing is said whole pages come, and what lies ahead.
+    before = faults()?;
+    touch(&plain[..four]);
+    let few = faults()? - before;
+    assert!(few <= 64 && here(&plain[..eight]) > 1040, "{few} faults, {} pages", here(&plain[..eight]));
+    // It is taken back.
+    paged::advise(said, Advice::Normal)?;
+    before = faults()?;
+    touch(&said[2 * eight..3 * eight]);
+    assert!(faults()? - before <= 128);
+    assert!(is_right(&words, 10));
+    // More than can be remembered is told, and what is freed makes room for others.
+    for number in 0..4096 {
+        paged::advise(&words[number * 2 * PAGE..][..PAGE], Advice::Random)?;
+    }
+    let more = &words[4096 * 2 * PAGE..][..PAGE];
+    assert!(matches!(paged::advise(more, Advice::Random), Err(PagedError::TooMuch)));
+    assert!(matches!(paged::prioritize(more, Priority::Low), Err(PagedError::TooMuch)));
+    paged::prioritize(more, Priority::Normal)?;
+    assert!(is_right(&words, 10));
+    drop(words);
+    let words = filled(1, 11)?;
+    paged::prioritize(&words, Priority::High)?;
+    println!("right");
+    Ok(())
+}
+
+/// With pages of 4 KiB.
+fn sequential(flags: &[String]) -> Outcome {
+    connect(64, 256, flags)?;
+    let kept = filled(24, 12)?;
+    let read = filled(96, 13)?;
+    leave(&read)?;
+    touch(&kept);
+    let here_first = here(&kept);
+    assert!(here_first > 6_000, "{here_first}");
+    // One touch alone.
+    assert_ne!(read[80 * MIB / 8], 0);
+    std::thread::sleep(Duration::from_millis(200));
+    let alone = here(&read[80 * MIB / 8..82 * MIB / 8]);
+    assert!(alone <= 2, "nothing is known of what it will read: {alone}");
+    paged::advise(&read, Advice::Sequential)?;
+    assert_ne!(read[84 * MIB / 8], 0);
+    wait_until("what lies ahead comes", || here(&read[84 * MIB / 8..86 * MIB / 8]) > 32);
+    let before = (figure("faults", "remote")?, figure("faults", "prefetched_hit")?);
+    assert!(is_right(&read, 13));
+    let waits = (figure("faults", "remote")? - before.0, figure("faults", "prefetched_hit")? - before.1);
+    assert!(waits.1 > 20 && waits.0 < 2_000, "{waits:?}");
+    // Half as much again as there is room for has passed, and pushed out nothing but itself.
+    let here_then = here(&kept);
+    assert!(here_then + 600 > here_first, "{here_then} of {here_first} stay");
+    assert!(is_right(&kept, 12));
+    println!("right, {here_then} of {here_first} stay, {waits:?}");
+    Ok(())
+}
+
+fn prioritizes(flags: &[String]) -> Outcome {
+    assert!(matches!(paged::prioritize(&[0_u8; 64], Priority::Low), Err(PagedError::NotConnected)));
+    connect(64, 256, flags)?;
+    let (mut high, mut low) =
+        (PagedVec::<u64>::zeroed(24 * MIB / 8)?, PagedVec::<u64>::zeroed(24 * MIB / 8)?);
+    paged::prioritize(&high, Priority::High)?;
+    fill(&mut high, 14);
+    fill(&mut low, 15);
+    // Of what is here already as well.
+    paged::prioritize(&low, Priority::Low)?;
+    let normal = filled(48, 16)?;
+    std::thread::sleep(Duration::from_millis(200));
+    let left = [here(&high), here(&normal), here(&low)];
+    // A third of all has left: low memory first, and of high memory what was used longest ago, one in sixteen of the rest, and what
+    // left while nothing else was adopted yet.
+    assert!(left[0] > 4_500 && left[1] > 7_000 && left[2] < 1_500, "{left:?}");
+    assert!(is_right(&high, 14) && is_right(&low, 15) && is_right(&normal, 16));
+    // More high memory than there is room for is like any other, and the budget is kept.
+    paged::prioritize(&normal, Priority::High)?;
+    paged::prioritize(&low, Priority::High)?;
+    for _ in 0..2 {
+        assert!(is_right(&low, 15) && is_right(&high, 14) && is_right(&normal, 16));
+        let all = here(&high) + here(&normal) + here(&low);
+        assert!(all < 17_500, "{all} pages are here");
+    }
+    println!("right, {left:?}");
+    Ok(())
+}
+
 /// Does something in a forked child, and waits for it to end well.
 fn in_a_child(does: impl FnOnce()) {
     // SAFETY: this program has one thread of its own.
@@ -217,7 +346,8 @@ fn in_a_child(does: impl FnOnce()) {
 
 fn main() -> Outcome {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let (what, flags) = args.split_first().ok_or("full, refused, grown, leaves, stays or advises")?;
+    const ALL: &str = "full, refused, grown, leaves, stays, advises, random, sequential or prioritizes";
+    let (what, flags) = args.split_first().ok_or(ALL)?;
     match what.as_str() {
         "full" => full(flags),
         "refused" => refused(flags),
@@ -225,6 +355,9 @@ fn main() -> Outcome {
         "leaves" => daemon(flags, false),
         "stays" => daemon(flags, true),
         "advises" => advises(flags),
-        _ => Err(format!("{what}: full, refused, grown, leaves, stays or advises").into()),
+        "random" => random(flags),
+        "sequential" => sequential(flags),
+        "prioritizes" => prioritizes(flags),
+        _ => Err(format!("{what}: {ALL}").into()),
     }
 }

@@ -40,6 +40,12 @@ int main(int argc, char **argv) {
     }
     table = larger;
     for (uint64_t i = count / 2; i < count; i++) table[i] = mix(i);
+    /* What follows is mostly in no order; other memory, if there were any, would be worth more. */
+    if (loam_advise(table, count * sizeof *table, LOAM_RANDOM) || loam_prioritize(table, count * sizeof *table, LOAM_PRIORITY_LOW)) {
+        fprintf(stderr, "table: %s\n", loam_error());
+        return 1;
+    }
+    wrong += loam_advise(table, 1, 77) != LOAM_INVALID || loam_prioritize(table, 1, -1) != LOAM_INVALID;
     for (uint64_t i = 0; i < count; i++) {
         uint64_t at = mix(i * 4099) % count;
         wrong += table[at] != mix(at);

@@ -29,7 +29,8 @@ enum {
     LOAM_NO_SHIM = 4,       /* libloam_shim.so cannot be loaded */
     LOAM_NOT_CONNECTED = 5, /* loam_connect comes first */
     LOAM_FULL = 6,          /* no memory, neither in the region nor on this machine */
-    LOAM_INVALID = 7        /* an argument that cannot be */
+    LOAM_INVALID = 7,       /* an argument that cannot be */
+    LOAM_TOO_MUCH = 8       /* there is advice for too many ranges of this process (4096): take some back, or give it for larger ranges */
 };
 
 /* Has an agent serve this process until it ends: of what it allocates from now on at most local_bytes stay here, and its region reserves region_bytes of
@@ -48,9 +49,19 @@ void *loam_realloc(void *memory, size_t bytes);
 void loam_free(void *memory);
 
 /* What the program will do with memory: LOAM_WILL_NEED, use it soon, so that what is away of it is fetched now; LOAM_WILL_NOT_NEED, not use it for a
- * while, so that its whole pages leave now and make room. It changes no byte. LOAM_OK, or LOAM_NOT_CONNECTED, LOAM_NO_ANSWER, LOAM_INVALID. */
-enum { LOAM_WILL_NEED = 0, LOAM_WILL_NOT_NEED = 1 };
+ * while, so that its whole pages leave now and make room. From now on: LOAM_SEQUENTIAL, go through it from lower to higher addresses, so that what lies ahead
+ * is fetched from the first touch on, and what lies behind leaves first when room is wanted; LOAM_RANDOM, use it in no order, so that a fault brings one
+ * page of 4 KiB and nothing is fetched ahead; LOAM_NORMAL takes these two back. It changes no byte.
+ * LOAM_OK, or LOAM_NOT_CONNECTED, LOAM_NO_ANSWER, LOAM_INVALID, LOAM_TOO_MUCH. */
+enum { LOAM_WILL_NEED = 0, LOAM_WILL_NOT_NEED = 1, LOAM_NORMAL = 2, LOAM_SEQUENTIAL = 3, LOAM_RANDOM = 4 };
 int loam_advise(const void *memory, size_t bytes, int advice);
+
+/* Which memory keeps its place when there is not room for all, from now on: low leaves before normal before high. Of each kind a 64th of the budget (or four
+ * pages) stays to go on with, and of sixteen pages that leave one is the oldest of high memory, so what is not used any more goes one day. Answers as above.
+ * This, LOAM_SEQUENTIAL and LOAM_RANDOM hold for their addresses until something else is said of them, or they are unmapped, discarded (MADV_DONTNEED), or
+ * freed or resized by the functions above. A child that forks has its parent's. */
+enum { LOAM_PRIORITY_LOW = 0, LOAM_PRIORITY_NORMAL = 1, LOAM_PRIORITY_HIGH = 2 };
+int loam_prioritize(const void *memory, size_t bytes, int priority);
 
 /* One line about the last failure in this thread: what, where, what to do. Valid until the next one. */
 const char *loam_error(void);

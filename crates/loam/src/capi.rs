@@ -1,8 +1,9 @@
 //! The C interface, `libloam.so`: [`paged`](crate::paged) for programs that are not written in Rust. `include/loam.h` says what each function does.
 
-use crate::paged::{self, Advice, Options, PagedError};
+use crate::paged::{self, Advice, Options, PagedError, Priority};
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::ptr::NonNull;
 
@@ -15,6 +16,7 @@ const NO_SHIM: c_int = 4;
 const NOT_CONNECTED: c_int = 5;
 const FULL: c_int = 6;
 const INVALID: c_int = 7;
+const TOO_MUCH: c_int = 8;
 
 /// More flags than anybody gives.
 const FLAGS_MAX: usize = 1024;
@@ -37,6 +39,7 @@ fn code(error: &PagedError) -> c_int {
         PagedError::NoAnswer | PagedError::Unheard | PagedError::Statistics { .. } => NO_ANSWER,
         PagedError::Shim { .. } => NO_SHIM,
         PagedError::NotConnected => NOT_CONNECTED,
+        PagedError::TooMuch => TOO_MUCH,
         PagedError::Full { .. } => FULL,
     };
     fail(code, &error.to_string())
@@ -124,14 +127,32 @@ unsafe extern "C" fn loam_realloc(memory: *mut c_void, bytes: usize) -> *mut c_v
 /// See `loam.h`. It is not looked at what is at `memory`.
 #[unsafe(no_mangle)]
 extern "C" fn loam_advise(memory: *const c_void, bytes: usize, advice: c_int) -> c_int {
+    const ALL: [Advice; 5] =
+        [Advice::WillNeed, Advice::WillNotNeed, Advice::Normal, Advice::Sequential, Advice::Random];
+    said(memory, bytes, &ALL, advice, paged::raw::advise)
+}
+
+/// See `loam.h`. It is not looked at what is at `memory`.
+#[unsafe(no_mangle)]
+extern "C" fn loam_prioritize(memory: *const c_void, bytes: usize, priority: c_int) -> c_int {
+    let all = [Priority::Low, Priority::Normal, Priority::High];
+    said(memory, bytes, &all, priority, paged::raw::prioritize)
+}
+
+/// Says one of `all`, by its number.
+fn said<T: Copy>(
+    memory: *const c_void,
+    bytes: usize,
+    all: &[T],
+    number: c_int,
+    say: impl FnOnce(Range<usize>, T) -> Result<(), PagedError>,
+) -> c_int {
     let start = memory.addr();
-    let (Some(end), Some(&advice)) = (
-        start.checked_add(bytes),
-        usize::try_from(advice).ok().and_then(|n| [Advice::WillNeed, Advice::WillNotNeed].get(n)),
-    ) else {
-        return fail(INVALID, "no such memory, or no such advice");
+    let what = usize::try_from(number).ok().and_then(|number| all.get(number));
+    let (Some(end), Some(&what)) = (start.checked_add(bytes), what) else {
+        return fail(INVALID, "no such memory, or no such advice or priority");
     };
-    paged::raw::advise(start..end, advice).map_or_else(|error| code(&error), |()| OK)
+    say(start..end, what).map_or_else(|error| code(&error), |()| OK)
 }
 
 /// See `loam.h`.

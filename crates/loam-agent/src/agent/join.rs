@@ -11,7 +11,7 @@ use linux_raw_sys::general::{
     UFFD_FEATURE_EVENT_FORK, UFFD_FEATURE_EVENT_REMAP, UFFD_FEATURE_EVENT_REMOVE, UFFD_FEATURE_EVENT_UNMAP,
     UFFD_FEATURE_MOVE, UFFD_FEATURE_PAGEFAULT_FLAG_WP, UFFD_FEATURE_THREAD_ID,
 };
-use loam_core::borrower::{Advice, BaseRange, SpaceKey};
+use loam_core::borrower::{Advice, BaseRange, Pattern, Priority, SpaceKey};
 use loam_hand::{Call, CallReply, Hello, LAYOUT_VERSION, Ready, TRANSFER_BYTES, Welcome, call, role, status};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, UCred};
@@ -130,15 +130,15 @@ fn remove_stale(dir: &std::path::Path) {
     }
 }
 
-/// What a program says, and of which base pages: all that it touches if it will need them, only whole ones if it will not.
-fn advice_of(request: &Call) -> (BaseRange, Advice) {
+/// The base pages that a program says something of: those that the range touches, or only whole ones.
+fn pages_of(request: &Call, whole: bool) -> BaseRange {
     let end = request.address.saturating_add(request.bytes);
-    let (advice, start, end) = match request.what {
-        call::WILL_NEED => (Advice::WillNeed, request.address >> 12, end.div_ceil(4096)),
-        _ => (Advice::WillNotNeed, request.address.div_ceil(4096), end >> 12),
+    let (start, end) = match whole {
+        false => (request.address >> 12, end.div_ceil(4096)),
+        true => (request.address.div_ceil(4096), end >> 12),
     };
     // Nothing is no page, wherever it is.
-    (BaseRange::new(start, if request.bytes == 0 { start } else { end.max(start) }), advice)
+    BaseRange::new(start, if request.bytes == 0 { start } else { end.max(start) })
 }
 
 impl Agent<'_> {
@@ -359,10 +359,41 @@ impl Agent<'_> {
         self.watch.joined(pid);
     }
 
-    fn take_call(&mut self, peer: Peer, request: Call) {
-        let answer = |socket: &OwnedFd| {
-            let _ = packets::send(socket.as_fd(), &CallReply { status: 0, reserved: 0 }, &[]);
+    /// A program says something of its memory. False: so much was said of other memory that this cannot be remembered.
+    fn take_advice(&mut self, space: SpaceKey, request: &Call) -> bool {
+        let now = self.now();
+        // What leaves on advice is only what was named whole: the rest of its page may be needed.
+        let range = pages_of(request, request.what == call::WILL_NOT_NEED);
+        let borrower = &mut self.borrower;
+        let is_heard = match request.what {
+            call::WILL_NEED => {
+                borrower.handle_advice(now, space, range, Advice::WillNeed);
+                true
+            }
+            call::WILL_NOT_NEED => {
+                borrower.handle_advice(now, space, range, Advice::WillNotNeed);
+                true
+            }
+            call::SEQUENTIAL => borrower.handle_pattern(space, range, Pattern::Sequential),
+            call::RANDOM => borrower.handle_pattern(space, range, Pattern::Random),
+            call::NORMAL => borrower.handle_pattern(space, range, Pattern::Unknown),
+            call::LOW => borrower.handle_priority(space, range, Priority::Low),
+            call::MIDDLE => borrower.handle_priority(space, range, Priority::Normal),
+            call::HIGH => borrower.handle_priority(space, range, Priority::High),
+            _ => {
+                borrower.handle_forgotten(space, range);
+                true
+            }
         };
+        self.drain();
+        is_heard
+    }
+
+    fn take_call(&mut self, peer: Peer, request: Call) {
+        let reply = |socket: &OwnedFd, status| {
+            let _ = packets::send(socket.as_fd(), &CallReply { status, reserved: 0 }, &[]);
+        };
+        let answer = |socket: &OwnedFd| reply(socket, 0);
         let Some(space) = self.space_of(peer.pid) else {
             answer(&peer.socket);
             return;
@@ -393,11 +424,10 @@ impl Agent<'_> {
                 }
                 answer(&peer.socket);
             }
-            call::WILL_NEED | call::WILL_NOT_NEED => {
-                let (range, advice) = advice_of(&request);
-                self.borrower.handle_advice(now, space, range, advice);
-                self.drain();
-                answer(&peer.socket);
+            call::WILL_NEED..=call::FORGET => {
+                let full = rustix::io::Errno::NOSPC.raw_os_error().unsigned_abs();
+                let status = if self.take_advice(space, &request) { 0 } else { full };
+                reply(&peer.socket, status);
             }
             _ => {}
         }

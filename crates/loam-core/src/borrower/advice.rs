@@ -3,10 +3,15 @@
 //! ```text
 //! will need ─────► what is away of it is fetched, behind everything that a thread waits for, as long as there are frames
 //! will not need ─► what is here of it leaves first, before the replacement policy is asked, and though frames are free
+//! sequential ────► a reader is run ahead of at once, and what it has passed leaves before what the policy says ([`super::sequential`])
+//! random ────────► nothing is fetched beside the base page that is touched
+//! priority ──────► what is low leaves before all else, what is high stays as long as there is enough else ([`super::ranks`])
 //! ```
 //!
-//! Advice changes when pages move and never what they contain. It is carried out in pieces, with the fetch plans ([`Borrower::handle_plans`]).
+//! The first two are said once and done; the others hold for their addresses until something else is said ([`super::marks`]). Advice changes when pages move and never what they contain. It is carried out in pieces, with the fetch plans ([`Borrower::handle_plans`]).
 
+use super::marks::{Mark, Pattern, Priority};
+use super::ranks::Ranked;
 use super::table::{BaseRange, BaseState, SpaceKey};
 use super::{Borrower, PageRef};
 use crate::page_size::PageSize;
@@ -18,6 +23,9 @@ const ADVISED_MAX: usize = 64;
 const GIVEN_MAX: usize = 1024;
 /// Fetches under way while more begins for what will be needed: a fault's page waits behind them at the lender.
 const FETCHES_MAX: usize = 64;
+/// Pages of each rank that stay though another rank is to go first: this part of the budget, and a few pages, but never more than a quarter of it.
+const LEAST_SHARE: u64 = 64;
+const LEAST_PAGES: u64 = 4;
 /// One range that will be needed brings one in so many pages of the budget at most: the rest is needed now.
 const NEED_SHARE: u64 = 2;
 
@@ -38,6 +46,26 @@ pub(super) struct Advised {
     range: BaseRange,
 }
 
+/// Why a page leaves.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Why {
+    /// It was said not to be needed; its size then.
+    Given(PageSize),
+    /// A reader in order has passed it; its size then.
+    Passed(PageSize),
+    /// Frames are wanted, and by what is said of priorities it is its turn.
+    Ranked(Ranked),
+    /// Frames are wanted, and the policy has chosen it.
+    Policy,
+}
+
+impl Why {
+    /// Because of what the program has said of this very page, and not for its turn.
+    pub(super) fn is_advice(&self) -> bool {
+        matches!(self, Self::Given(_) | Self::Passed(_))
+    }
+}
+
 impl Borrower {
     /// The program says something of a range. Of what it will need as much is brought as half of the budget holds.
     pub fn handle_advice(&mut self, now: Instant, key: SpaceKey, range: BaseRange, advice: Advice) {
@@ -49,28 +77,122 @@ impl Borrower {
         if !self.spaces.contains_key(&key) || range.start >= end {
             return;
         }
-        // What was said last holds, but for pages that are on their way already.
-        let is_over =
-            |of: &Advised| of.key == key && range.start <= of.range.start && of.range.end <= range.end;
-        self.advised.retain(|of| of.advice == advice || !is_over(of));
+        // What was said last holds, but for pages that are on their way already. Advice may be carried out before what was said earlier and
+        // has to wait, so nothing of that may be left.
+        let cut = |of: Advised| {
+            let is_over = of.advice != advice && of.key == key;
+            let part = |start: u64, end: u64| Advised { range: BaseRange::new(start, end.max(start)), ..of };
+            let (first, last) = match of.range {
+                whole if !is_over => (part(whole.start, whole.end), part(whole.end, whole.end)),
+                BaseRange { start, end } => {
+                    (part(start, end.min(range.start)), part(start.max(range.end), end))
+                }
+            };
+            [first, last].into_iter().filter(|of| !of.range.is_empty())
+        };
+        self.advised = core::mem::take(&mut self.advised).into_iter().flat_map(cut).collect();
         if advice == Advice::WillNeed {
-            self.given.retain(|(page, _)| page.space != key || !range.contains(page.first));
-        }
-        if self.advised.len() >= ADVISED_MAX {
-            self.advised.pop_front();
+            let is_in = |page: PageRef| page.space == key && range.contains(page.first);
+            self.given.retain(|&(page, _)| !is_in(page));
+            self.readers.retain(|page| !is_in(page));
         }
         self.advised.push_back(Advised { key, advice, range: BaseRange::new(range.start, end) });
+        while self.advised.len() > ADVISED_MAX {
+            self.advised.pop_front();
+        }
         self.advance(now);
+    }
+
+    /// The program says how it goes through a range, until it says otherwise. False: so much was said of other ranges that there is no
+    /// room to remember this, and nothing has changed.
+    pub fn handle_pattern(&mut self, key: SpaceKey, range: BaseRange, pattern: Pattern) -> bool {
+        let Some(space) = self.spaces.get_mut(&key) else { return true };
+        if pattern == Pattern::Random {
+            self.size_least = PageSize::SMALLEST;
+        }
+        space.marks.change(range, |mark| Mark { pattern, ..mark })
+    }
+
+    /// The program says which memory is to keep its place when there is not room for all, until it says otherwise. False: as of
+    /// [`Self::handle_pattern`].
+    pub fn handle_priority(&mut self, key: SpaceKey, range: BaseRange, priority: Priority) -> bool {
+        let Some(space) = self.spaces.get_mut(&key) else { return true };
+        let done = space.marks.change(range, |mark| Mark { priority, ..mark });
+        if done && !range.is_empty() {
+            self.rank_again(key, range);
+        }
+        done
+    }
+
+    /// What was said of a range holds no longer, of its pattern and its priority: the memory was freed.
+    pub fn handle_forgotten(&mut self, key: SpaceKey, range: BaseRange) {
+        self.unmark(key, range);
+    }
+
+    /// Pages that are here in `range` are to be looked at. (One range for each space, so it may be more than that: looking does no harm.)
+    pub(super) fn rank_again(&mut self, key: SpaceKey, range: BaseRange) {
+        let left = self.ranking.entry(key).or_insert(range);
+        *left = BaseRange::new(left.start.min(range.start), left.end.max(range.end));
+    }
+
+    pub(super) fn mark(&self, key: SpaceKey, base: u64) -> Mark {
+        self.spaces.get(&key).map_or_else(Mark::default, |space| space.marks.at(base))
+    }
+
+    /// Has a page that has become local stand where its rank is: with the policy, or before or behind it.
+    pub(super) fn line_up(&mut self, page: PageRef, size: PageSize) {
+        match self.mark(page.space, page.first).priority {
+            Priority::Normal => {
+                self.ranks.remove(page); // it may stand there from before its mapping was removed
+                self.replacement.inserted(page);
+            }
+            priority => self.ranks.insert(page, size.base_pages(), priority),
+        }
+    }
+
+    /// Pages of the range may have gone.
+    pub(super) fn tidy_ranks(&mut self, key: SpaceKey, range: BaseRange) {
+        let Self { ranks, spaces, .. } = self;
+        let table = spaces.get(&key).map(|space| &space.table);
+        ranks.forget(key, range, |first| table.is_none_or(|table| table.queued(first).is_none()));
+    }
+
+    /// Has pages that are here already stand where their new rank is, a few extents further; returns about how many base pages were looked at.
+    fn rank(&mut self, key: SpaceKey, range: BaseRange) -> u64 {
+        let found = self.spaces.get(&key).and_then(|space| space.table.next_used(range));
+        let Some(part) = found else { return 1 };
+        for first in part.start..part.end {
+            let Some(size) = self.spaces[&key].table.queued(first) else { continue };
+            let page = PageRef { space: key, first };
+            if self.mark(key, first).priority != self.ranks.of(page) {
+                if !self.ranks.remove(page) {
+                    self.replacement.removed(page);
+                }
+                self.line_up(page, size);
+            }
+        }
+        if part.end < range.end {
+            self.ranking.insert(key, BaseRange::new(part.end, range.end));
+        }
+        part.end - part.start
     }
 
     /// Some advice can be followed further now.
     pub(super) fn has_advice(&self) -> bool {
-        self.advised.front().is_some_and(|next| match next.advice {
-            // Without frames, and none that will come, it is given up.
-            Advice::WillNeed => {
-                self.fetches.len() < FETCHES_MAX && (self.has_room_ahead() || !self.frames_will_come())
-            }
-            Advice::WillNotNeed => self.given.len() < GIVEN_MAX,
+        !self.ranking.is_empty() || self.next_advice().is_some()
+    }
+
+    /// The oldest advice that can be followed now: what has to wait holds back its own kind alone.
+    fn next_advice(&self) -> Option<usize> {
+        if self.advised.is_empty() {
+            return None;
+        }
+        // Without frames, and none that will come, it is given up.
+        let needs = self.fetches.len() < FETCHES_MAX && (self.has_room_ahead() || !self.frames_will_come());
+        let gives = self.given.len() < GIVEN_MAX;
+        self.advised.iter().position(|next| match next.advice {
+            Advice::WillNeed => needs,
+            Advice::WillNotNeed => gives,
         })
     }
 
@@ -79,22 +201,29 @@ impl Borrower {
         self.frames + 2 * self.sizer.largest().base_pages() <= self.limit
     }
 
-    /// Follows the oldest advice a little further; returns about how many base pages were looked at.
+    /// Follows the oldest advice that can be a little further; returns about how many base pages were looked at.
     pub(super) fn follow_advice(&mut self) -> u64 {
-        let mut next = self.advised.pop_front().expect("the caller has looked");
-        let Advised { key, advice, range } = next;
+        if let Some((key, range)) = self.ranking.pop_first() {
+            return self.rank(key, range);
+        }
+        let at = self.next_advice().expect("the caller has looked");
+        let Advised { key, advice, range } = self.advised[at];
         let found = self.spaces.get(&key).and_then(|space| space.table.next_used(range));
-        let Some(part) = found else { return 1 };
+        let Some(part) = found else {
+            self.advised.remove(at);
+            return 1;
+        };
         let goes_on_at = match advice {
             Advice::WillNeed => self.need(key, part),
             Advice::WillNotNeed => self.give(key, part, range.end),
         };
-        next.range.start = goes_on_at.min(range.end);
-        assert!(next.range.start > part.start, "advice is followed further each time");
-        if !next.range.is_empty() {
-            self.advised.push_front(next);
+        let start = goes_on_at.min(range.end);
+        assert!(start > part.start, "advice is followed further each time");
+        self.advised[at].range.start = start;
+        if start == range.end {
+            self.advised.remove(at);
         }
-        next.range.start - part.start
+        start - part.start
     }
 
     /// Brings what is away of `part`, which is in one extent, as far as may be now; returns where to go on, or the end of all if it is given up.
@@ -135,33 +264,58 @@ impl Borrower {
     /// What was said not to be needed of a space cannot leave: it is pinned or shared, and who needs a frame must not wait for it.
     pub(super) fn keep_given(&mut self, key: SpaceKey) {
         self.given.retain(|(page, _)| page.space != key);
+        self.readers.retain(|page| page.space != key);
         self.advised.retain(|of| of.key != key || of.advice != Advice::WillNotNeed);
     }
 
-    /// The page to leave next: what was said not to be needed, else, if frames are wanted, what the policy says. With the former its size.
-    pub(super) fn next_victim(&mut self, wanted: bool) -> Option<(PageRef, Option<PageSize>)> {
-        while let Some((page, size)) = self.given.pop_front() {
+    /// The page to leave next: what was said not to be needed, else, if frames are wanted, what readers in order have passed, and then what the policy says,
+    /// as far as the program has said nothing of what is worth more.
+    pub(super) fn next_victim(&mut self, wanted: bool) -> Option<(PageRef, Why)> {
+        let is_there = |s: &Self, page: PageRef, size: PageSize| {
             // It may have left and come back in another size, or be gone, since.
-            if self.spaces.get(&page.space).is_some_and(|space| space.table.queued(page.first) == Some(size))
-            {
-                return Some((page, Some(size)));
+            s.spaces.get(&page.space).is_some_and(|space| space.table.queued(page.first) == Some(size))
+        };
+        while let Some((page, size)) = self.given.pop_front() {
+            if is_there(self, page, size) {
+                return Some((page, Why::Given(size)));
             }
         }
-        let page = if wanted { self.replacement.victim() } else { None };
-        page.map(|page| (page, None))
+        while wanted && let Some((page, size)) = self.readers.next() {
+            if is_there(self, page, size) && self.mark(page.space, page.first).pattern == Pattern::Sequential
+            {
+                return Some((page, Why::Passed(size)));
+            }
+        }
+        if !wanted {
+            return None;
+        }
+        let largest = LEAST_PAGES * self.sizer.largest().base_pages();
+        let least = (self.limit / LEAST_SHARE).max(largest).min(self.limit / 4);
+        if let Some(ranked) = self.ranks.take(self.frames - self.leaving, least) {
+            return Some((ranked.page, Why::Ranked(ranked)));
+        }
+        while let Some(page) = self.replacement.victim() {
+            // What stands elsewhere by now is here from before its mapping was removed.
+            if self.ranks.of(page) == Priority::Normal {
+                return Some((page, Why::Policy));
+            }
+        }
+        self.ranks.take_any().map(|ranked| (ranked.page, Why::Ranked(ranked)))
     }
 
     /// Directly after [`Self::next_victim`]: it is to be the next one again.
-    pub(super) fn put_back_victim(&mut self, page: PageRef, given: Option<PageSize>) {
-        match given {
-            Some(size) => self.given.push_front((page, size)),
-            None => self.replacement.put_back(page),
+    pub(super) fn put_back_victim(&mut self, page: PageRef, why: Why) {
+        match why {
+            Why::Given(size) => self.given.push_front((page, size)),
+            Why::Passed(size) => self.readers.put_back(page, size),
+            Why::Ranked(ranked) => self.ranks.put_back(ranked),
+            Why::Policy => self.replacement.put_back(page),
         }
     }
 
-    /// It leaves, or stands in the policy's order no longer. The policy does not know of that if it has not been asked.
-    pub(super) fn victim_goes(&mut self, page: PageRef, given: Option<PageSize>) {
-        if given.is_some() {
+    /// It leaves, or stands in the order no longer. Who has not been asked does not know of that.
+    pub(super) fn victim_goes(&mut self, page: PageRef, why: Why) {
+        if why.is_advice() && !self.ranks.remove(page) {
             self.replacement.removed(page);
         }
     }

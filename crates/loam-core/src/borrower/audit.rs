@@ -1,8 +1,8 @@
 //! A look at the records from outside: for the simulator and for tests, which compare them with what is really there.
 
-use super::Borrower;
 use super::copies::{BufferIndex, CopyIndex, LenderIndex, MIRRORS_MAX, Stored};
 use super::table::{BaseRange, BaseState, SpaceKey};
+use super::{Borrower, PageRef};
 use crate::ids::{ContentHash, Version};
 use crate::page_size::PageSize;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -67,6 +67,7 @@ impl Borrower {
                 }
             }
             self.audit_queue(key, space);
+            self.audit_ranks(key, space);
             assert_eq!((space.frames, space.shared), (own, shared), "the frames of {key:?} are miscounted");
             frames += own;
         }
@@ -94,6 +95,20 @@ impl Borrower {
                     || space.table.queued_around(base, PageSize::SMALLEST).is_some()
                     || rests(),
                 "base page {base} of {key:?} is forgotten by the replacement policy"
+            );
+        }
+    }
+
+    /// What the program has said of priorities is so of each page that stands in the queue, or will be looked at.
+    fn audit_ranks(&self, key: SpaceKey, space: &super::Space) {
+        let looked_at = self.ranking.get(&key);
+        for base in self.used(key, BaseRange::new(0, u64::MAX)) {
+            let page = PageRef { space: key, first: base };
+            let is_due = looked_at.is_some_and(|left| left.contains(base));
+            let is_right = self.ranks.of(page) == space.marks.at(base).priority;
+            assert!(
+                space.table.queued(base).is_none() || is_due || is_right,
+                "base page {base} of {key:?} stands in another place than its priority says"
             );
         }
     }

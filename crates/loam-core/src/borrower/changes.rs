@@ -1,5 +1,6 @@
 //! Changes of address spaces: adoption, and every event that userfaultfd reports.
 
+use super::marks::Marks;
 use super::table::{BaseRange, BaseState, Entry, SpaceKey, Table};
 use super::{Borrower, Effect, Space};
 use crate::page_size::PageSize;
@@ -26,6 +27,7 @@ impl Borrower {
             forked: false,
             frames: 0,
             shared: 0,
+            marks: Marks::default(),
             parked: Vec::new(),
         };
         assert!(self.spaces.insert(key, space).is_none(), "a space's key is used once");
@@ -71,6 +73,7 @@ impl Borrower {
         let urgent: Vec<u64> =
             self.waits.range(span).filter(|(_, wait)| wait.urgent).map(|(&(_, base), _)| base).collect();
         let waiting = self.clear(now, key, range);
+        self.unmark(key, range);
         self.note_discard(now, key, range);
         for base in waiting {
             self.wait_from(now, key, base);
@@ -80,6 +83,17 @@ impl Borrower {
             self.serve(key, base);
         }
         self.advance(now);
+    }
+
+    /// What the program has said of the range holds no longer: it has gone to somebody else, as far as anybody can tell.
+    pub(super) fn unmark(&mut self, key: SpaceKey, range: BaseRange) {
+        if let Some(space) = self.spaces.get_mut(&key)
+            && space.marks.any_in(range)
+        {
+            space.marks.clear(range);
+            self.tidy_ranks(key, range);
+            self.rank_again(key, range);
+        }
     }
 
     /// The discard follows its event by microseconds, or as long as the discarding thread is kept from a core.
@@ -131,6 +145,7 @@ impl Borrower {
         for base in self.clear(now, key, range) {
             self.effects.push_back(Effect::Wake { space: key, base, pages: 1 });
         }
+        self.unmark(key, range);
         if let Some(space) = self.spaces.get_mut(&key) {
             space.table.remove_range(range);
             // What is left of a page of which a part is unmapped still has to leave one day.
@@ -166,8 +181,18 @@ impl Borrower {
         }
         self.move_discards(now, key, from, to);
         let space = self.spaces.get_mut(&key).expect("checked above");
+        let said = space.marks.any_in(from) || space.marks.any_in(into);
+        if said {
+            space.marks.move_to(from, to);
+        }
         space.table.remove_range(from);
         space.table.add_range(into);
+        if said {
+            // Entries of pages that are gone may be used again there.
+            self.tidy_ranks(key, from);
+            self.rank_again(key, from);
+            self.rank_again(key, into);
+        }
         for (base, entry) in moved {
             self.set_entry(key, base, entry);
             if entry.state == BaseState::Local {
@@ -186,7 +211,7 @@ impl Borrower {
     pub fn handle_forked(&mut self, now: Instant, parent: SpaceKey, child: SpaceKey) {
         self.handle_space_added(child, false);
         let Some(space) = self.spaces.get(&parent) else { return };
-        let mut table = space.table.clone();
+        let (mut table, marks) = (space.table.clone(), space.marks.clone());
         table.clear_queued();
         let ranges: Vec<BaseRange> = table.ranges().collect();
         let family: Vec<SpaceKey> = space.relatives.iter().copied().chain([parent]).collect();
@@ -218,7 +243,7 @@ impl Borrower {
             member.forked = true;
         }
         let space = self.spaces.get_mut(&child).expect("just added");
-        space.table = table;
+        (space.table, space.marks) = (table, marks);
         space.shared = shared.len() as u64;
         space.forked = true;
         space.relatives = family;
@@ -236,6 +261,8 @@ impl Borrower {
         self.clear(now, key, BaseRange::new(0, u64::MAX));
         let space = self.spaces.remove(&key).expect("looked at above");
         assert!(space.frames == 0 && space.shared == 0, "a space that is gone has no pages");
+        self.tidy_ranks(key, BaseRange::new(0, u64::MAX));
+        self.ranking.remove(&key);
         for other in relatives {
             if let Some(member) = self.spaces.get_mut(&other) {
                 member.relatives.retain(|k| *k != key);

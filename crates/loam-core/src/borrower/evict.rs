@@ -201,29 +201,29 @@ impl Borrower {
         let mut of = Vec::new();
         let (mut from, mut for_advice): (Option<SpaceKey>, bool) = (None, false);
         while (pages.len() as u64) < room {
-            let Some((victim, given)) = self.next_victim((pages.len() as u64) < wanted) else { break };
+            let Some((victim, why)) = self.next_victim((pages.len() as u64) < wanted) else { break };
             let PageRef { space: key, first } = victim;
             let Some(space) = self.spaces.get_mut(&key) else { continue };
             if space.at_rest {
-                self.put_back_victim(victim, given);
+                self.put_back_victim(victim, why);
                 break;
             }
             let Some(size) = space.table.set_queued(first, None) else { continue }; // unmapped since
             if !space.gives() {
                 space.parked.push((first, size));
-                self.victim_goes(victim, given);
+                self.victim_goes(victim, why);
                 continue;
             }
             let before = pages.len();
             space.table.local_of(first, size, &mut pages);
             if pages.len() == before {
-                self.victim_goes(victim, given);
+                self.victim_goes(victim, why);
                 continue;
             }
             if from.is_some_and(|k| k != key) || pages.len() as u64 > room {
                 pages.truncate(before);
                 space.table.set_queued(first, Some(size));
-                self.put_back_victim(victim, given);
+                self.put_back_victim(victim, why);
                 break;
             }
             // At once: another page of this batch may have them too.
@@ -232,9 +232,9 @@ impl Borrower {
                 self.set_entry(key, base, Entry { state: BaseState::Leaving, ..entry });
             }
             self.note_left(now, key, first, size, (pages.len() - before) as u64);
-            self.victim_goes(victim, given);
-            self.stats.advised_out += if given.is_some() { (pages.len() - before) as u64 } else { 0 };
-            for_advice |= given.is_some();
+            self.victim_goes(victim, why);
+            self.stats.advised_out += if why.is_advice() { (pages.len() - before) as u64 } else { 0 };
+            for_advice |= why.is_advice();
             self.incomplete.remove(&(key, first));
             of.push((first, size));
             from = Some(key);

@@ -1,6 +1,7 @@
 //! Faults: from the event to the installed page.
 
 use super::copies::{BufferIndex, CopyIndex, LenderIndex};
+use super::marks::Pattern;
 use super::prefetch::StreamSpace;
 use super::store::Source;
 use super::table::{BaseState, Entry, SpaceKey};
@@ -122,8 +123,12 @@ impl Borrower {
             self.wait_from(now, key, base);
         }
         self.serve(key, base);
-        if let Some(touch) = touch {
-            self.follow(key, base, touch);
+        let pattern = self.mark(key, base).pattern;
+        if let Some(touch) = touch.filter(|_| pattern != Pattern::Random) {
+            self.follow(key, base, touch, pattern);
+        }
+        if pattern == Pattern::Sequential {
+            self.read_on(key, base);
         }
         self.advance(now);
     }
@@ -388,7 +393,7 @@ impl Borrower {
 
     /// Asks the prefetcher, and brings what it says. Fresh memory is filled with zeros ahead of a program that fills memory
     /// in order, and only so far: a page of zeros that nobody writes costs a frame twice.
-    fn follow(&mut self, key: SpaceKey, base: u64, touch: Touch) {
+    fn follow(&mut self, key: SpaceKey, base: u64, touch: Touch, pattern: Pattern) {
         let fresh = touch == Touch::Fresh;
         let page_size = if fresh { self.fresh_size_at(key, base) } else { self.size_at(key, base) };
         let size = page_size.base_pages();
@@ -396,7 +401,12 @@ impl Borrower {
         let most = (most / size).clamp(1, u64::from(u32::MAX)) as u32;
         let stream = StreamSpace { space: key, size: page_size };
         let page = (base / size) as i64;
-        let Some(ahead) = self.prefetcher.faulted(stream, page, touch, most) else { return };
+        let told = pattern == Pattern::Sequential;
+        let ahead = match told {
+            true => self.prefetcher.told(stream, page, touch, most),
+            false => self.prefetcher.faulted(stream, page, touch, most),
+        };
+        let Some(ahead) = ahead else { return };
         if touch == Touch::Ahead {
             self.note_followed(key, page_size, page, &ahead);
         }
@@ -407,8 +417,10 @@ impl Borrower {
                 break;
             };
             let range = self.page_range(key, page * size, page_size);
+            let next = self.mark(key, page * size).pattern;
+            let ends = next == Pattern::Random || (told && next != pattern);
             // A guess never makes anybody wait for a frame.
-            if !self.is_adopted(key, page * size) || self.frames + range.len() + size > self.limit {
+            if ends || !self.is_adopted(key, page * size) || self.frames + range.len() + size > self.limit {
                 self.prefetcher.cut(stream, &ahead, n);
                 break;
             }

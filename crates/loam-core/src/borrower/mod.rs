@@ -27,12 +27,15 @@ mod evict;
 mod faults;
 mod fetch_plan;
 mod lenders;
+mod marks;
 mod placement;
 mod plans;
 mod prefetch;
+mod ranks;
 mod recall;
 mod replicas;
 mod seed;
+mod sequential;
 mod sizes;
 mod store;
 mod table;
@@ -50,6 +53,7 @@ pub use fetch_plan::{
     Eager, FETCH_PLANS, FetchPlanner, Full, Lazy, Learned, PageFault, Pipelined, Step, fetch_planner,
 };
 pub use lenders::PutAnswer;
+pub use marks::{Pattern, Priority};
 pub use placement::{LenderChoice, LenderState, PLACEMENTS, Site, lender_choice};
 pub use prefetch::{Ahead, NoPrefetch, Prefetcher, StreamSpace, StridePrefetcher, Touch};
 pub use store::Source;
@@ -66,7 +70,10 @@ use alloc::vec::Vec;
 use copies::Copies;
 use evict::Batch;
 use faults::{Fetch, Wait};
+use marks::Marks;
 use plans::Rest;
+use ranks::Ranks;
+use sequential::Readers;
 
 use table::{Entry, Table};
 use waiters::Waiters;
@@ -278,7 +285,7 @@ pub struct Stats {
     pub mended: u64,
     /// Pages that were asked for because the program had said that it will need them ([`Advice`]).
     pub advised_in: u64,
-    /// Pages that were told to leave because it had said that it will not.
+    /// Pages that were told to leave because it had said that it will not, or that it goes through them in order, and has.
     pub advised_out: u64,
     /// Time in which a thread waited for the page that it touched.
     pub first_wait: Duration,
@@ -323,6 +330,8 @@ struct Space {
     frames: u64,
     /// Base pages that are local in frames of a relative.
     shared: u64,
+    /// What the program has said of its memory and holds.
+    marks: Marks,
     /// Pages that could not be taken, out of the replacement order for a while.
     parked: Vec<(u64, PageSize)>,
 }
@@ -361,6 +370,11 @@ pub struct Borrower {
     /// What the program has said of its memory and is not carried out yet, oldest first; and pages that leave for it.
     advised: VecDeque<Advised>,
     given: VecDeque<(PageRef, PageSize)>,
+    /// Who goes through memory in order, and what is behind them.
+    readers: Readers,
+    /// Pages that do not stand with the policy, and where pages that are here have to be looked at for that.
+    ranks: Ranks,
+    ranking: BTreeMap<SpaceKey, BaseRange>,
     /// Base pages that were left out of a page on purpose, by the page's first.
     holes: BTreeMap<(SpaceKey, u64), Hole>,
     /// What has come last of a page that is fetched in parts.
@@ -488,6 +502,9 @@ impl Borrower {
             spare_steps: Vec::new(),
             advised: VecDeque::new(),
             given: VecDeque::new(),
+            readers: Readers::default(),
+            ranks: Ranks::default(),
+            ranking: BTreeMap::new(),
             incomplete: BTreeMap::new(),
             next_distances: BTreeMap::new(),
             effects: VecDeque::new(),
@@ -591,7 +608,10 @@ impl Borrower {
     pub fn handle_touched(&mut self, key: SpaceKey, base: u64) {
         let Some(space) = self.spaces.get(&key) else { return };
         if let Some((first, _)) = space.table.queued_around(base, self.size_least) {
-            self.replacement.touched(PageRef { space: key, first });
+            let page = PageRef { space: key, first };
+            if self.ranks.of(page) == Priority::Normal {
+                self.replacement.touched(page);
+            }
         }
     }
 
@@ -788,7 +808,7 @@ impl Borrower {
             space.table.set_queued(first, Some(size));
         }
         if queued.is_none() {
-            self.replacement.inserted(PageRef { space: key, first });
+            self.line_up(PageRef { space: key, first }, size);
         }
     }
 

@@ -45,6 +45,11 @@ pub enum Touch {
 pub trait Prefetcher: core::fmt::Debug + Send {
     /// A thread waits for page number `page` of `space`; at most `most` pages are worth fetching now.
     fn faulted(&mut self, space: StreamSpace, page: i64, touch: Touch, most: u32) -> Option<Ahead>;
+    /// The same where the program has said that it goes from lower to higher addresses: no pattern is waited for. A policy that does nothing here
+    /// learns it from the faults all the same.
+    fn told(&mut self, space: StreamSpace, page: i64, touch: Touch, most: u32) -> Option<Ahead> {
+        self.faulted(space, page, touch, most)
+    }
     /// Of the last answer only the first `taken` pages were fetched: frames ran short.
     fn cut(&mut self, space: StreamSpace, ahead: &Ahead, taken: u32);
     /// A long stream has passed over this page.
@@ -85,6 +90,20 @@ struct Stream {
     used_at: u64,
 }
 
+impl Stream {
+    /// It expects this page: at its edge, or inside what it asked for.
+    fn expects(&self, page: i64) -> bool {
+        let (low, high) =
+            if self.stride > 0 { (self.last + 1, self.edge) } else { (self.edge, self.last - 1) };
+        self.stride != 0 && low <= page && page <= high
+    }
+
+    /// What it asked for is there as it should be.
+    fn goes_on(&self, page: i64, touch: Touch) -> bool {
+        touch == Touch::Ahead || page == self.edge && self.marker.is_none()
+    }
+}
+
 const STREAMS: usize = 32;
 /// Strides from which on a stream is a long one: more than a program that jumps about makes in passing.
 const LONG_STRIDES: u64 = 128;
@@ -99,6 +118,8 @@ const TRUST_FULL: u32 = 256;
 const TRUST_LEAST: u32 = 64;
 /// The weight of the newest of them.
 const TRUST_STEP: u32 = 8;
+/// Where the program has said that it goes on, a stream begins with this part of what it may fetch ahead at most.
+const TOLD_SHARE: u32 = 4;
 
 /// Sequential and strided streams, several at a time.
 ///
@@ -125,9 +146,44 @@ impl StridePrefetcher {
         (0..STREAMS).min_by_key(|&i| age(&self.streams[i])).expect("there are streams")
     }
 
+    /// A stream begins in the place of the one that was used least recently.
+    fn begin(&mut self, stream: Stream) -> usize {
+        let slot = self.oldest();
+        if self.streams[slot].is_some_and(|s| s.bet) {
+            self.settle_bet(false);
+        }
+        self.streams[slot] = Some(stream);
+        slot
+    }
+
+    fn most(&self, space: StreamSpace, most: u32) -> u32 {
+        u64::from(most).min(self.window_max.0 / space.size.base_pages()).max(1) as u32
+    }
+
     fn settle_bet(&mut self, won: bool) {
         let goal = if won { TRUST_FULL } else { 0 };
         self.trust = (self.trust * (TRUST_STEP - 1) + goal) / TRUST_STEP;
+    }
+
+    /// The stream at `index` expected `page`.
+    fn followed(&mut self, index: usize, page: i64, touch: Touch, most: u32) -> Option<Ahead> {
+        let s = self.streams[index].as_mut().expect("the caller has found it");
+        let in_order = s.goes_on(page, touch);
+        let bet = core::mem::take(&mut s.bet);
+        s.last = page;
+        s.used_at = self.clock;
+        s.run += 1;
+        if s.marker == Some(page) {
+            s.marker = None;
+        }
+        if !in_order {
+            // What was asked for is gone, or was passed over.
+            *s = Stream { first: page, edge: page + s.stride, marker: None, run: 1, window: 0, ..*s };
+        }
+        if bet {
+            self.settle_bet(in_order);
+        }
+        if in_order { self.extend(index, page, touch, most) } else { None }
     }
 
     /// The stream at `index` was followed to `page`.
@@ -160,38 +216,16 @@ impl StridePrefetcher {
 
 impl Prefetcher for StridePrefetcher {
     fn faulted(&mut self, space: StreamSpace, page: i64, touch: Touch, most: u32) -> Option<Ahead> {
-        let most = u64::from(most).min(self.window_max.0 / space.size.base_pages()).max(1) as u32;
+        let most = self.most(space, most);
         self.clock += 1;
         let clock = self.clock;
         if let Some(s) = self.streams.iter_mut().flatten().find(|s| s.space == space && s.last == page) {
             s.used_at = clock; // another part of the same page
             return None;
         }
-        // A stream that expects this page: at its edge, or inside what it asked for.
-        let follows = |s: &Option<Stream>| {
-            s.is_some_and(|s| {
-                let (low, high) = if s.stride > 0 { (s.last + 1, s.edge) } else { (s.edge, s.last - 1) };
-                s.space == space && s.stride != 0 && low <= page && page <= high
-            })
-        };
+        let follows = |s: &Option<Stream>| s.is_some_and(|s| s.space == space && s.expects(page));
         if let Some(index) = self.streams.iter().position(follows) {
-            let s = self.streams[index].as_mut().expect("just found");
-            let in_order = touch == Touch::Ahead || page == s.edge && s.marker.is_none();
-            let bet = core::mem::take(&mut s.bet);
-            s.last = page;
-            s.used_at = clock;
-            s.run += 1;
-            if s.marker == Some(page) {
-                s.marker = None;
-            }
-            if !in_order {
-                // What was asked for is gone, or was passed over.
-                *s = Stream { first: page, edge: page + s.stride, marker: None, run: 1, window: 0, ..*s };
-            }
-            if bet {
-                self.settle_bet(in_order);
-            }
-            return if in_order { self.extend(index, page, touch, most) } else { None };
+            return self.followed(index, page, touch, most);
         }
         // The second fault of a stream gives its stride.
         let near = |s: &Option<Stream>| {
@@ -206,12 +240,8 @@ impl Prefetcher for StridePrefetcher {
             s.run = 1;
             return self.extend(index, page, touch, most);
         }
-        let slot = self.oldest();
-        if self.streams[slot].is_some_and(|s| s.bet) {
-            self.settle_bet(false);
-        }
         let (stride, edge, marker, run, window, bet) = (0, page, None, 0, 0, false);
-        self.streams[slot] = Some(Stream {
+        self.begin(Stream {
             space,
             first: page,
             last: page,
@@ -224,6 +254,47 @@ impl Prefetcher for StridePrefetcher {
             used_at: clock,
         });
         None
+    }
+
+    fn told(&mut self, space: StreamSpace, page: i64, touch: Touch, most: u32) -> Option<Ahead> {
+        let most = self.most(space, most);
+        self.clock += 1;
+        let upward = |s: &Stream| s.space == space && s.stride == 1;
+        if let Some(s) = self.streams.iter_mut().flatten().find(|s| upward(s) && s.last == page) {
+            s.used_at = self.clock; // another part of the same page
+            return None;
+        }
+        let follows = |s: &Option<Stream>| s.is_some_and(|s| upward(&s) && s.expects(page));
+        // It doubles with the first touch.
+        let window = most / TOLD_SHARE / 2;
+        let begins = Stream {
+            space,
+            first: page,
+            last: page - 1,
+            stride: 1,
+            edge: page,
+            marker: None,
+            run: RUN_DISTRUSTED,
+            window,
+            bet: false,
+            used_at: self.clock,
+        };
+        let index = match self.streams.iter().position(follows) {
+            Some(index) => {
+                let s = self.streams[index].as_mut().expect("just found");
+                if s.goes_on(page, touch) {
+                    (s.run, s.window) = (s.run.max(begins.run), s.window.max(window));
+                } else {
+                    *s = begins;
+                }
+                index
+            }
+            None => self.begin(begins),
+        };
+        let ahead = self.followed(index, page, touch, most);
+        // That the program has said so is no evidence for what it has not said.
+        self.streams[index].as_mut().expect("it is followed").bet = false;
+        ahead
     }
 
     fn cut(&mut self, space: StreamSpace, ahead: &Ahead, taken: u32) {
@@ -289,6 +360,30 @@ mod tests {
             let waited = waits(&mut p, (0..4_000).map(|n| 1_000_000 + n * stride));
             assert!(waited.len() <= 5, "stride {stride}: waited for {waited:?}");
         }
+    }
+
+    /// It need not be told twice: from the first touch on it is ahead, and not where nobody has said so.
+    #[test]
+    fn who_is_told_runs_ahead_at_once() {
+        let (mut told, mut plain) =
+            (StridePrefetcher::new(BasePages(64)), StridePrefetcher::new(BasePages(64)));
+        let ahead = told.told(SPACE, 500, Touch::Missing, u32::MAX).expect("at once");
+        assert_eq!((ahead.first, ahead.stride, ahead.count), (501, 1, 16));
+        assert_eq!(plain.faulted(SPACE, 500, Touch::Missing, u32::MAX), None);
+        let marker = ahead.first + i64::from(ahead.marker);
+        let next = told.told(SPACE, marker, Touch::Ahead, u32::MAX).expect("it goes on");
+        assert!(next.first == 517 && next.count > 16, "{next:?}");
+        // What was asked for is gone by the time: from there again, as far.
+        let again = told.told(SPACE, 520, Touch::Missing, u32::MAX).expect("at once");
+        assert_eq!((again.first, again.count), (521, 16));
+        // Where most bets were lost, too.
+        let pairs = (0..4_000).flat_map(|n| [n * 1_000, n * 1_000 + 1]);
+        for page in pairs {
+            told.faulted(SPACE, 1 << 40 | page, Touch::Missing, u32::MAX);
+        }
+        let trust = told.trust;
+        assert!(trust < TRUST_LEAST && told.told(SPACE, 9_000, Touch::Missing, u32::MAX).is_some());
+        assert_eq!(told.trust, trust, "nothing was learnt");
     }
 
     #[test]

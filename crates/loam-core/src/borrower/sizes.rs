@@ -1,5 +1,6 @@
 //! What the policy that sizes pages is told: which pages come and go, and what of them is wanted (see [`crate::page_size`]).
 
+use super::marks::Pattern;
 use super::table::{BaseRange, BaseState, SpaceKey};
 use super::{Ahead, Borrower, Hole};
 use crate::page_size::{Brought, Left, PageSize, Place, Probed};
@@ -14,13 +15,19 @@ const HOLES_MAX: usize = 4096;
 const STREAM_GAP_MAX: Duration = Duration::from_millis(20);
 
 impl Borrower {
-    /// The size of the page that a fault at `base` brings.
+    /// The size of the page that a fault at `base` brings. What is used in no order comes alone.
     pub(super) fn size_at(&mut self, key: SpaceKey, base: u64) -> PageSize {
+        if self.mark(key, base).pattern == Pattern::Random {
+            return PageSize::SMALLEST;
+        }
         self.sizer.size(Place { space: key, base })
     }
 
     /// The same in fresh memory, where zeros come.
     pub(super) fn fresh_size_at(&mut self, key: SpaceKey, base: u64) -> PageSize {
+        if self.mark(key, base).pattern == Pattern::Random {
+            return PageSize::SMALLEST;
+        }
         self.sizer.fresh_size(Place { space: key, base })
     }
 
@@ -35,6 +42,9 @@ impl Borrower {
         let entry = self.entry(key, base);
         if entry.state != BaseState::Away {
             return None; // zeros: nothing comes
+        }
+        if self.mark(key, base).pattern == Pattern::Random {
+            return None; // nobody has chosen this size, and nothing is to be learnt of it
         }
         let first = size.first(base);
         self.note_coming(key, first, size);

@@ -4,6 +4,7 @@
 mod advice;
 mod cases;
 mod lenders;
+mod marks;
 mod plans;
 mod recalls;
 mod replicas;
@@ -91,6 +92,14 @@ enum Op {
         base: u64,
         len: u64,
         will_need: bool,
+    },
+    /// How it goes through a range, and what that is worth.
+    Mark {
+        space: usize,
+        base: u64,
+        len: u64,
+        pattern: Option<Pattern>,
+        priority: Option<Priority>,
     },
     /// A lender writes a page that it was told to, and says so soon.
     Drain {
@@ -617,6 +626,11 @@ impl World {
                 self.b.handle_advice(now, key, BaseRange::new(base, base + len), advice);
                 self.drain();
             }
+            Op::Mark { space, base, len, pattern, priority } => {
+                let (key, range) = (pick(self, space), BaseRange::new(base, base + len));
+                pattern.inspect(|&pattern| assert!(self.b.handle_pattern(key, range, pattern)));
+                priority.inspect(|&priority| assert!(self.b.handle_priority(key, range, priority)));
+            }
             Op::Recall { lender, pick, pages } => self.recall(lender, pick, pages),
             Op::RoomAgain { lender } => {
                 if self.full.remove(&lender) {
@@ -753,6 +767,14 @@ fn op(lose: bool) -> impl Strategy<Value = Op> {
         1 => (0usize..3).prop_map(|lender| Op::RoomAgain { lender }),
         2 => (0usize..4, 0u64..PAGES, 1u64..900, any::<bool>())
             .prop_map(|(space, base, len, will_need)| Op::Advise { space, base, len, will_need }),
+        2 => (0usize..4, 0u64..PAGES, 1u64..900, proptest::option::of(0usize..3), proptest::option::of(0usize..3))
+            .prop_map(|(space, base, len, pattern, priority)| Op::Mark {
+                space,
+                base,
+                len,
+                pattern: pattern.map(|n| [Pattern::Unknown, Pattern::Sequential, Pattern::Random][n]),
+                priority: priority.map(|n| [Priority::Low, Priority::Normal, Priority::High][n]),
+            }),
     ]
 }
 

@@ -13,6 +13,7 @@
 mod allocator;
 mod figures;
 pub mod raw;
+mod said;
 mod shim;
 mod vec;
 
@@ -64,6 +65,11 @@ pub enum PagedError {
         "the agent has not heard the advice: it is busy, or this process has no descriptors left (ulimit -n)"
     )]
     Unheard,
+    /// [`advise`] or [`prioritize`]: too much was said of other memory.
+    #[error(
+        "there is advice for too many ranges of this process (4096): take some back (Advice::Normal, Priority::Normal), or give it for larger ranges"
+    )]
+    TooMuch,
     /// The agent does not tell its figures.
     #[error("{}: the agent does not tell its figures ({error}): does the temporary folder still have its socket?", socket.display())]
     Statistics {
@@ -91,6 +97,26 @@ pub enum Advice {
     /// Not use it for a while: its whole pages leave now, before all others, and make room. (A program that has never had more than may be here
     /// keeps all.)
     WillNotNeed,
+    /// Nothing in particular: takes [`Sequential`](Self::Sequential) and [`Random`](Self::Random) back.
+    Normal,
+    /// From now on go through it from lower to higher addresses: the first touch already fetches what lies ahead, and what lies behind leaves before all
+    /// else when room is wanted.
+    Sequential,
+    /// From now on use it in no order: a fault brings one base page (4 KiB), and nothing is fetched ahead.
+    Random,
+}
+
+/// What memory is worth to a program when there is not room for all of it. It is that of the whole tree: all processes of a `loam run` share one budget.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Priority {
+    /// It leaves before all other memory, but for a 64th of the budget or four pages, which it has to go on with.
+    Low,
+    /// As all memory of which nothing is said.
+    #[default]
+    Normal,
+    /// It leaves after all other memory, but for what that has to go on with, as above. Of sixteen pages that leave (other than low ones) one is the oldest of
+    /// high memory: what is in use comes back at once, and what is not any more goes one day.
+    High,
 }
 
 /// What to borrow.
@@ -149,11 +175,23 @@ pub fn is_connected() -> bool {
 /// Says what this program will do with `memory`, which may be any: what is not borrowed for is passed over. It waits for nothing but the agent's "heard".
 /// (`loam run` and [`connect`] alike.) A good moment is well before the memory is used, or when a pass over it is over.
 ///
+/// [`Advice::Sequential`], [`Advice::Random`] and [`Priority`] hold for their addresses until something else is said of them, or they are unmapped, discarded
+/// (`MADV_DONTNEED`), or freed or resized by this module. A child that forks has its parent's. A process may say different things of 4096 ranges.
+///
 /// # Errors
-/// [`PagedError::NotConnected`]; [`PagedError::Unheard`].
+/// [`PagedError::NotConnected`]; [`PagedError::Unheard`]; [`PagedError::TooMuch`], and nothing has changed.
 pub fn advise<T>(memory: &[T], advice: Advice) -> Result<(), PagedError> {
     let start = memory.as_ptr().addr();
     raw::advise(start..start + size_of_val(memory), advice)
+}
+
+/// Says which memory is to keep its place when there is not room for all, from now on. Otherwise as [`advise`].
+///
+/// # Errors
+/// As [`advise`]; [`PagedError::TooMuch`].
+pub fn prioritize<T>(memory: &[T], priority: Priority) -> Result<(), PagedError> {
+    let start = memory.as_ptr().addr();
+    raw::prioritize(start..start + size_of_val(memory), priority)
 }
 
 /// Zeros of the region, or of this machine where it is full or they are few; aligned to 16 bytes.
@@ -168,6 +206,8 @@ pub(crate) fn zeros(bytes: usize) -> Result<NonNull<u8>, PagedError> {
 pub(crate) unsafe fn resize(memory: Option<NonNull<u8>>, bytes: usize) -> Result<NonNull<u8>, PagedError> {
     let shim = served().ok_or(PagedError::NotConnected)?;
     // SAFETY: the caller's promise.
+    memory.inspect(|&memory| unsafe { said::forget(shim, memory) });
+    // SAFETY: the caller's promise.
     unsafe { shim.resize(memory, bytes.max(1)) }.ok_or(PagedError::Full { bytes })
 }
 
@@ -177,6 +217,8 @@ pub(crate) unsafe fn resize(memory: Option<NonNull<u8>>, bytes: usize) -> Result
 /// It was not freed before, and nobody uses it any more.
 pub(crate) unsafe fn free(memory: NonNull<u8>) {
     let shim = served().expect("it was when this was made");
+    // SAFETY: the caller's promise.
+    unsafe { said::forget(shim, memory) };
     // SAFETY: the caller's promise.
     unsafe { shim.free(memory) };
 }

@@ -3,7 +3,7 @@
 //! Give it large requests only, of the region's `--min-alloc` and more. Smaller ones, and what the region has no room for, may be served by the program's
 //! ordinary allocator, or be refused: [`region`] tells which of the two an address is.
 
-use super::{Advice, PagedError, served};
+use super::{Advice, PagedError, Priority, said, served};
 use std::ops::Range;
 use std::ptr::NonNull;
 
@@ -80,6 +80,28 @@ pub unsafe fn free(memory: NonNull<u8>) {
 /// # Errors
 /// As there.
 pub fn advise(range: Range<usize>, advice: Advice) -> Result<(), PagedError> {
-    let heard = served().ok_or(PagedError::NotConnected)?.advise(range, advice);
-    if heard { Ok(()) } else { Err(PagedError::Unheard) }
+    let shim = served().ok_or(PagedError::NotConnected)?;
+    shim.advise(range.clone(), advice)?;
+    if matches!(advice, Advice::Sequential | Advice::Random) {
+        said::remember(&range);
+    }
+    Ok(())
+}
+
+/// [`prioritize`](super::prioritize), of addresses.
+///
+/// # Errors
+/// As there.
+pub fn prioritize(range: Range<usize>, priority: Priority) -> Result<(), PagedError> {
+    let shim = served().ok_or(PagedError::NotConnected)?;
+    shim.prioritize(range.clone(), priority)?;
+    if priority != Priority::Normal {
+        said::remember(&range);
+    }
+    Ok(())
+}
+
+/// Requests of so many bytes and more are the region's (`--min-alloc`). None: as of [`region`].
+pub fn least() -> Option<usize> {
+    served()?.region_least()
 }

@@ -1,6 +1,6 @@
 //! The shim, as this process has it: its functions by name.
 
-use super::{Advice, PagedError};
+use super::{Advice, PagedError, Priority};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
@@ -10,6 +10,7 @@ use std::ptr::NonNull;
 /// Longest line that the shim says why it cannot join by; more is cut.
 const LINE_BYTES: usize = 256;
 
+type Tell = extern "C" fn(usize, usize, c_int) -> c_int;
 type Join = unsafe extern "C" fn(*const c_char, *mut c_char, usize) -> c_int;
 
 /// See the module's documentation. It is never unloaded.
@@ -20,7 +21,9 @@ pub(super) struct Shim {
     realloc: unsafe extern "C" fn(*mut c_void, usize) -> *mut c_void,
     free: unsafe extern "C" fn(*mut c_void),
     part: extern "C" fn(u32),
-    advise: extern "C" fn(usize, usize, c_int) -> c_int,
+    advise: Tell,
+    prioritize: Tell,
+    region_least: extern "C" fn() -> usize,
     malloc: extern "C" fn(usize) -> *mut c_void,
     memalign: extern "C" fn(usize, usize) -> *mut c_void,
     usable: unsafe extern "C" fn(*mut c_void) -> usize,
@@ -31,6 +34,15 @@ pub(super) struct Shim {
 fn symbol(handle: *mut c_void, name: &CStr) -> Option<NonNull<c_void>> {
     // SAFETY: looks a string up in an object that is loaded.
     NonNull::new(unsafe { libc::dlsym(handle, name.as_ptr()) })
+}
+
+/// The shim's answer to what was told.
+fn heard(answer: c_int) -> Result<(), PagedError> {
+    match answer {
+        0 => Ok(()),
+        2 => Err(PagedError::TooMuch),
+        _ => Err(PagedError::Unheard),
+    }
 }
 
 impl Shim {
@@ -68,6 +80,8 @@ impl Shim {
             [c"malloc", c"malloc_usable_size", c"loam_region"].map(|name| symbol(handle, name));
         let [realloc, memalign, advise] =
             [c"realloc", c"memalign", c"loam_advise_range"].map(|name| symbol(handle, name));
+        let [prioritize, region_least] =
+            [c"loam_prioritize_range", c"loam_region_least"].map(|name| symbol(handle, name));
         let [join, calloc, free, part] =
             [c"loam_join_at", c"calloc", c"free", c"loam_part"].map(|name| symbol(handle, name));
         // SAFETY: that is how the shim, and every libc, declares them.
@@ -86,9 +100,9 @@ impl Shim {
                 memalign: std::mem::transmute::<NonNull<c_void>, extern "C" fn(usize, usize) -> *mut c_void>(
                     memalign?,
                 ),
-                advise: std::mem::transmute::<NonNull<c_void>, extern "C" fn(usize, usize, c_int) -> c_int>(
-                    advise?,
-                ),
+                advise: std::mem::transmute::<NonNull<c_void>, Tell>(advise?),
+                prioritize: std::mem::transmute::<NonNull<c_void>, Tell>(prioritize?),
+                region_least: std::mem::transmute::<NonNull<c_void>, extern "C" fn() -> usize>(region_least?),
                 malloc: std::mem::transmute::<NonNull<c_void>, extern "C" fn(usize) -> *mut c_void>(malloc?),
                 usable: std::mem::transmute::<NonNull<c_void>, unsafe extern "C" fn(*mut c_void) -> usize>(
                     usable?,
@@ -105,13 +119,36 @@ impl Shim {
         (self.part)(number);
     }
 
-    /// Whether the agent has heard it.
-    pub(super) fn advise(&self, range: Range<usize>, advice: Advice) -> bool {
-        let advice = match advice {
+    /// What will be done with a range.
+    pub(super) fn advise(&self, range: Range<usize>, advice: Advice) -> Result<(), PagedError> {
+        let number = match advice {
             Advice::WillNeed => 0,
             Advice::WillNotNeed => 1,
+            Advice::Normal => 2,
+            Advice::Sequential => 3,
+            Advice::Random => 4,
         };
-        (self.advise)(range.start, range.len(), advice) == 0
+        heard((self.advise)(range.start, range.len(), number))
+    }
+
+    /// What a range is worth.
+    pub(super) fn prioritize(&self, range: Range<usize>, priority: Priority) -> Result<(), PagedError> {
+        let number = match priority {
+            Priority::Low => 0,
+            Priority::Normal => 1,
+            Priority::High => 2,
+        };
+        heard((self.prioritize)(range.start, range.len(), number))
+    }
+
+    /// What was said of a range holds no longer.
+    pub(super) fn forget(&self, range: Range<usize>) -> Result<(), PagedError> {
+        heard((self.advise)(range.start, range.len(), 5))
+    }
+
+    /// Bytes from which on a request is the region's; none if there is no region.
+    pub(super) fn region_least(&self) -> Option<usize> {
+        Some((self.region_least)()).filter(|&bytes| bytes != 0)
     }
 
     /// Joins the agent at `socket`.

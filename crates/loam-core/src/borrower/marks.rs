@@ -1,0 +1,265 @@
+//! What a program has said of ranges of its memory for as long as it does not say otherwise: how it goes through them, and what they are
+//! worth to it ([`Pattern`], [`Priority`]; DESIGN.md, section 7).
+//!
+//! Marks belong to addresses, as those of madvise(2) do. A move takes them along, a forked child has its parent's; what is unmapped or
+//! discarded has none any more: whoever gets the addresses next, from an allocator, has asked for nothing.
+
+use super::table::BaseRange;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+/// How a program goes through a range.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Pattern {
+    /// Nothing is said: the faults tell.
+    #[default]
+    Unknown,
+    /// From lower to higher addresses, each once.
+    Sequential,
+    /// In no order.
+    Random,
+}
+
+/// What keeps its place when there is not room for all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Priority {
+    /// Leaves before all else.
+    Low,
+    /// As all memory of which nothing is said.
+    #[default]
+    Normal,
+    /// Stays as long as there is enough else.
+    High,
+}
+
+/// All that is said of one base page.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Mark {
+    pub pattern: Pattern,
+    pub priority: Priority,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    end: u64,
+    mark: Mark,
+}
+
+/// The marks of an address space: runs of base pages that are marked alike, and no run where nothing is said. At most so many.
+#[derive(Clone, Debug)]
+pub(super) struct Marks {
+    runs: BTreeMap<u64, Run>,
+    most: usize,
+}
+
+/// Runs of an address space, unless told otherwise.
+const RUNS_MAX: usize = 4096;
+
+impl Default for Marks {
+    fn default() -> Self {
+        Self::with_most(RUNS_MAX)
+    }
+}
+
+impl Marks {
+    fn with_most(most: usize) -> Self {
+        assert!(most > 0, "room for one run");
+        Self { runs: BTreeMap::new(), most }
+    }
+
+    #[cfg(test)]
+    fn len(&self) -> usize {
+        self.runs.len()
+    }
+
+    /// What is said of a base page.
+    pub(super) fn at(&self, base: u64) -> Mark {
+        let run = self.runs.range(..=base).next_back();
+        run.filter(|(_, run)| base < run.end).map_or_else(Mark::default, |(_, run)| run.mark)
+    }
+
+    /// Something is said of some of `range`.
+    pub(super) fn any_in(&self, range: BaseRange) -> bool {
+        let last = self.runs.range(..range.end).next_back();
+        last.is_some_and(|(_, run)| run.end > range.start) && !range.is_empty()
+    }
+
+    /// Changes what is said of each base page of `range`. False: that would be too many runs, and nothing has changed.
+    #[must_use]
+    pub(super) fn change(&mut self, range: BaseRange, change: impl Fn(Mark) -> Mark) -> bool {
+        let touched = self.touched(range);
+        let pieces = changed(&touched, range, change);
+        if self.runs.len() - touched.len() + pieces.len() > self.most {
+            return false;
+        }
+        self.replace(&touched, &pieces);
+        true
+    }
+
+    /// Nothing is said of `range` any more. Where that would cut a run in two and there are too many, the shorter one is forgotten, too.
+    pub(super) fn clear(&mut self, range: BaseRange) {
+        let touched = self.touched(range);
+        let mut pieces = changed(&touched, range, |_| Mark::default());
+        if self.runs.len() - touched.len() + pieces.len() > self.most {
+            let shortest = (0..pieces.len()).min_by_key(|&i| pieces[i].1.end - pieces[i].0);
+            pieces.remove(shortest.expect("there are more than before"));
+        }
+        self.replace(&touched, &pieces);
+    }
+
+    /// What is said of `from` holds from `to` on instead.
+    pub(super) fn move_to(&mut self, from: BaseRange, to: u64) {
+        let moved: Vec<(u64, Run)> = self.touched(from);
+        self.clear(from);
+        self.clear(BaseRange::new(to, to + from.len()));
+        for (start, Run { end, mark }) in moved {
+            let part = BaseRange::new(start, end).intersect(from);
+            let start = to + (part.start - from.start);
+            // Of too many the last are forgotten: it is advice.
+            let _ = self.change(BaseRange::new(start, start + part.len()), |_| mark);
+        }
+    }
+
+    /// Runs that overlap `range` or end or begin where it does.
+    fn touched(&self, range: BaseRange) -> Vec<(u64, Run)> {
+        let before = self.runs.range(..range.start).next_back().filter(|(_, run)| run.end >= range.start);
+        let first = before.map_or(range.start, |(&start, _)| start);
+        self.runs.range(first..=range.end).map(|(&start, &run)| (start, run)).collect()
+    }
+
+    fn replace(&mut self, touched: &[(u64, Run)], pieces: &[(u64, Run)]) {
+        for (start, _) in touched {
+            self.runs.remove(start);
+        }
+        self.runs.extend(pieces.iter().copied());
+        assert!(self.runs.len() <= self.most, "marks are bounded");
+    }
+}
+
+/// `touched` with `range` changed, in order, what is alike in one piece.
+fn changed(touched: &[(u64, Run)], range: BaseRange, change: impl Fn(Mark) -> Mark) -> Vec<(u64, Run)> {
+    let mut pieces: Vec<(u64, Run)> = Vec::with_capacity(touched.len() + 2);
+    let mut push = |start: u64, end: u64, mark: Mark| {
+        if start >= end || mark == Mark::default() {
+            return;
+        }
+        match pieces.last_mut() {
+            Some((_, last)) if last.end == start && last.mark == mark => last.end = end,
+            _ => pieces.push((start, Run { end, mark })),
+        }
+    };
+    let mut at = range.start;
+    for &(start, Run { end, mark }) in touched {
+        push(start, end.min(range.start), mark);
+        let inside = (start.clamp(range.start, range.end), end.clamp(range.start, range.end));
+        push(at, inside.0, change(Mark::default()));
+        push(inside.0, inside.1, change(mark));
+        at = at.max(inside.1);
+        push(start.max(range.end), end, mark);
+    }
+    push(at, range.end, change(Mark::default()));
+    pieces
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const PAGES: usize = 200;
+
+    fn mark(n: u8) -> Mark {
+        let pattern = [Pattern::Unknown, Pattern::Sequential, Pattern::Random][usize::from(n % 3)];
+        let priority = [Priority::Normal, Priority::Low, Priority::High][usize::from(n / 3 % 3)];
+        Mark { pattern, priority }
+    }
+
+    fn runs_of(model: &[Mark]) -> usize {
+        let begins = |i: usize| model[i] != Mark::default() && (i == 0 || model[i - 1] != model[i]);
+        (0..model.len()).filter(|&i| begins(i)).count()
+    }
+
+    #[derive(Clone, Debug)]
+    enum Op {
+        Pattern(usize, usize, u8),
+        Priority(usize, usize, u8),
+        Clear(usize, usize),
+        Move(usize, usize, usize),
+    }
+
+    fn op() -> impl Strategy<Value = Op> {
+        let span = || (0..PAGES, 0..60_usize);
+        prop_oneof![
+            4 => (span(), 0..3_u8).prop_map(|((at, len), n)| Op::Pattern(at, len, n)),
+            4 => (span(), 0..3_u8).prop_map(|((at, len), n)| Op::Priority(at, len, n * 3)),
+            1 => span().prop_map(|(at, len)| Op::Clear(at, len)),
+            1 => (span(), 0..PAGES).prop_map(|((at, len), to)| Op::Move(at, len, to)),
+        ]
+    }
+
+    fn range(at: usize, len: usize) -> BaseRange {
+        BaseRange::new(at as u64, (at + len).min(PAGES) as u64)
+    }
+
+    fn indices(range: BaseRange) -> core::ops::Range<usize> {
+        range.start as usize..range.end as usize
+    }
+
+    proptest! {
+        /// Runs say what a list with one mark a page says, are as few as can be, and never more than may be.
+        #[test]
+        fn marks_are_a_list_of_one_a_page(ops in proptest::collection::vec(op(), 1..80), few: bool) {
+            let mut marks = Marks::with_most(if few { 8 } else { PAGES });
+            let mut model = [Mark::default(); PAGES];
+            for op in ops {
+                let mut then = model;
+                let done = match op {
+                    Op::Pattern(at, len, n) => {
+                        then[indices(range(at, len))].iter_mut().for_each(|m| m.pattern = mark(n).pattern);
+                        marks.change(range(at, len), |m| Mark { pattern: mark(n).pattern, ..m })
+                    }
+                    Op::Priority(at, len, n) => {
+                        then[indices(range(at, len))].iter_mut().for_each(|m| m.priority = mark(n).priority);
+                        marks.change(range(at, len), |m| Mark { priority: mark(n).priority, ..m })
+                    }
+                    Op::Clear(at, len) => {
+                        then[indices(range(at, len))].fill(Mark::default());
+                        marks.clear(range(at, len));
+                        true
+                    }
+                    Op::Move(at, len, to) => {
+                        let from = range(at, len.min(PAGES - to));
+                        let moved: Vec<Mark> = then[indices(from)].to_vec();
+                        then[indices(from)].fill(Mark::default());
+                        then[to..to + moved.len()].copy_from_slice(&moved);
+                        marks.move_to(from, to as u64);
+                        true
+                    }
+                };
+                if few {
+                    // Refused when it would be too many, and only then; of a cut or a move some may be forgotten.
+                    prop_assert!(marks.len() <= 8);
+                    prop_assert!(done == (runs_of(&then) <= 8) || !matches!(op, Op::Pattern(..) | Op::Priority(..)));
+                    let forgot = runs_of(&then) > 8 || matches!(op, Op::Move(..));
+                    for i in 0..PAGES {
+                        let is = marks.at(i as u64);
+                        let right = if done { then[i] } else { model[i] };
+                        prop_assert!(is == right || (forgot && done && is == Mark::default()), "{is:?} at {i}");
+                        then[i] = is;
+                    }
+                } else {
+                    prop_assert!(done);
+                }
+                model = then;
+                prop_assert_eq!(marks.len(), runs_of(&model));
+                for (i, of) in model.iter().enumerate() {
+                    prop_assert_eq!(marks.at(i as u64), *of, "at {}", i);
+                }
+                let said = |range: BaseRange| model[indices(range)].iter().any(|of| *of != Mark::default());
+                for (at, len) in [(0, 1), (10, 30), (100, 5), (150, 0)] {
+                    prop_assert_eq!(marks.any_in(range(at, len)), said(range(at, len)));
+                }
+            }
+        }
+    }
+}
