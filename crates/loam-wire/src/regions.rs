@@ -91,6 +91,13 @@ pub struct RegionAsk<'a> {
     pub device: &'a str,
 }
 
+impl<'a> RegionAsk<'a> {
+    /// With the region that has this name now, and nothing else said.
+    pub fn new(call: RegionCall, name: &'a str) -> Self {
+        Self { call, flags: 0, bytes: 0, id: 0, name, policy: MemoryPolicy::Unset, device: "" }
+    }
+}
+
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct RegionCallBody {
