@@ -28,7 +28,7 @@ pub enum DeviceError {
     )]
     Kind(&'static str),
     /// The kernel does not say how large it is, or how it wants to be mapped.
-    #[error("{0} does not say how large it is: is it a DAX device in mode devdax (`daxctl list`)?")]
+    #[error("{} does not say how large it is: is it a DAX device in mode devdax (`daxctl list`)?", .0.display())]
     Unknown(PathBuf),
     /// There is no room in it.
     #[error("it has no room for one page of {align_bytes} bytes: make it larger (`truncate -s 1G`, say)")]
