@@ -97,7 +97,7 @@ impl<R: Room> Book<R> {
             RegionCall::Remove => {
                 let number = self.find(call)?;
                 let region = self.regions.get_mut(&number).expect("it was just found");
-                let answer = Answer::Region(region.entry(), Vec::new(), Vec::new());
+                let answer = Answer::Region(Box::new(region.entry()), Vec::new(), Vec::new());
                 region.removed = true;
                 self.drop_unused(number);
                 Ok(Some(answer))

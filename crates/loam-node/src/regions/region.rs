@@ -50,7 +50,7 @@ impl Call {
 /// What a call came to.
 #[derive(Debug)]
 pub(super) enum Answer {
-    Region(RegionEntry, Vec<RegionSpan>, Vec<Arc<OwnedFd>>),
+    Region(Box<RegionEntry>, Vec<RegionSpan>, Vec<Arc<OwnedFd>>),
     Regions(loam_wire::RegionFigures, Vec<RegionEntry>),
 }
 
@@ -121,12 +121,12 @@ impl Region {
 
     pub(super) fn answer(&self, connection: u64) -> Answer {
         if !self.opens.contains(&connection) {
-            return Answer::Region(self.entry(), Vec::new(), Vec::new());
+            return Answer::Region(Box::new(self.entry()), Vec::new(), Vec::new());
         }
         let page = BASE_PAGE_BYTES as u64;
         let span =
             |piece: &Piece| RegionSpan::new(piece.span.first * page, piece.offset(), piece.span.pages * page);
         let files = self.pieces.iter().map(|piece| Arc::clone(&piece.file)).collect();
-        Answer::Region(self.entry(), self.pieces.iter().map(span).collect(), files)
+        Answer::Region(Box::new(self.entry()), self.pieces.iter().map(span).collect(), files)
     }
 }

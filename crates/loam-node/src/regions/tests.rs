@@ -152,7 +152,7 @@ fn names_sizes_and_numbers_have_limits() {
 
 fn entry(answer: Result<Answer, (RegionRefusal, String)>) -> loam_wire::RegionEntry {
     match answer {
-        Ok(Answer::Region(entry, ..)) => entry,
+        Ok(Answer::Region(entry, ..)) => *entry,
         other => panic!("{other:?}"),
     }
 }

@@ -120,7 +120,7 @@ impl<R: Room> Book<R> {
             let of = match pool {
                 None => format!("of {limit} that this node lends, regions may still get {left}"),
                 Some(pool) => format!(
-                    "of {limit} of {} {left} are, not all in one piece",
+                    "{} has {limit}, and {left} of them left, perhaps in pieces",
                     self.pools[pool].device.path()
                 ),
             };

@@ -92,9 +92,7 @@ fn a_second_region_never_sees_the_firsts_bytes() {
     let (spans, _) = opened(&mut book, "a", 2);
     assert!(bytes(&spans, &file).iter().all(|byte| *byte == 7), "what is kept is kept");
     // It grows by what is given back.
-    for what in ["b"] {
-        handle(&mut book, &call(RegionCall::Remove, what, 0, 0, 1, OWN)).expect("there");
-    }
+    handle(&mut book, &call(RegionCall::Remove, "b", 0, 0, 1, OWN)).expect("there");
     book.handle_gone(3);
     handle(&mut book, &call(RegionCall::Resize, "a", 16, 0, 2, OWN)).expect("room");
     let (spans, _) = opened(&mut book, "a", 2);
