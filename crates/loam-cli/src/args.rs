@@ -156,6 +156,9 @@ pub(crate) struct LendArgs {
     /// Listen here for programs of this user, too: for direct regions (`loam region`)
     #[arg(long, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
+    /// Let programs of this user have regions of this device (see `loam node --help`); may be given several times
+    #[arg(long, value_name = "PATH", requires = "socket")]
+    pub(crate) region_device: Vec<PathBuf>,
     #[command(flatten)]
     pub(crate) store: StoreArgs,
     /// Print the address on stdout and end with process PID (set by `loam run --embedded`)
@@ -253,6 +256,12 @@ pub(crate) struct NodeArgs {
     /// Socket for programs of this machine [default: /run/loam/node.sock for root, else $XDG_RUNTIME_DIR/loam/node.sock]
     #[arg(long, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
+    /// Let programs have direct regions of this device (`loam region create --device PATH`); may be given several times
+    ///
+    /// A DAX device (/dev/daxX.Y; CXL memory in that mode, too), or a file of a file system mounted with DAX, of hugetlbfs or of tmpfs. What is in it is lost. One node has
+    /// it at a time.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) region_device: Vec<PathBuf>,
     /// Who may connect to the socket, and so borrow: file permissions in octal
     #[arg(long, value_name = "MODE", default_value = "666", value_parser = file_mode)]
     pub(crate) socket_mode: u32,
@@ -266,6 +275,7 @@ Examples:
   loam node --lend 16G --listen 10.0.0.7:7070 --tls node-7                        the first one
   loam node --lend 16G --listen 10.0.0.8:7070 --join 10.0.0.7:7070 --tls node-8   any other; see `loam ca --help`
   loam node --lend 25% --join 10.0.0.7:7070 --http 127.0.0.1:9090
+  loam node --lend 16G --region-device /dev/dax0.0                                `loam region create graph 64G --device /dev/dax0.0`
   loam node --lend 25% --membership etcd://127.0.0.1:2379/blue
   loam status                                                                   what it sees
 

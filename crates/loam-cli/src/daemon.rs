@@ -30,6 +30,7 @@ pub(crate) fn node(args: &NodeArgs) -> Result<ExitCode, Failure> {
     config.tls = args.tls.clone();
     config.insecure = args.insecure;
     config.http = args.http;
+    config.region_devices.clone_from(&args.region_device);
     args.store.apply(memory.total, &mut config);
     let path = args.socket.clone().or_else(own_socket);
     config.socket =

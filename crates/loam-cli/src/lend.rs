@@ -24,6 +24,7 @@ pub(crate) fn lend(args: &LendArgs) -> Result<ExitCode, Failure> {
     config.keep = args.keep.map(|keep| keep.on(memory.total));
     config.machine_root.clone_from(&args.machine_root);
     config.http = args.http;
+    config.region_devices.clone_from(&args.region_device);
     // For this user alone: with --tls a lender serves nobody else without a certificate.
     config.socket = args.socket.clone().map(|path| LocalSocket { path, mode: 0o600, required: true });
     args.store.apply(memory.total, &mut config);

@@ -38,6 +38,9 @@ pub struct LendConfig {
     pub hold_latency: bool,
     /// A disk store for staged pages. `None`: they are kept in memory only.
     pub store: Option<StoreAt>,
+    /// DAX devices and files that are memory, from which direct regions may be cut, by path. Only these: a program of this machine names one of them, and
+    /// cannot make the node open anything else.
+    pub region_devices: Vec<PathBuf>,
     /// What may fail together with this machine (a rack, a host), told to borrowers.
     pub zone: Option<String>,
 }
@@ -82,6 +85,7 @@ impl LendConfig {
             machine_root: PathBuf::from("/"),
             hold_latency: true,
             store: None,
+            region_devices: Vec::new(),
             zone: None,
         }
     }

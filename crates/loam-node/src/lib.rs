@@ -35,4 +35,5 @@ mod watch;
 pub use cluster::{ClusterConfig, EtcdSite, EtcdSiteError};
 pub use config::{LendConfig, Lending, LocalSocket, StoreAt};
 pub use error::NodeError;
+pub use regions::DeviceError;
 pub use server::{LendHandle, lend, spawn};

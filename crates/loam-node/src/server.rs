@@ -171,8 +171,13 @@ impl Keeper {
         let listener = TcpListener::bind(config.listen).map_err(listen)?;
         listener.set_nonblocking(true).map_err(listen)?;
         let addr = listener.local_addr().map_err(listen)?;
+        let opened = regions::open(&config.region_devices, &config.machine_root);
+        let (pools, taken) = opened.map_err(|(path, why)| NodeError::RegionDevice { path, why })?;
+        if !pools.is_empty() && config.socket.is_none() {
+            return Err(NodeError::RegionDeviceWithoutSocket);
+        }
         let (slab, warning) = Slab::create(pages.bytes())?;
-        let mut warnings: Vec<String> = warning.into_iter().collect();
+        let mut warnings: Vec<String> = warning.into_iter().chain(taken).collect();
         if !addr.ip().is_loopback() && credentials.is_none() {
             warnings.push(format!(
                 "listening on {addr} without encryption: whoever reaches it can read what borrowers store and fill \
@@ -241,9 +246,9 @@ impl Keeper {
             keeper.drainer = Some(thread.map_err(NodeError::system("starting a thread"))?);
         }
         if keeper.local.is_some() {
-            let shared = Arc::clone(&keeper.shared);
+            let (shared, root) = (Arc::clone(&keeper.shared), config.machine_root.clone());
             let thread = thread::Builder::new().name("loam-regions".into());
-            let thread = thread.spawn(move || regions::run(&shared, pages, &ear));
+            let thread = thread.spawn(move || regions::run(&shared, pages, pools, &root, &ear));
             keeper.regions = Some(thread.map_err(NodeError::system("starting a thread"))?);
         }
         let cores = thread::available_parallelism().map_or(1, usize::from);

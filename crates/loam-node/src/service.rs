@@ -207,13 +207,9 @@ impl Service {
                 self.answer(out, |_, head| encode::mounts(head, request, &mounts));
             }
             (_, Frame::Local { pages }) if out.is_local() => out.has_local_pages(&self.shared, pages),
-            (Peer::Tool, Frame::RegionCall { request, call, flags, bytes, id, name }) if out.is_local() => {
+            (Peer::Tool, Frame::RegionCall { request, ask }) if out.is_local() => {
                 // Connection and user are what the socket says, not the peer.
-                let name = name.to_owned();
-                out.calls(
-                    &self.shared,
-                    Call { request, call, flags, bytes, id, name, connection: 0, uid: 0 },
-                )?;
+                out.calls(&self.shared, Call::new(request, &ask, 0, 0))?;
             }
             // Local programs borrow; they have no part in what nodes agree on.
             (Peer::Tool, Frame::Cluster { sender, class, bytes }) if !out.is_local() => {

@@ -6,7 +6,7 @@ use crate::layout::*;
 use crate::mount::{ExtentRef, ExtentRuns, FileVersion, Holders, MountHelloBody, MountWelcomeBody};
 use crate::mounts::MountAt;
 use crate::regions::{
-    RegionCall, RegionCallBody, RegionEntry, RegionFigures, RegionRefusal, RegionRefusedBody, RegionSpan,
+    RegionAsk, RegionCallBody, RegionEntry, RegionFigures, RegionRefusal, RegionRefusedBody, RegionSpan,
 };
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
@@ -275,16 +275,8 @@ pub enum Frame<'a> {
     RegionCall {
         /// Comes back in the answer.
         request: u64,
-        /// What.
-        call: RegionCall,
-        /// [`crate::region_flag`]s.
-        flags: u8,
-        /// Its size, for create and resize.
-        bytes: u64,
-        /// Which region; 0: the one that has the name now.
-        id: u64,
-        /// Its name.
-        name: &'a str,
+        /// What, and with which region.
+        ask: RegionAsk<'a>,
     },
     /// The answer of a call on one region. With spans, if the asker has it open, there came a descriptor for each.
     Region {
@@ -447,20 +439,20 @@ fn frame<'a>(
         kind::WELCOME => Frame::Welcome(one(fixed)),
         kind::GETPAGE => Frame::GetPage { request, pages: list(entries) },
         kind::REGION_CALL => {
-            let body: &RegionCallBody = one(fixed);
-            let call = body.call_checked().ok_or(WireError::Field { kind })?;
-            let name = printable(entries).ok_or(WireError::Text { kind })?;
-            let (bytes, id) = (body.bytes.get(), body.id.get());
-            Frame::RegionCall { request, call, flags: body.flags, bytes, id, name }
+            let text = printable(entries).ok_or(WireError::Text { kind })?;
+            let ask = one::<RegionCallBody>(fixed).checked(text).ok_or(WireError::Field { kind })?;
+            Frame::RegionCall { request, ask }
         }
         kind::REGION => {
             let entry: &RegionEntry = one(fixed);
-            entry.name_checked().ok_or(WireError::Text { kind })?;
+            if !entry.is_whole() {
+                return Err(WireError::Text { kind });
+            }
             Frame::Region { request, entry, spans: list(entries) }
         }
         kind::REGIONS => {
             let regions: &[RegionEntry] = list(entries);
-            if regions.iter().any(|region| region.name_checked().is_none()) {
+            if !regions.iter().all(RegionEntry::is_whole) {
                 return Err(WireError::Text { kind });
             }
             Frame::Regions { request, figures: one::<RegionFigures>(fixed), entries: regions }

@@ -143,7 +143,9 @@ impl Shape {
                 Self::new(0, size_of::<ExtentRuns>(), 1, REGISTER_EXTENTS_MAX)
             }
             kind::NODES => Self::new(size_of::<ClusterFigures>(), size_of::<NodeEntry>(), 0, VIEW_NODES_MAX),
-            kind::REGION_CALL => Self::new(size_of::<RegionCallBody>(), 1, 0, NAME_BYTES_MAX),
+            kind::REGION_CALL => {
+                Self::new(size_of::<RegionCallBody>(), 1, 0, NAME_BYTES_MAX + REGION_DEVICE_BYTES_MAX)
+            }
             kind::REGION => Self::new(size_of::<RegionEntry>(), size_of::<RegionSpan>(), 0, REGION_SPANS_MAX),
             kind::REGIONS => Self::new(size_of::<RegionFigures>(), size_of::<RegionEntry>(), 0, REGIONS_MAX),
             kind::REGION_REFUSED => Self::new(size_of::<RegionRefusedBody>(), 1, 0, ERROR_TEXT_BYTES_MAX),

@@ -18,6 +18,7 @@ pub mod encode;
 mod error;
 mod layout;
 pub mod limits;
+mod memory_policy;
 pub mod mount;
 mod mounts;
 pub mod places;
@@ -35,8 +36,11 @@ pub use layout::HEADER_BYTES;
 pub use layout::{
     BorrowerEntry, MemoryFigures, PageAck, PageMeta, PageRef, PutStatus, StatusFigures, WelcomeBody,
 };
+pub use memory_policy::{MEMORY_NODES_MAX, MemoryPolicy, PolicyError, memory_nodes};
 pub use mounts::MountAt;
-pub use regions::{RegionCall, RegionEntry, RegionFigures, RegionRefusal, RegionSpan, region_flag};
+pub use regions::{
+    RegionAsk, RegionCall, RegionEntry, RegionFigures, RegionRefusal, RegionSpan, region_flag,
+};
 pub use stream::Stream;
 
 use loam_core::ids::ContentHash;
