@@ -523,7 +523,7 @@ impl Service {
                 let put = Put { index, version, hash: page.hash(), class: page.class() };
                 lender.commit_as(now, space, put, slot)
             } else {
-                lender.abort(slot);
+                lender.abort(space, slot);
                 false
             };
             if !stored {
