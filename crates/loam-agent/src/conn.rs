@@ -10,7 +10,7 @@ use loam_core::ids::{ContentHash, PutClass, SpaceId, Urgency, Version};
 use loam_core::units::BASE_PAGE_BYTES;
 use loam_wire::client::{self, Target};
 use loam_wire::limits::{DROP_PAGES_MAX, FRAME_BYTES_MAX, REQUEST_PAGES_MAX, SPARE_PAGES_MAX};
-use loam_wire::{PageMeta, PageRef, Stream, encode, feature};
+use loam_wire::{Decoded, Frame, PageMeta, PageRef, Reservation, Stream, decode, encode, feature};
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Read, Write};
 use std::time::{Duration, Instant};
@@ -80,6 +80,10 @@ pub(crate) struct Conn {
     plans: bool,
     /// It knows what to do with pages that several lenders have.
     stages: bool,
+    /// It knows reservations.
+    reserves: bool,
+    /// It is to be asked for so many bytes.
+    reserve: Option<u64>,
     spares: Vec<PageRef>,
     /// What threads wait for, and what is behind that.
     gets: Vec<PageRef>,
@@ -133,6 +137,8 @@ impl Conn {
             out: VecDeque::new(),
             plans: features & feature::PLAN != 0,
             stages: features & feature::STAGING != 0,
+            reserves: features & feature::RESERVE != 0,
+            reserve: None,
             spares: Vec::new(),
             gets: Vec::new(),
             gets_behind: VecDeque::new(),
@@ -206,8 +212,10 @@ impl Conn {
     /// A call of [`Self::flush`] would send something.
     pub(crate) fn can_send(&self) -> bool {
         let asks = !(self.gets.is_empty() && self.gets_behind.is_empty() && self.hurries.is_empty());
-        let fresh =
-            asks || self.pings || !(self.puts.is_empty() && self.drops.is_empty() && self.spares.is_empty());
+        let fresh = asks
+            || self.pings
+            || self.reserve.is_some()
+            || !(self.puts.is_empty() && self.drops.is_empty() && self.spares.is_empty());
         !self.wants_write && (fresh || self.out.front().is_some_and(|frame| self.may_send(frame)))
     }
 
@@ -234,6 +242,65 @@ impl Conn {
     /// Something has come within this time.
     pub(crate) fn was_heard(&self, within: Duration) -> bool {
         self.heard_at.elapsed() < within
+    }
+
+    /// Asks for a reservation of `bytes`, in place of what was reserved before. One that does not know them is not asked.
+    pub(crate) fn reserve(&mut self, bytes: u64) {
+        self.reserve = self.reserves.then_some(bytes);
+    }
+
+    /// The same, before anything else was asked, and waits for the answer; other frames that come meanwhile are kept.
+    ///
+    /// # Errors
+    /// Why there is none, for people.
+    pub(crate) fn reserve_now(&mut self, bytes: u64, timeout: Duration) -> Result<Reservation, String> {
+        if !self.reserves {
+            return Err("it knows no reservations: start it with this version of Loam".into());
+        }
+        self.request += 1;
+        let (mut head, asked) = (Vec::new(), self.request);
+        encode::reserve(&mut head, asked, bytes);
+        let deadline = Instant::now() + timeout;
+        let socket = self.stream.socket();
+        let blocks = socket.set_nonblocking(false).and_then(|()| {
+            socket.set_read_timeout(Some(timeout))?;
+            socket.set_write_timeout(Some(timeout))
+        });
+        let answer = blocks
+            .and_then(|()| self.stream.write_all(&head))
+            .and_then(|()| self.stream.flush())
+            .map_err(|error| error.to_string())
+            .and_then(|()| self.await_reserved(asked, deadline));
+        let socket = self.stream.socket();
+        let lifted = socket.set_read_timeout(None).and_then(|()| {
+            socket.set_write_timeout(None)?;
+            socket.set_nonblocking(true)
+        });
+        lifted.map_err(|error| error.to_string()).and(answer)
+    }
+
+    fn await_reserved(&mut self, asked: u64, deadline: Instant) -> Result<Reservation, String> {
+        loop {
+            let mut at = self.start;
+            while let Decoded::Whole { frame, consumed } =
+                decode(&self.received[at..self.end]).map_err(|error| error.to_string())?
+            {
+                match frame {
+                    Frame::Reserved { request, reservation } if request == asked => {
+                        let reservation = *reservation;
+                        self.received.copy_within(at + consumed..self.end, at);
+                        self.end -= consumed;
+                        return Ok(reservation);
+                    }
+                    Frame::Error { text, .. } => return Err(format!("it says: {text}")),
+                    _ => at += consumed,
+                }
+            }
+            if Instant::now() >= deadline {
+                return Err("it does not answer".into());
+            }
+            self.receive().map_err(|error| error.to_string())?;
+        }
     }
 
     /// Asks for a sign of life.
@@ -378,6 +445,12 @@ impl Conn {
             encode::ping(&mut frame.head, self.request);
             self.ask(frame);
         }
+        if let Some(bytes) = self.reserve.take() {
+            let mut frame = self.frame();
+            self.request += 1;
+            encode::reserve(&mut frame.head, self.request, bytes);
+            self.ask(frame);
+        }
         // Whatever is spare has been put and answered.
         while !self.spares.is_empty() {
             let n = self.spares.len().min(SPARE_PAGES_MAX);
@@ -471,7 +544,6 @@ impl Conn {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use loam_wire::{Decoded, Frame, decode};
     use std::net::{TcpListener, TcpStream};
 
     /// Pages of each frame that has come; of a getpage, as a negative number, of a drop a thousand times as many, of a hurry a million.

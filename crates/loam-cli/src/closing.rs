@@ -1,7 +1,7 @@
 //! The closing lines of a run, in words that need no manual.
 
 use crate::text::{count, micros, percent, printable, seconds};
-use loam_agent::summary::{RegionSummary, Summary};
+use loam_agent::summary::{RegionSummary, ReservationSummary, Summary};
 use loam_core::units::{BASE_PAGE_BYTES, Bytes};
 use std::fmt::Write;
 
@@ -37,6 +37,9 @@ pub(crate) fn lines(summary: &Summary) -> String {
     if let Some(region) = &summary.region {
         lines_of_region(region, &mut say);
     }
+    if let Some(reservation) = &summary.reservation {
+        line_of_reservation(reservation, &mut say);
+    }
     if summary.shared_local_bytes > 0 {
         say(format!(
             "  shared    {} of shared memory stayed here, outside of Loam",
@@ -54,6 +57,17 @@ pub(crate) fn lines(summary: &Summary) -> String {
         say(format!("  WARNING   {}", printable(warning, 400)));
     }
     out
+}
+
+/// What was set aside, and whether it still was at the end.
+fn line_of_reservation(reservation: &ReservationSummary, say: &mut impl FnMut(String)) {
+    let ReservationSummary { bytes, copies, promised_bytes, reserved_bytes } = *reservation;
+    let copies = if copies > 1 { format!(", {copies} copies of each page") } else { String::new() };
+    let lost = match promised_bytes.saturating_sub(reserved_bytes) {
+        0 => String::new(),
+        lost => format!("; {} of that were LOST with lenders", Bytes(lost)),
+    };
+    say(format!("  reserved  {}{copies}: lenders kept {} for it{lost}", Bytes(bytes), Bytes(promised_bytes)));
 }
 
 /// What was allocated in the region, and what was not.

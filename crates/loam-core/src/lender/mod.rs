@@ -501,16 +501,6 @@ impl Lender {
             !gone
         });
         self.drain_again(now);
-        self.reap();
-        self.tell_gone(now);
-        // What leaves anyway may be enough.
-        if self.leaving.is_empty() {
-            self.shrink(now);
-        }
-    }
-
-    /// Frees a bounded number of pages of borrowers that have gone.
-    fn reap(&mut self) {
         for _ in 0..REAP_EXTENTS {
             let Some(&tenancy) = self.leaving.front() else { break };
             let next = self.extents.range((tenancy, 0)..=(tenancy, u64::MAX)).next().map(|(key, _)| *key);
@@ -522,6 +512,11 @@ impl Lender {
             for slot in extent.slots() {
                 self.free_slot(slot);
             }
+        }
+        self.tell_gone(now);
+        // What leaves anyway may be enough.
+        if self.leaving.is_empty() {
+            self.shrink(now);
         }
     }
 
@@ -578,7 +573,22 @@ impl Lender {
     /// # Panics
     /// Without a connection.
     pub fn room_of(&self, space: SpaceId) -> Bytes {
-        Bytes(self.room(self.terms(space)).0 + BasePages(self.own_room(space)).bytes().0)
+        Bytes(self.room(self.terms(space)).0 + self.pledged_to(space).0)
+    }
+
+    /// Room that nobody but this borrower can have; none if it is not known.
+    pub fn pledged_to(&self, space: SpaceId) -> Bytes {
+        BasePages(self.borrowers.get(&space).map_or(0, |borrower| borrower.share.unused())).bytes()
+    }
+
+    /// Base pages that are stored or on their way, or that are reserved and not used: nobody else can have them now.
+    pub fn committed_pages(&self) -> u64 {
+        self.slots.committed_pages()
+    }
+
+    /// The same without the copies that could leave at once.
+    pub fn firm_pages(&self) -> u64 {
+        self.committed_pages() - self.order.pages()
     }
 
     /// The figures.

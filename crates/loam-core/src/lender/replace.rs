@@ -39,10 +39,6 @@ impl Lender {
     /// Replaces until `pages` more of `space` can be stored, if spare pages are enough for that.
     pub(super) fn make_room(&mut self, now: Instant, space: SpaceId, pages: u64) {
         let pledged = self.own_room(space);
-        if pledged > 0 && !self.leaving.is_empty() && self.slots.free_pages_of(pledged) < pages {
-            // What it was promised need not wait until those who have gone are all forgotten.
-            self.reap();
-        }
         let free = self.slots.free_pages_of(pledged);
         // Above the limit every page that goes is one less, and nothing is taken but by those who have reserved it.
         if free >= pages || (pledged == 0 && self.slots.excess_pages() > 0) {

@@ -86,7 +86,7 @@ impl Lender {
         let own = space.map_or(Share::default(), named);
         let below_reservable = (self.reservable.0 + own.kept()).saturating_sub(self.slots.kept_pages());
         // Spare copies leave for it. The only copies of others' pages do not.
-        let firm = self.slots.committed_pages() - self.order.pages();
+        let firm = self.firm_pages();
         let below_limit =
             own.pinned + own.placing + own.unused() + self.slots.limit_pages().saturating_sub(firm);
         BasePages(below_reservable.min(below_limit).max(own.reserved))

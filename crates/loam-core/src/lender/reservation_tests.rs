@@ -225,7 +225,7 @@ impl Model {
     fn put(&mut self, space: u64, first: u64, pages: u64, aborts: bool) {
         let indexes: Vec<u64> = (first..first + pages).collect();
         let of = &mut self.of[space as usize];
-        indexes.iter().for_each(|index| drop(of.pages.remove(index)));
+        of.pages.retain(|index, _| !indexes.contains(index));
         let mut done = 0;
         while done < indexes.len() {
             let promised = of.pinned() < of.reserved;
