@@ -28,7 +28,11 @@ fn look(bytes: &[u8]) {
                         free_bytes: reservation.free_bytes(),
                     };
                     let (mut again, mut had) = (Vec::new(), Vec::new());
-                    loam_wire::encode::reserved(&mut again, 0, &loam_wire::Reservation::new(&facts, reservation.granted()));
+                    loam_wire::encode::reserved(
+                        &mut again,
+                        0,
+                        &loam_wire::Reservation::new(&facts, reservation.granted()),
+                    );
                     loam_wire::encode::reserved(&mut had, 0, reservation);
                     assert_eq!(again[..24 + 41][24..], had[..24 + 41][24..]);
                 }

@@ -4,13 +4,15 @@
 //! become one getpage, a batch of evictions one putpage. Getpages overtake putpages that wait: a thread waits for them. Of getpages, what a
 //! thread waits for goes before what is behind it (the rest of its page, what is fetched ahead).
 
+mod reserving;
+
 use crate::pool::Pool;
 use loam_core::borrower::BufferIndex;
 use loam_core::ids::{ContentHash, PutClass, SpaceId, Urgency, Version};
 use loam_core::units::BASE_PAGE_BYTES;
 use loam_wire::client::{self, Target};
 use loam_wire::limits::{DROP_PAGES_MAX, FRAME_BYTES_MAX, REQUEST_PAGES_MAX, SPARE_PAGES_MAX};
-use loam_wire::{Decoded, Frame, PageMeta, PageRef, Reservation, Stream, decode, encode, feature};
+use loam_wire::{PageMeta, PageRef, Stream, encode, feature};
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Read, Write};
 use std::time::{Duration, Instant};
@@ -247,60 +249,6 @@ impl Conn {
     /// Asks for a reservation of `bytes`, in place of what was reserved before. One that does not know them is not asked.
     pub(crate) fn reserve(&mut self, bytes: u64) {
         self.reserve = self.reserves.then_some(bytes);
-    }
-
-    /// The same, before anything else was asked, and waits for the answer; other frames that come meanwhile are kept.
-    ///
-    /// # Errors
-    /// Why there is none, for people.
-    pub(crate) fn reserve_now(&mut self, bytes: u64, timeout: Duration) -> Result<Reservation, String> {
-        if !self.reserves {
-            return Err("it knows no reservations: start it with this version of Loam".into());
-        }
-        self.request += 1;
-        let (mut head, asked) = (Vec::new(), self.request);
-        encode::reserve(&mut head, asked, bytes);
-        let deadline = Instant::now() + timeout;
-        let socket = self.stream.socket();
-        let blocks = socket.set_nonblocking(false).and_then(|()| {
-            socket.set_read_timeout(Some(timeout))?;
-            socket.set_write_timeout(Some(timeout))
-        });
-        let answer = blocks
-            .and_then(|()| self.stream.write_all(&head))
-            .and_then(|()| self.stream.flush())
-            .map_err(|error| error.to_string())
-            .and_then(|()| self.await_reserved(asked, deadline));
-        let socket = self.stream.socket();
-        let lifted = socket.set_read_timeout(None).and_then(|()| {
-            socket.set_write_timeout(None)?;
-            socket.set_nonblocking(true)
-        });
-        lifted.map_err(|error| error.to_string()).and(answer)
-    }
-
-    fn await_reserved(&mut self, asked: u64, deadline: Instant) -> Result<Reservation, String> {
-        loop {
-            let mut at = self.start;
-            while let Decoded::Whole { frame, consumed } =
-                decode(&self.received[at..self.end]).map_err(|error| error.to_string())?
-            {
-                match frame {
-                    Frame::Reserved { request, reservation } if request == asked => {
-                        let reservation = *reservation;
-                        self.received.copy_within(at + consumed..self.end, at);
-                        self.end -= consumed;
-                        return Ok(reservation);
-                    }
-                    Frame::Error { text, .. } => return Err(format!("it says: {text}")),
-                    _ => at += consumed,
-                }
-            }
-            if Instant::now() >= deadline {
-                return Err("it does not answer".into());
-            }
-            self.receive().map_err(|error| error.to_string())?;
-        }
     }
 
     /// Asks for a sign of life.
@@ -544,6 +492,7 @@ impl Conn {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use loam_wire::{Decoded, Frame, decode};
     use std::net::{TcpListener, TcpStream};
 
     /// Pages of each frame that has come; of a getpage, as a negative number, of a drop a thousand times as many, of a hurry a million.

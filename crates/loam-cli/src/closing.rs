@@ -301,6 +301,26 @@ mod tests {
     }
 
     #[test]
+    fn what_was_set_aside_is_told_and_what_was_lost_of_it() {
+        let mut summary = summary();
+        assert!(!lines(&summary).contains("reserved"));
+        let mut reservation = ReservationSummary {
+            bytes: 4 << 30,
+            copies: 2,
+            promised_bytes: 8 << 30,
+            reserved_bytes: 8 << 30,
+        };
+        summary.reservation = Some(reservation.clone());
+        let text = lines(&summary);
+        let line = "  reserved  4.0 GiB, 2 copies of each page: lenders kept 8.0 GiB for it\n";
+        assert!(text.contains(line), "{text}");
+        reservation.reserved_bytes = 5 << 30;
+        summary.reservation = Some(reservation);
+        let text = lines(&summary);
+        assert!(text.contains("for it; 3.0 GiB of that were LOST with lenders"), "{text}");
+    }
+
+    #[test]
     fn every_answered_fault_and_every_lost_lender_is_told() {
         let mut summary = summary();
         summary.exit_code = Some(139);
