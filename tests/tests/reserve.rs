@@ -42,7 +42,11 @@ fn assert_not_started(borrow: &Borrow, scratch: &Scratch, words: &[&str]) {
 fn a_run_with_room_set_aside_computes_the_same() {
     let _alone = place::alone();
     let scratch = Scratch::new("reserve-sort");
-    let workload = workloads::sort(scratch.path());
+    let mut workload = workloads::sort(scratch.path());
+    // A buffer that fits into the region.
+    workload.command = Command::new("sort");
+    let args = ["--parallel=2", "-S", "200M", "-T", ".", "-o", "sorted", "lines"];
+    workload.command.args(args).current_dir(scratch.path());
     let sorted = workload.writes.as_deref().expect("it writes a file");
     plain::run(&workload.command, None, scratch.path(), LIMIT);
     let expected = fs::read(sorted).expect("the plain run has written it");

@@ -31,7 +31,7 @@ mod tests {
     #[test]
     fn those_with_little_give_what_they_have() {
         assert_eq!(spread(&[10, 2, 10], 12, 12), Some(vec![5, 2, 5]));
-        assert_eq!(spread(&[10, 10, 10], 20, 10), Some(vec![7, 6, 7]));
+        assert_eq!(spread(&[10, 10, 10], 20, 10), Some(vec![7, 7, 6]));
         assert_eq!(spread(&[30, 5], 20, 10), None, "the second copy of five pages has no place");
         assert_eq!((spread(&[], 0, 9), spread(&[], 1, 9)), (Some(vec![]), None));
         assert_eq!((missing(&[30, 5], 20, 10), missing(&[u64::MAX, u64::MAX], 5, u64::MAX)), (5, 0));

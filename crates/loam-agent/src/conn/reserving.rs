@@ -123,7 +123,7 @@ mod tests {
         let cases = [
             (refusal, SOON, "it says: not here"),
             (Vec::new(), short, "it does not answer"),
-            (b"no frame at all of anybody's".to_vec(), SOON, "LOAM"),
+            (b"no frame at all of anybody's".to_vec(), SOON, "magic number"),
         ];
         for (answer, timeout, why) in cases {
             let (answer, ..) = answered(answer, timeout);

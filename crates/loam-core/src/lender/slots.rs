@@ -122,9 +122,10 @@ impl SlotTable {
         self.limit_pages.max(self.kept_pages)
     }
 
-    /// What the limit leaves room for, whoever has it.
+    /// What the machine's limit leaves room for, whoever has it: free memory above that is wanted elsewhere, though it may have to be had again for
+    /// those who have reserved it.
     fn below_limit(&self) -> u64 {
-        self.limit_in_force().saturating_sub(self.stored_pages + self.reserved_pages)
+        self.limit_pages.saturating_sub(self.stored_pages + self.reserved_pages)
     }
 
     /// Slots that may be reserved now by one to whom nothing is pledged.

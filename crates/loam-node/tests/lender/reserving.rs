@@ -5,7 +5,7 @@ use crate::support::*;
 use loam_core::units::Bytes;
 use loam_node::{LendHandle, spawn};
 use loam_wire::client::{Client, ClientError};
-use loam_wire::{PutStatus, Reservation, error_code, feature};
+use loam_wire::{Frame, PutStatus, Reservation, encode, error_code, feature};
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
@@ -33,18 +33,35 @@ fn facts(reservation: &Reservation) -> (bool, u64, u64, u64) {
     (r.granted(), mib(r.own_bytes()), mib(r.most_bytes()), mib(r.all_bytes()))
 }
 
-/// Puts pages from `first` on until one is refused; answers how many were taken.
-fn fill(borrower: &mut Borrower, first: u64) -> u64 {
+/// Puts `pages` pages from `first` on, or until one is refused; answers how many were taken. What it is told of pages that gave way is passed over.
+fn fill_up_to(borrower: &mut Borrower, first: u64, pages: u64) -> u64 {
     let mut taken = 0;
-    while taken < 10_000 {
-        let statuses = borrower.put(first + taken..first + taken + 64, 1);
-        let stored = statuses.iter().filter(|status| **status == PutStatus::Stored).count() as u64;
+    while taken < pages {
+        let indexes = first + taken..first + taken + 64;
+        let metas: Vec<_> = indexes.clone().map(|index| borrower.meta(index, 1)).collect();
+        let payload: Vec<u8> = indexes.flat_map(|index| contents(borrower.space, index, 1)).collect();
+        let asked = borrower.client.next_request();
+        borrower.client.send(&payload, |out| encode::putpage(out, asked, &metas)).unwrap();
+        let stored = loop {
+            match borrower.client.receive().unwrap() {
+                Frame::Ack { request, pages: acks, .. } if request == asked => {
+                    break acks.iter().filter(|ack| ack.status() == PutStatus::Stored).count() as u64;
+                }
+                Frame::Gone { .. } => {}
+                other => panic!("{other:?}"),
+            }
+        };
         taken += stored;
         if stored < 64 {
             break;
         }
     }
     taken
+}
+
+/// The same without end.
+fn fill(borrower: &mut Borrower, first: u64) -> u64 {
+    fill_up_to(borrower, first, 10_000)
 }
 
 #[test]
@@ -66,7 +83,7 @@ fn of_two_who_want_the_last_bytes_one_gets_all_and_the_other_nothing() {
                     assert_eq!(facts(&again), (false, 0, 2, 4), "what it could have");
                 }
                 barrier.wait();
-                borrower.client.send(&[], loam_wire::encode::bye).unwrap();
+                borrower.client.send(&[], encode::bye).unwrap();
                 borrower.client.ping().unwrap();
                 answer.granted()
             };
@@ -102,13 +119,10 @@ fn a_flood_of_others_is_refused_and_the_reservation_is_there() {
 fn spare_copies_of_others_leave_for_it_at_once() {
     let lender = lender();
     let (mut other, mut own) = (borrower(&lender, 1, SPARE), borrower(&lender, 2, SPARE));
-    assert_eq!(other.put(0..256, 1), [PutStatus::Stored; 256]);
-    fill(&mut other, 256);
+    assert_eq!(fill_up_to(&mut other, 0, 4096), 4096, "twice what is lent");
     assert_eq!(facts(&own.client.reserve(6 * MIB).unwrap()), (true, 6, 6, 6));
-    assert_eq!(fill(&mut own, 0) / 64 * 64, 6 * 256, "nothing of it was refused");
-    for round in 0..4 {
-        fill(&mut other, 10_000 * round);
-    }
+    assert_eq!(fill_up_to(&mut own, 0, 6 * 256), 6 * 256, "nothing of it was refused");
+    assert_eq!(fill_up_to(&mut other, 10_000, 4096), 4096, "in place of its own");
     let there: usize = (0..6 * 256).step_by(256).map(|first| own.get(first..first + 256, 1).len()).sum();
     assert_eq!(there, 6 * 256, "and nothing of it gives way, though it is a spare copy");
 }
@@ -129,7 +143,7 @@ fn it_waits_out_the_grace_of_one_that_is_cut_off_and_then_it_is_free() {
     eventually("it is free", || other.client.reserve(6 * MIB).unwrap().granted());
     assert!(cut.elapsed() >= GRACE - Duration::from_millis(50), "{:?}", cut.elapsed());
     // Who says goodbye need not be waited for.
-    other.client.send(&[], loam_wire::encode::bye).unwrap();
+    other.client.send(&[], encode::bye).unwrap();
     assert!(borrower(&lender, 9, ONLY).client.reserve(0).unwrap().all_bytes() <= 6 * MIB);
     other.client.ping().unwrap();
     assert_eq!(facts(&other.client.reserve(0).unwrap()), (true, 0, 6, 0));
@@ -155,7 +169,7 @@ fn the_machine_gets_everything_back_but_what_is_reserved() {
     assert_eq!(figures.kept.get(), 0);
     assert!(reason.starts_with("2.0 MiB are reserved, until those runs end; this machine has"), "{reason}");
     assert!(!other.client.reserve(MIB).unwrap().granted(), "the machine has nothing to promise");
-    own.client.send(&[], loam_wire::encode::bye).unwrap();
+    own.client.send(&[], encode::bye).unwrap();
     eventually("it is given back when the run ends", || machine.lender().memory() == Bytes(0));
 }
 
@@ -168,8 +182,8 @@ fn who_was_refused_hears_that_a_reservation_has_ended() {
     assert_eq!(fill(&mut other, 0), 4 * 256);
     // (The watch has to have seen it once.)
     std::thread::sleep(Duration::from_millis(1_200));
-    own.client.send(&[], loam_wire::encode::bye).unwrap();
-    let loam_wire::Frame::Recall { free_bytes, pages: [], .. } = other.client.receive().unwrap() else {
+    own.client.send(&[], encode::bye).unwrap();
+    let Frame::Recall { free_bytes, pages: [], .. } = other.client.receive().unwrap() else {
         panic!("something else than room")
     };
     assert_eq!(free_bytes, 4 * MIB);
