@@ -25,6 +25,7 @@ pub(crate) fn node(args: &NodeArgs) -> Result<ExitCode, Failure> {
     let memory = machine::memory()?;
     let mut config = loam_node::LendConfig::new(args.lend.on(memory.total));
     config.keep = args.keep.map(|keep| keep.on(memory.total));
+    config.reservable = args.reservable.map(|size| size.on(memory.total));
     config.machine_root.clone_from(&args.machine_root);
     config.listen = args.listen;
     config.tls = args.tls.clone();

@@ -22,6 +22,7 @@ pub(crate) fn lend(args: &LendArgs) -> Result<ExitCode, Failure> {
     config.tls = args.tls.clone();
     config.insecure = args.insecure;
     config.keep = args.keep.map(|keep| keep.on(memory.total));
+    config.reservable = args.reservable.map(|size| size.on(memory.total));
     config.machine_root.clone_from(&args.machine_root);
     config.http = args.http;
     config.region_devices.clone_from(&args.region_device);
@@ -31,6 +32,8 @@ pub(crate) fn lend(args: &LendArgs) -> Result<ExitCode, Failure> {
     if embedded {
         // Several of them share this machine with the program that they serve.
         config.loops = Some(1);
+        // And they are there for one run.
+        config.reservable = Some(size);
     }
     loam_agent::slices::ask_for_short_slices();
     loam_node::lend(&config, |lending| {

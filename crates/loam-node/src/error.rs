@@ -27,6 +27,14 @@ pub enum NodeError {
         /// The most.
         max: Bytes,
     },
+    /// More than is lent.
+    #[error("cannot let {asked} be reserved: {size} are lent; give --reservable at most that")]
+    Reservable {
+        /// What was asked for.
+        asked: Bytes,
+        /// What is lent.
+        size: Bytes,
+    },
     /// Anybody who reaches the address could read what borrowers store.
     #[error(
         "refusing to listen on {addr}: it is reachable from other machines, and without credentials nothing is encrypted; \

@@ -26,6 +26,7 @@ pub mod limits;
 mod local;
 mod metrics;
 mod regions;
+mod reserving;
 mod server;
 mod service;
 mod shared;

@@ -13,6 +13,7 @@ use crate::event_loop::{EventLoop, Mailbox};
 use crate::limits::*;
 use crate::local::Local;
 use crate::regions::{self, Desk};
+use crate::reserving::default_reservable;
 use crate::shared::Shared;
 use crate::slab::Slab;
 use crate::watch::{Watch, post_gone, post_recall, post_room, post_stored};
@@ -197,7 +198,9 @@ impl Keeper {
         let (name, cluster) = (name_of(config, addr), config.cluster.as_ref());
         let reached_at = cluster.and_then(|cluster| cluster.advertise).unwrap_or(addr);
         let (front, packets) = Front::new(life()?, name.clone(), reached_at, cluster.is_some());
-        let mut lender = Lender::new(pages, config.grace, BORROWERS_MAX);
+        let reservable = config.reservable.unwrap_or_else(|| default_reservable(pages.bytes()));
+        let mut lender =
+            Lender::new(pages, config.grace, BORROWERS_MAX).with_reservable(reservable.base_pages());
         let (mut store, mut stored) = (None, None);
         if let Some(at) = &config.store {
             let (opened, recovered) = DiskStore::open(&at.dir, at.size)?;

@@ -8,6 +8,7 @@ use crate::mounts::MountAt;
 use crate::regions::{
     RegionAsk, RegionCallBody, RegionEntry, RegionFigures, RegionRefusal, RegionRefusedBody, RegionSpan,
 };
+use crate::reservation::{Reservation, ReserveBody};
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
 /// One message. Lists and payloads borrow from the buffer that was decoded.
@@ -174,6 +175,21 @@ pub enum Frame<'a> {
     Spare {
         /// Which.
         pages: &'a [PageRef],
+    },
+    /// Borrower to lender, where both have [`crate::feature::RESERVE`]: have so much memory set aside for me, in all, in place of what I had set
+    /// aside before. A tool asks with 0 what there is.
+    Reserve {
+        /// Comes back in the answer.
+        request: u64,
+        /// 0: nothing.
+        bytes: u64,
+    },
+    /// The answer: all of it, or it is as it was.
+    Reserved {
+        /// The request's.
+        request: u64,
+        /// What is reserved now.
+        reservation: &'a Reservation,
     },
     /// Borrower to the node of its own machine, over the UNIX socket: so many base pages of my program are local. No answer.
     Local {
@@ -460,6 +476,14 @@ fn frame<'a>(
         kind::REGION_REFUSED => {
             let why = one::<RegionRefusedBody>(fixed).why_checked().ok_or(WireError::Field { kind })?;
             Frame::RegionRefused { request, why, text: printable(entries).ok_or(WireError::Text { kind })? }
+        }
+        kind::RESERVE => Frame::Reserve { request, bytes: one::<ReserveBody>(fixed).bytes.get() },
+        kind::RESERVED => {
+            let reservation: &Reservation = one(fixed);
+            if !reservation.is_sane() {
+                return Err(WireError::Field { kind });
+            }
+            Frame::Reserved { request, reservation }
         }
         kind::HURRY => Frame::Hurry { pages: list(entries) },
         kind::PAGE => Frame::Page { request, pages: list(entries), payload },

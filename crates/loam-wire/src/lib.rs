@@ -23,6 +23,7 @@ pub mod mount;
 mod mounts;
 pub mod places;
 mod regions;
+mod reservation;
 mod stream;
 #[cfg(test)]
 mod tests;
@@ -41,6 +42,7 @@ pub use mounts::MountAt;
 pub use regions::{
     RegionAsk, RegionCall, RegionEntry, RegionFigures, RegionRefusal, RegionSpan, region_flag,
 };
+pub use reservation::{Reservation, ReservationFacts};
 pub use stream::Stream;
 
 use loam_core::ids::ContentHash;
@@ -49,7 +51,8 @@ use loam_core::ids::ContentHash;
 pub const PROTOCOL_VERSION: u16 = 1;
 
 /// Bits in hello and welcome; unknown ones are ignored.
-pub const FEATURES_KNOWN: u64 = feature::RECALL | feature::SPARE | feature::PLAN | feature::STAGING;
+pub const FEATURES_KNOWN: u64 =
+    feature::RECALL | feature::SPARE | feature::PLAN | feature::STAGING | feature::RESERVE;
 
 /// What a client says in its hello, and the lender in its welcome if it understands.
 pub mod feature {
@@ -67,6 +70,8 @@ pub mod feature {
     /// [`Frame::Stored`](crate::Frame::Stored) and [`Frame::Gone`](crate::Frame::Gone); in the welcome: and I know
     /// [`Frame::Spare`](crate::Frame::Spare). Only together with [`RECALL`], and not with [`SPARE`].
     pub const STAGING: u64 = 1 << 11;
+    /// I know [`Frame::Reserved`](crate::Frame::Reserved); in the welcome: and I answer [`Frame::Reserve`](crate::Frame::Reserve).
+    pub const RESERVE: u64 = 1 << 12;
 }
 
 /// Where a lender listens if nobody says otherwise.

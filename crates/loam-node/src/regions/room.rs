@@ -1,7 +1,7 @@
 //! Room for regions beside what runs store: together never more than the node lends.
 
 use crate::shared::Shared;
-use loam_core::lender::{Lender, Terms};
+use loam_core::lender::Lender;
 use loam_core::units::BasePages;
 use std::sync::Arc;
 use std::time::Duration;
@@ -129,8 +129,7 @@ impl Shared {
     fn take_if_possible(&self, pages: BasePages) -> bool {
         let mut possible = false;
         self.change_shares_with(|lender, shares| {
-            let spare: u64 = lender.ages(Terms::Spare, self.now()).map(|(_, pages)| pages).sum();
-            let stays = lender.stats().pages.saturating_sub(spare);
+            let stays = lender.firm_pages();
             let taken = Shares {
                 regions: shares.regions.saturating_add(pages.0),
                 unsettled: shares.unsettled.saturating_add(pages.0),
@@ -153,9 +152,9 @@ impl Shared {
         )
     }
 
-    /// Base pages that runs store, and that they may.
+    /// Base pages that runs store or have reserved, and that they may.
     fn stored_and_rest(&self) -> (u64, Option<u64>) {
-        let stored = self.lender().stats().pages;
+        let stored = self.lender().committed_pages();
         (stored, self.shares().rest())
     }
 

@@ -316,7 +316,7 @@ impl Node {
                     if let Some(slot) = stored {
                         if lie == Some(Lie::Forget) {
                             sim.harm(self.index, page.value);
-                            self.core.abort(slot);
+                            self.core.abort(space, slot);
                         } else {
                             self.slab.insert(slot, page.value);
                             let Sent { copy, version, hash, class, .. } = *page;
