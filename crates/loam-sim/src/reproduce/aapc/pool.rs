@@ -1,8 +1,9 @@
 //! Records kernels and replays them, on some threads, with few recordings in memory at a time.
 
 use super::programs::Program;
-use crate::workload::kernels::{Event, Recording};
+use crate::workload::kernels::{Event, Recording, RecordingError};
 use loam_core::units::Bytes;
+use loam_kernels::Size;
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex};
 
@@ -58,7 +59,7 @@ pub(super) fn run<J: Send>(
             } else if let Some(program) = now.programs.pop_front() {
                 now.recording += 1;
                 drop(now);
-                let recorded = record(programs, program);
+                let recorded = record(programs, program, EVENTS_MAX);
                 now = state.lock().expect("no run panicked");
                 now.recording -= 1;
                 match recorded {
@@ -81,10 +82,19 @@ pub(super) fn run<J: Send>(
     failed.map_or(Ok(()), Err)
 }
 
-fn record(programs: &[Program], program: usize) -> Result<Recorded, String> {
+fn record(programs: &[Program], program: usize, events_max: u64) -> Result<Recorded, String> {
     let of = &programs[program];
-    let recording = Recording::new(of.info, of.problem, of.iterations(), Bytes(4096), EVENTS_MAX)
-        .map_err(|error| error.to_string())?;
+    let mut problem = of.problem;
+    let recording = loop {
+        match Recording::new(of.info, problem, of.iterations(), Bytes(4096), events_max) {
+            // The paper's problems are the paper's; of others half as much shows as much.
+            Err(RecordingError::TooLong(..)) if !of.paper => {
+                let half = Size::Bytes(of.info.bytes(problem) / 2);
+                problem = of.info.problem(half).map_err(|error| error.to_string())?;
+            }
+            recording => break recording.map_err(|error| error.to_string())?,
+        }
+    };
     let (mut part, mut all_ns) = (0, 0);
     for event in recording.events() {
         match event {
@@ -94,4 +104,21 @@ fn record(programs: &[Program], program: usize) -> Result<Recorded, String> {
         }
     }
     Ok(Recorded { program, recording, exec_ns: all_ns / u64::from(of.iterations()) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_would_be_too_long_is_smaller_unless_it_is_the_papers() {
+        let today = [Program::today(4 << 20).swap_remove(0)];
+        let whole = record(&today, 0, EVENTS_MAX).expect("it fits").recording;
+        let events = whole.events().count() as u64;
+        let less = record(&today, 0, events / 2).expect("a smaller one fits").recording;
+        assert!(less.base_pages() < whole.base_pages() && less.events().count() as u64 <= events / 2);
+        let paper = [Program::paper(16, 16, 16, 12).swap_remove(0)];
+        let error = record(&paper, 0, 1000).expect_err("it is as large as the paper's");
+        assert!(error.contains("more than 1000 events"), "{error}");
+    }
 }

@@ -47,7 +47,7 @@ impl Program {
         ]
     }
 
-    /// All kernels, as large as fits in so many bytes.
+    /// All kernels, as large as fits in so many bytes, or smaller where a recording would be too long.
     pub(super) fn today(bytes: u64) -> Vec<Self> {
         let today = |info: &'static Info| Self {
             info,
@@ -84,8 +84,8 @@ impl Program {
     }
 }
 
-/// What each kernel has on today's path. Integer sort's references are four times as many, at four times the size, as a recording may have.
-pub(super) const TODAY_BYTES: u64 = 32 << 20;
+/// What each kernel has on today's path, but for those of which a recording that large would be [too long](super::pool).
+pub(super) const TODAY_BYTES: u64 = 64 << 20;
 
 /// Fixed sizes on today's path.
 pub(super) const TODAY_KIB: [u64; 5] = [4, 16, 64, 256, 1024];
