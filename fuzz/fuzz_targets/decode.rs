@@ -18,6 +18,24 @@ fn look(bytes: &[u8]) {
                     // Panics on a class that the decoder should have refused.
                     pages.iter().for_each(|page| drop(page.class()));
                 }
+                if let Frame::Reserved { reservation, .. } = frame {
+                    // One or the other, whatever the byte was: the decoder has refused the rest.
+                    let facts = loam_wire::ReservationFacts {
+                        own_bytes: reservation.own_bytes(),
+                        most_bytes: reservation.most_bytes(),
+                        all_bytes: reservation.all_bytes(),
+                        reservable_bytes: reservation.reservable_bytes(),
+                        free_bytes: reservation.free_bytes(),
+                    };
+                    let (mut again, mut had) = (Vec::new(), Vec::new());
+                    loam_wire::encode::reserved(
+                        &mut again,
+                        0,
+                        &loam_wire::Reservation::new(&facts, reservation.granted()),
+                    );
+                    loam_wire::encode::reserved(&mut had, 0, reservation);
+                    assert_eq!(again[..24 + 41][24..], had[..24 + 41][24..]);
+                }
                 if let Frame::Store { zone, .. } = frame {
                     assert!(zone.len() <= loam_wire::limits::ZONE_BYTES_MAX);
                 }

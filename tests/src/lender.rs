@@ -1,8 +1,8 @@
 //! A `loam lend` of one test, to be stopped and killed.
 
 use crate::{place, procfs, shell};
-use loam_wire::StatusFigures;
 use loam_wire::client::Client;
+use loam_wire::{StatusFigures, feature};
 use rustix::process::Signal;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Stdio};
@@ -84,6 +84,17 @@ impl Lender {
     pub fn figures(&self) -> StatusFigures {
         let mut client = Client::connect(self.addr, 0, "tests", Duration::from_secs(10)).expect("it listens");
         client.status().expect("it answers").figures
+    }
+
+    /// What runs have reserved there, in bytes.
+    ///
+    /// # Panics
+    /// If it does not answer.
+    pub fn reserved_bytes(&self) -> u64 {
+        let mut client =
+            Client::connect_with(self.addr, feature::RESERVE, 0, "tests", Duration::from_secs(10))
+                .expect("it listens");
+        client.reserve(0).expect("it answers").all_bytes()
     }
 
     /// Lets one that hangs go on.

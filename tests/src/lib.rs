@@ -21,6 +21,7 @@ pub mod plain;
 pub mod procfs;
 pub mod proxy;
 pub mod redis;
+pub mod region_node;
 pub mod sampler;
 pub mod shell;
 pub mod site;

@@ -1,124 +1,12 @@
 //! Direct regions with real processes: made by the command, written by one program, read by another, through deaths of both sides.
 
 use loam_tests::place::{self, Scratch};
-use loam_tests::{procfs, shell};
+use loam_tests::procfs;
+use loam_tests::region_node::{Holder, MIB, Node, SOON, as_nobody, region_of};
 use rustix::process::Signal;
 use serde_json::Value;
-use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::time::Duration;
-
-const SOON: Duration = Duration::from_secs(10);
-const NOBODY: &str = "65534";
-const MIB: u64 = 1 << 20;
-
-struct Node {
-    child: Child,
-    socket: PathBuf,
-}
-
-impl Node {
-    fn start(scratch: &Scratch, lend: &str) -> Self {
-        let socket = scratch.join("node.sock");
-        let listen = loam_tests::lender::free_addr().to_string();
-        let child = shell::that_dies_with_us(&place::loam())
-            .args(["node", "--lend", lend, "--keep", "1M", "--listen", &listen, "--socket"])
-            .arg(&socket)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .spawn()
-            .expect("loam can be started");
-        procfs::wait_until(SOON, || UnixStream::connect(&socket).is_ok()).expect("it listens");
-        Self { child, socket }
-    }
-
-    fn region(&self, args: &[&str]) -> Output {
-        let mut command = Command::new(place::loam());
-        command.arg("region").args(args).arg("--socket").arg(&self.socket).output().expect("it runs")
-    }
-
-    fn ok(&self, args: &[&str]) -> String {
-        let output = self.region(args);
-        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).expect("text")
-    }
-
-    /// One line on stderr that has `word`, and status 125.
-    fn refused(&self, args: &[&str], word: &str) {
-        let output = self.region(args);
-        let line = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(125), "{args:?}: {line}");
-        assert!(line.lines().count() == 1 && line.contains(word), "{args:?}: {line}");
-    }
-
-    fn list(&self) -> Value {
-        serde_json::from_str(&self.ok(&["list", "--json"])).expect("JSON")
-    }
-
-    fn example(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(place::example("region"));
-        command.arg("--socket").arg(&self.socket).args(args);
-        command
-    }
-
-    /// Nobody has a region open any more: the kernel tells the node after a program's end.
-    fn closed(&self, name: &str) {
-        procfs::wait_until(SOON, || region_of(&self.list(), name)["opens"] == 0).expect("closed");
-    }
-
-    fn kill(&mut self) {
-        procfs::send(self.child.id(), Signal::KILL);
-        self.child.wait().expect("our child");
-    }
-}
-
-impl Drop for Node {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn region_of<'a>(list: &'a Value, name: &str) -> &'a Value {
-    let regions = list["regions"].as_array().expect("a list");
-    regions.iter().find(|region| region["name"] == name).unwrap_or(&Value::Null)
-}
-
-/// A program that holds a region.
-struct Holder {
-    child: Child,
-    lines: std::io::Lines<BufReader<std::process::ChildStdout>>,
-}
-
-impl Holder {
-    fn start(mut command: Command) -> Self {
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
-        let lines = BufReader::new(child.stdout.take().expect("piped")).lines();
-        let mut holder = Self { child, lines };
-        assert_eq!(holder.line(), "ready");
-        holder
-    }
-
-    fn line(&mut self) -> String {
-        self.lines.next().expect("a line").expect("text")
-    }
-
-    /// Makes it check all of its memory, and write it.
-    fn checks(&mut self) {
-        writeln!(self.child.stdin.as_mut().expect("piped"), "check").expect("it reads");
-        assert_eq!(self.line(), "as it was");
-    }
-}
-
-impl Drop for Holder {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
+use std::process::Output;
 
 #[test]
 fn one_program_writes_and_another_reads() {
@@ -242,10 +130,4 @@ fn another_user_is_refused() {
     assert!(!written.status.success() && line(&written).contains("not alone"), "{}", line(&written));
     let checked = node.example(&["check", "theirs", "1"]).output().expect("it runs");
     assert!(String::from_utf8_lossy(&checked.stdout).starts_with("4194304 bytes"), "{}", line(&checked));
-}
-
-fn as_nobody(loam: &Path, args: &[&str], socket: &Path) -> Output {
-    let mut command = Command::new("setpriv");
-    command.args(["--reuid", NOBODY, "--regid", NOBODY, "--clear-groups", "--"]).arg(loam).arg("region");
-    command.args(args).arg("--socket").arg(socket).output().expect("it runs")
 }

@@ -261,6 +261,33 @@ fn lenders_come_back(end: fn(&Lender), what: &str) {
     println!("{what}: {:.1} s", borrowed.ended.wall.as_secs_f64());
 }
 
+/// What was reserved at a lender is gone with it; when it has come back it is reserved again.
+#[test]
+fn a_lender_that_comes_back_sets_room_aside_again() {
+    const RESERVED: u64 = 100 << 20;
+    let _alone = place::alone();
+    let scratch = Scratch::new("staged-reserve");
+    let mut lenders: Vec<Stored> = (0..2).map(|n| Stored::start(&scratch, n)).collect();
+    let borrow = Borrow::new(scratch.path()).local_mib(LOCAL_MIB).durability("staged");
+    let borrow = borrow.flags(&["--reserve=100M"]);
+    let borrow = lenders.iter().fold(borrow, |borrow, lender| borrow.lender(lender.addr));
+    let mut running = borrow.start(&walk(ENDLESS), None);
+    wait_for(&mut running, "filled");
+    let still = |running: &Running| running.status()["reservation"]["reserved_bytes"].as_u64();
+    assert_eq!(still(&running), Some(2 * RESERVED));
+    let stored = || running.status()["staging"]["stored"].as_u64().expect("a number");
+    procfs::wait_until(LIMIT, || stored() > 4_000).expect("lenders write to their disks");
+    lenders[0].lender().kill();
+    procfs::wait_until(LIMIT, || still(&running) == Some(RESERVED)).expect("half of it is gone");
+    lenders[0].again();
+    procfs::wait_until(LIMIT, || lenders[0].lender().reserved_bytes() == RESERVED).expect("asked for again");
+    procfs::wait_until(LIMIT, || still(&running) == Some(2 * RESERVED)).expect("and told");
+    let borrowed = finish_endless(running, &scratch, "reserved again");
+    assert_eq!(borrowed.lost(), 0, "{}", borrowed.summary["lenders"]);
+    let free = || lenders.iter().all(|lender| lender.lender().reserved_bytes() == 0);
+    procfs::wait_until(LIMIT, free).expect("it ends with the run");
+}
+
 #[test]
 fn lenders_with_disks_are_killed_and_come_back() {
     lenders_come_back(Lender::kill, "killed");

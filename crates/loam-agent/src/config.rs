@@ -35,13 +35,13 @@ impl Durability {
     /// What a lender is told of the pages that it gets. With a slot file each is a spare copy, which it may drop when its own machine wants
     /// the memory; without one it is the only copy, and is taken home when the lender says so.
     pub(crate) fn features(self) -> u64 {
-        match self {
-            Self::Disk => loam_wire::feature::RECALL | loam_wire::feature::SPARE | loam_wire::feature::PLAN,
-            Self::None | Self::Replicas(_) => loam_wire::feature::RECALL | loam_wire::feature::PLAN,
-            Self::Staged => {
-                loam_wire::feature::RECALL | loam_wire::feature::PLAN | loam_wire::feature::STAGING
-            }
-        }
+        use loam_wire::feature::{PLAN, RECALL, RESERVE, SPARE, STAGING};
+        let of_pages = match self {
+            Self::Disk => SPARE,
+            Self::None | Self::Replicas(_) => 0,
+            Self::Staged => STAGING,
+        };
+        RECALL | PLAN | RESERVE | of_pages
     }
 
     /// Lenders that must have a page.
@@ -102,6 +102,8 @@ pub struct RunConfig {
     pub live_line: bool,
     /// Borrow for large allocations only.
     pub region: Option<RegionConfig>,
+    /// Room for so many bytes of the program's pages is set aside at lenders before it starts, or it does not start.
+    pub reserve: Option<Bytes>,
     /// Record what `--report` draws ([`crate::recording`]).
     pub record: bool,
     /// Print nothing but errors.

@@ -4,6 +4,8 @@
 //! become one getpage, a batch of evictions one putpage. Getpages overtake putpages that wait: a thread waits for them. Of getpages, what a
 //! thread waits for goes before what is behind it (the rest of its page, what is fetched ahead).
 
+mod reserving;
+
 use crate::pool::Pool;
 use loam_core::borrower::BufferIndex;
 use loam_core::ids::{ContentHash, PutClass, SpaceId, Urgency, Version};
@@ -80,6 +82,10 @@ pub(crate) struct Conn {
     plans: bool,
     /// It knows what to do with pages that several lenders have.
     stages: bool,
+    /// It knows reservations.
+    reserves: bool,
+    /// It is to be asked for so many bytes.
+    reserve: Option<u64>,
     spares: Vec<PageRef>,
     /// What threads wait for, and what is behind that.
     gets: Vec<PageRef>,
@@ -133,6 +139,8 @@ impl Conn {
             out: VecDeque::new(),
             plans: features & feature::PLAN != 0,
             stages: features & feature::STAGING != 0,
+            reserves: features & feature::RESERVE != 0,
+            reserve: None,
             spares: Vec::new(),
             gets: Vec::new(),
             gets_behind: VecDeque::new(),
@@ -206,8 +214,10 @@ impl Conn {
     /// A call of [`Self::flush`] would send something.
     pub(crate) fn can_send(&self) -> bool {
         let asks = !(self.gets.is_empty() && self.gets_behind.is_empty() && self.hurries.is_empty());
-        let fresh =
-            asks || self.pings || !(self.puts.is_empty() && self.drops.is_empty() && self.spares.is_empty());
+        let fresh = asks
+            || self.pings
+            || self.reserve.is_some()
+            || !(self.puts.is_empty() && self.drops.is_empty() && self.spares.is_empty());
         !self.wants_write && (fresh || self.out.front().is_some_and(|frame| self.may_send(frame)))
     }
 
@@ -234,6 +244,11 @@ impl Conn {
     /// Something has come within this time.
     pub(crate) fn was_heard(&self, within: Duration) -> bool {
         self.heard_at.elapsed() < within
+    }
+
+    /// Asks for a reservation of `bytes`, in place of what was reserved before. One that does not know them is not asked.
+    pub(crate) fn reserve(&mut self, bytes: u64) {
+        self.reserve = self.reserves.then_some(bytes);
     }
 
     /// Asks for a sign of life.
@@ -376,6 +391,12 @@ impl Conn {
             let mut frame = self.frame();
             self.request += 1;
             encode::ping(&mut frame.head, self.request);
+            self.ask(frame);
+        }
+        if let Some(bytes) = self.reserve.take() {
+            let mut frame = self.frame();
+            self.request += 1;
+            encode::reserve(&mut frame.head, self.request, bytes);
             self.ask(frame);
         }
         // Whatever is spare has been put and answered.

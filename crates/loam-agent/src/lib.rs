@@ -15,6 +15,7 @@ pub mod recording;
 mod shared;
 pub mod slices;
 mod slots;
+mod spread;
 pub mod summary;
 mod uffd;
 

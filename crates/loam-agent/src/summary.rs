@@ -166,6 +166,19 @@ pub struct RegionSummary {
     pub processes_not_calling: u64,
 }
 
+/// What lenders had set aside for a run before its program started.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ReservationSummary {
+    /// `--reserve`: room for so many bytes of the program's pages.
+    pub bytes: u64,
+    /// Copies of each.
+    pub copies: u64,
+    /// What lenders promised in all.
+    pub promised_bytes: u64,
+    /// What of that they still do: less, if one was lost or started anew.
+    pub reserved_bytes: u64,
+}
+
 /// One lender as the run saw it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LenderSummary {
@@ -185,6 +198,9 @@ pub struct LenderSummary {
     pub lost: bool,
     /// Why it was lost; empty if it was not.
     pub why: String,
+    /// What it has set aside for this run now.
+    #[serde(default)]
+    pub reserved_bytes: u64,
 }
 
 /// Everything that a run says about itself.
@@ -257,6 +273,9 @@ pub struct Summary {
     /// With `--region`: what was allocated there.
     #[serde(default)]
     pub region: Option<RegionSummary>,
+    /// With `--reserve`: what was set aside.
+    #[serde(default)]
+    pub reservation: Option<ReservationSummary>,
     /// Processes of the tree that were served, in all; one that executes another program counts again.
     pub processes: u64,
     /// Processes of the tree that ran without Loam (static or set-user-id programs, cleaned environments).

@@ -4,7 +4,7 @@ use crate::advise::args::AdviseArgs;
 use crate::ca::args::CaArgs;
 use crate::region::RegionArgs;
 use crate::sim::SimArgs;
-use crate::size::{Embedded, Region, Size};
+use crate::size::{Embedded, Region, Reserve, Size, or_nothing};
 use crate::target::LenderArg;
 use crate::trace::args::TraceArgs;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -147,6 +147,10 @@ pub(crate) struct LendArgs {
     /// Memory that this machine keeps free for itself: less is lent when it has less [default: 5%, and 256M at least]
     #[arg(long, value_name = "SIZE")]
     pub(crate) keep: Option<Size>,
+    /// Memory that borrowers together may reserve (`loam run --reserve`): it stays theirs until their runs end, whatever this machine needs
+    /// [default: half of what is lent]
+    #[arg(long, value_name = "SIZE", value_parser = or_nothing)]
+    pub(crate) reservable: Option<Size>,
     /// Read what the machine has from DIR/proc and DIR/sys (for tests)
     #[arg(long, hide = true, value_name = "DIR", default_value = "/")]
     pub(crate) machine_root: PathBuf,
@@ -156,6 +160,9 @@ pub(crate) struct LendArgs {
     /// Listen here for programs of this user, too: for direct regions (`loam region`)
     #[arg(long, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
+    /// Let programs of this user have regions of this device (see `loam node --help`); may be given several times
+    #[arg(long, value_name = "PATH", requires = "socket")]
+    pub(crate) region_device: Vec<PathBuf>,
     #[command(flatten)]
     pub(crate) store: StoreArgs,
     /// Print the address on stdout and end with process PID (set by `loam run --embedded`)
@@ -200,6 +207,7 @@ Examples:
   loam lend 4G
   loam lend 25% --listen 127.0.0.1:7071
   loam lend 48G --keep 8G                              gives back what its machine needs
+  loam lend 48G --reservable 32G                       but for what runs may reserve (loam run --reserve)
   loam lend 16G --store /var/lib/loam --store-size 200G --zone rack-7
                                                        pages that wait for a disk get one
   loam lend 16G --listen 10.0.0.7:7070 --tls node-7    see `loam ca --help`
@@ -215,6 +223,10 @@ pub(crate) struct NodeArgs {
     /// Memory that this machine keeps free for itself: less is lent when it has less [default: 5%, and 256M at least]
     #[arg(long, value_name = "SIZE")]
     pub(crate) keep: Option<Size>,
+    /// Memory that borrowers together may reserve (`loam run --reserve`): it stays theirs until their runs end, whatever this machine needs
+    /// [default: half of what is lent]
+    #[arg(long, value_name = "SIZE", value_parser = or_nothing)]
+    pub(crate) reservable: Option<Size>,
     /// Read what the machine has from DIR/proc and DIR/sys (for tests)
     #[arg(long, hide = true, value_name = "DIR", default_value = "/")]
     pub(crate) machine_root: PathBuf,
@@ -253,6 +265,12 @@ pub(crate) struct NodeArgs {
     /// Socket for programs of this machine [default: /run/loam/node.sock for root, else $XDG_RUNTIME_DIR/loam/node.sock]
     #[arg(long, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
+    /// Let programs have direct regions of this device (`loam region create --device PATH`); may be given several times
+    ///
+    /// A DAX device (/dev/daxX.Y; CXL memory in that mode, too), or a file of a file system mounted with DAX, of hugetlbfs or of tmpfs. What is in it is lost. One node has
+    /// it at a time.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) region_device: Vec<PathBuf>,
     /// Who may connect to the socket, and so borrow: file permissions in octal
     #[arg(long, value_name = "MODE", default_value = "666", value_parser = file_mode)]
     pub(crate) socket_mode: u32,
@@ -266,6 +284,7 @@ Examples:
   loam node --lend 16G --listen 10.0.0.7:7070 --tls node-7                        the first one
   loam node --lend 16G --listen 10.0.0.8:7070 --join 10.0.0.7:7070 --tls node-8   any other; see `loam ca --help`
   loam node --lend 25% --join 10.0.0.7:7070 --http 127.0.0.1:9090
+  loam node --lend 16G --region-device /dev/dax0.0                                `loam region create graph 64G --device /dev/dax0.0`
   loam node --lend 25% --membership etcd://127.0.0.1:2379/blue
   loam status                                                                   what it sees
 
@@ -391,6 +410,12 @@ pub(crate) struct BorrowArgs {
     /// Allocations from this size on go to the region [default: 256K]
     #[arg(long, value_name = "SIZE", requires = "region")]
     pub(crate) min_alloc: Option<Size>,
+    /// Have lenders set room aside before the program starts: for SIZE of its pages [default: all of the region], as many copies of each as
+    /// --durability needs. If they have less, the run ends with a line, and the program is not started
+    ///
+    /// What is set aside is this run's alone until it ends, whatever other runs or the lenders' own machines need (docs/lending.md).
+    #[arg(long, value_name = "SIZE", num_args = 0..=1, require_equals = true, default_missing_value = "region")]
+    pub(crate) reserve: Option<Reserve>,
     /// Write the figures of the run to this file as JSON (keys: docs/summary.md)
     #[arg(long, value_name = "FILE.json")]
     pub(crate) summary: Option<PathBuf>,
@@ -421,6 +446,8 @@ Examples:
   loam run --local 512M --lender 10.0.0.7:7070 --lender 10.0.0.8:7070 -- ./assembler reads.fq
   loam run --local 25% --embedded 3x1G -- sort --parallel=2 -S 4G big.txt -o sorted.txt
   loam run --local 1G --region 64G -- ./solver grid.dat          large arrays alone go to lenders (docs/regions.md)
+  loam run --local 1G --region 64G --reserve -- ./solver grid.dat
+                                                                 only if lenders keep 64G (and the copies) for it
   loam run --local 1G --report run.html -- python3 job.py        the cluster of this machine's `loam node`, if it runs
 
 Exit status: the program's own; 125 if Loam fails, 126 if PROGRAM cannot be executed, 127 if it is not found.

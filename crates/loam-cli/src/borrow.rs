@@ -5,6 +5,7 @@ use crate::closing;
 use crate::embedded;
 use crate::failure::Failure;
 use crate::machine::{self, Memory};
+use crate::size::Reserve;
 use crate::{node, run_report, target};
 use loam_agent::summary::Summary;
 use loam_agent::{AgentError, Durability, Lenders, PageChoice, RegionConfig, RunConfig, RunOutcome};
@@ -77,6 +78,7 @@ impl Borrowing {
             )));
         }
         let region = region(&args, memory)?;
+        let reserve = reserve(&args, region, memory)?;
         let mut disk_dir = args.disk.clone().unwrap_or_else(machine::default_disk_dir);
         // Without lenders there is nobody to ask for.
         let sent = args.placement != Some(PlacementArg::None);
@@ -111,7 +113,9 @@ impl Borrowing {
             .map(|embedded| embedded::Lenders::start(&executable, embedded, None))
             .transpose()?;
         let placement = args.placement.unwrap_or(match cluster {
-            Some(_) => PlacementArg::Gms,
+            // Pages go where room was promised, not where the cluster's weights say that others' pages are old.
+            Some(_) if reserve.is_none() => PlacementArg::Gms,
+            Some(_) => PlacementArg::RoundRobin,
             None => PlacementArg::RoundRobin,
         });
         let lenders = match cluster {
@@ -145,6 +149,7 @@ impl Borrowing {
             subpage,
             prefetch: args.prefetch == Switch::On,
             region,
+            reserve,
             record,
             live_line: !args.quiet && std::io::stderr().is_terminal(),
             quiet: args.quiet,
@@ -249,6 +254,36 @@ fn region(args: &BorrowArgs, memory: Memory) -> Result<Option<RegionConfig>, Fai
         )));
     }
     Ok(Some(RegionConfig { size, min_alloc }))
+}
+
+/// `--reserve`, in whole base pages. All of the region unless a size is given: the rest of the program counts against `--local` too, so no part
+/// of the region can be relied on to stay here.
+fn reserve(
+    args: &BorrowArgs,
+    region: Option<RegionConfig>,
+    memory: Memory,
+) -> Result<Option<Bytes>, Failure> {
+    let size = match (args.reserve, region) {
+        (None, _) => return Ok(None),
+        (Some(Reserve::Size(size)), _) => size.on(memory.total),
+        (Some(Reserve::Region), Some(region)) => region.size,
+        (Some(Reserve::Region), None) => {
+            return Err(Failure::new(
+                "--reserve without a size reserves room for the region, and there is none: give --reserve=SIZE, or --region SIZE",
+            ));
+        }
+    };
+    if args.placement == Some(PlacementArg::None) {
+        return Err(Failure::new(
+            "--placement none sends lenders nothing, and --reserve asks them for room: leave one of them out",
+        ));
+    }
+    if let Some(most) = args.lend_max.map(|most| most.on(memory.total)).filter(|most| *most < size) {
+        return Err(Failure::new(format!(
+            "--lend-max {most} leaves some of the {size} unused that --reserve asks lenders for: reserve less"
+        )));
+    }
+    Ok(Some(Bytes(size.0.next_multiple_of(BASE_PAGE_BYTES as u64))))
 }
 
 /// `LOAM_SHIM`, else beside the executable, else where `make install` puts it.

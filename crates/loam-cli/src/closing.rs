@@ -1,7 +1,7 @@
 //! The closing lines of a run, in words that need no manual.
 
 use crate::text::{count, micros, percent, printable, seconds};
-use loam_agent::summary::{RegionSummary, Summary};
+use loam_agent::summary::{RegionSummary, ReservationSummary, Summary};
 use loam_core::units::{BASE_PAGE_BYTES, Bytes};
 use std::fmt::Write;
 
@@ -37,6 +37,9 @@ pub(crate) fn lines(summary: &Summary) -> String {
     if let Some(region) = &summary.region {
         lines_of_region(region, &mut say);
     }
+    if let Some(reservation) = &summary.reservation {
+        line_of_reservation(reservation, &mut say);
+    }
     if summary.shared_local_bytes > 0 {
         say(format!(
             "  shared    {} of shared memory stayed here, outside of Loam",
@@ -54,6 +57,17 @@ pub(crate) fn lines(summary: &Summary) -> String {
         say(format!("  WARNING   {}", printable(warning, 400)));
     }
     out
+}
+
+/// What was set aside, and whether it still was at the end.
+fn line_of_reservation(reservation: &ReservationSummary, say: &mut impl FnMut(String)) {
+    let ReservationSummary { bytes, copies, promised_bytes, reserved_bytes } = *reservation;
+    let copies = if copies > 1 { format!(", {copies} copies of each page") } else { String::new() };
+    let lost = match promised_bytes.saturating_sub(reserved_bytes) {
+        0 => String::new(),
+        lost => format!("; {} of that were LOST with lenders", Bytes(lost)),
+    };
+    say(format!("  reserved  {}{copies}: lenders kept {} for it{lost}", Bytes(bytes), Bytes(promised_bytes)));
 }
 
 /// What was allocated in the region, and what was not.
@@ -284,6 +298,26 @@ mod tests {
             assert!(text.contains(part), "{part:?} is missing in\n{text}");
         }
         assert!(!text.contains("part 6"), "{text}");
+    }
+
+    #[test]
+    fn what_was_set_aside_is_told_and_what_was_lost_of_it() {
+        let mut summary = summary();
+        assert!(!lines(&summary).contains("reserved"));
+        let mut reservation = ReservationSummary {
+            bytes: 4 << 30,
+            copies: 2,
+            promised_bytes: 8 << 30,
+            reserved_bytes: 8 << 30,
+        };
+        summary.reservation = Some(reservation.clone());
+        let text = lines(&summary);
+        let line = "  reserved  4.0 GiB, 2 copies of each page: lenders kept 8.0 GiB for it\n";
+        assert!(text.contains(line), "{text}");
+        reservation.reserved_bytes = 5 << 30;
+        summary.reservation = Some(reservation);
+        let text = lines(&summary);
+        assert!(text.contains("for it; 3.0 GiB of that were LOST with lenders"), "{text}");
     }
 
     #[test]

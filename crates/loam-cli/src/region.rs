@@ -4,7 +4,7 @@ use crate::failure::Failure;
 use crate::size::Size;
 use crate::{machine, text};
 use clap::{Args, Subcommand};
-use loam::region::{Info, Options};
+use loam::region::{Info, MemoryPolicy, Options};
 use loam::{RegionError, Regions};
 use loam_core::units::Bytes;
 use std::io::Write;
@@ -21,11 +21,19 @@ pub(crate) struct RegionArgs {
 
 const EXAMPLES: &str = "\
 Examples:
-  loam region create table 4G       reserve 4 GiB of what this machine's node lends
+  loam region create table 4G                           reserve 4 GiB of what this machine's node lends
   loam region create index 2G --huge
+  loam region create graph 64G --device /dev/dax0.0     of a device that the node was started with
+  loam region create left 8G --numa bind:0              of memory node 0 alone
   loam region list
   loam region resize table 6G
   loam region rm table";
+
+const CREATE_EXAMPLES: &str = "\
+Examples:
+  loam region create table 4G
+  loam region create graph 64G --device /dev/dax0.0     `loam node ... --region-device /dev/dax0.0` before
+  loam region create left 8G --numa bind:0";
 
 #[derive(Subcommand, Debug)]
 enum RegionCommand {
@@ -35,7 +43,7 @@ enum RegionCommand {
     ///
     /// All of it is taken at once and stays until `loam region rm`, or until the node ends. Only programs of this user, or of the node's, may open
     /// it.
-    #[command(after_help = "Example:\n  loam region create table 4G")]
+    #[command(after_help = CREATE_EXAMPLES)]
     Create {
         /// Its name: letters, digits, '.', '_' and '-', 64 at most
         name: String,
@@ -44,6 +52,16 @@ enum RegionCommand {
         /// Of huge pages (2 MiB), which the machine must have set aside (/proc/sys/vm/nr_hugepages)
         #[arg(long)]
         huge: bool,
+        /// Cut from this device, one that the node was started with (`loam node --region-device PATH`), by the same path
+        ///
+        /// It is cleared first. Its size is rounded up to the device's alignment. Only programs of the node's own user and of the device's owner may open it: who
+        /// does could read and write all of the device.
+        #[arg(long, value_name = "PATH", conflicts_with_all = ["huge", "numa"])]
+        device: Option<PathBuf>,
+        /// From which memory nodes of this machine: bind:0 (that alone), interleave:0,1 (by turns), preferred:1 (as far as it has some), local (that of the
+        /// processor which takes it) [default: as the kernel does]
+        #[arg(long, value_name = "POLICY")]
+        numa: Option<MemoryPolicy>,
         #[command(flatten)]
         node: NodeSocket,
     },
@@ -97,9 +115,13 @@ impl NodeSocket {
 /// Does what is asked for with a region.
 pub(crate) fn region(args: &RegionArgs) -> Result<ExitCode, Failure> {
     match &args.command {
-        RegionCommand::Create { name, size, huge, node } => {
+        RegionCommand::Create { name, size, huge, device, numa, node } => {
             let bytes = size.on(machine::memory()?.total);
-            let info = told(node.connect()?.create(name, bytes.0, &Options::new().huge(*huge)))?;
+            let mut options = Options::new().huge(*huge).memory_policy(numa.unwrap_or_default());
+            if let Some(path) = device {
+                options = options.device(path);
+            }
+            let info = told(node.connect()?.create(name, bytes.0, &options))?;
             say(&format!(
                 "region {}: {}, until `loam region rm` or the node's end",
                 info.name,
@@ -135,12 +157,18 @@ fn say(line: &str) {
     let _ = writeln!(std::io::stdout(), "{line}");
 }
 
+/// What was said of memory nodes, if anything was.
+fn policy(info: &Info) -> Option<MemoryPolicy> {
+    Some(info.policy).filter(|policy| *policy != MemoryPolicy::Unset)
+}
+
 fn list(list: &loam::region::List, json: bool) {
     if json {
         let region = |info: &Info| {
             serde_json::json!({
                 "name": info.name, "owner_uid": info.owner, "bytes": info.bytes, "opens": info.opens,
                 "spans": info.spans, "huge": info.is_huge, "temporary": info.is_temporary,
+                "device": info.device, "numa": policy(info).map(|policy| policy.to_string()),
             })
         };
         let all = serde_json::json!({
@@ -153,11 +181,13 @@ fn list(list: &loam::region::List, json: bool) {
     rows.extend(list.regions.iter().map(|info| {
         let mut notes = Vec::new();
         if info.is_huge {
-            notes.push("huge pages");
+            notes.push("huge pages".to_owned());
         }
         if info.is_temporary {
-            notes.push("temporary");
+            notes.push("temporary".to_owned());
         }
+        notes.extend(info.device.as_ref().map(|path| format!("of {path}")));
+        notes.extend(policy(info).map(|policy| policy.to_string()));
         let size = Bytes(info.bytes).to_string();
         vec![info.name.clone(), size, info.opens.to_string(), info.owner.to_string(), notes.join(", ")]
     }));

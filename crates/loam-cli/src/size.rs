@@ -97,6 +97,28 @@ pub(crate) struct Embedded {
     pub(crate) size: Size,
 }
 
+/// `SIZE` of `--reservable`, which may be 0.
+pub(crate) fn or_nothing(text: &str) -> Result<Size, NotASize> {
+    if text.trim() == "0" { Ok(Size::Absolute(Bytes(0))) } else { text.parse() }
+}
+
+/// `--reserve[=SIZE]`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Reserve {
+    /// As much as the region.
+    Region,
+    /// So much.
+    Size(Size),
+}
+
+impl FromStr for Reserve {
+    type Err = NotASize;
+
+    fn from_str(text: &str) -> Result<Self, NotASize> {
+        if text == "region" { Ok(Self::Region) } else { text.parse().map(Self::Size) }
+    }
+}
+
 /// `SIZE[:paged]` of `--region`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Region {

@@ -42,6 +42,9 @@ struct LenderStatus {
     /// `None`: a lender of before it gave memory back.
     #[serde(skip_serializing_if = "Option::is_none")]
     memory: Option<MemoryStatus>,
+    /// `None`: a lender of before there were reservations.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reserved: Option<ReservedStatus>,
     /// `None`: it has no disk store.
     #[serde(skip_serializing_if = "Option::is_none")]
     store: Option<StoreStatus>,
@@ -55,6 +58,16 @@ struct LenderStatus {
 #[derive(Serialize)]
 struct StoreStatus {
     capacity_bytes: u64,
+    free_bytes: u64,
+}
+
+/// What runs have reserved at a lender.
+#[derive(Serialize)]
+struct ReservedStatus {
+    reserved_bytes: u64,
+    /// What may be, in all.
+    reservable_bytes: u64,
+    /// What one more run could reserve now.
     free_bytes: u64,
 }
 
@@ -143,18 +156,31 @@ fn ask_lender(target: Target) -> LenderStatus {
             let status = client.status()?;
             let knows = client.welcome().features() & feature::RECALL != 0;
             let memory = if knows { Some(client.memory()?) } else { None };
+            let reserves = client.welcome().features() & feature::RESERVE != 0;
+            let reservation = if reserves { Some(client.reserve(0)?) } else { None };
             let store = client.store().cloned();
-            Ok((status, memory, store))
+            Ok((status, memory, reservation, store))
         },
     );
     match asked {
-        Ok((status, memory, news)) => {
+        Ok((status, memory, reservation, news)) => {
             let zone = news.as_ref().map_or_else(String::new, |news| news.zone.clone());
             let store = news.filter(|news| news.store_bytes > 0).map(|news| StoreStatus {
                 capacity_bytes: news.store_bytes,
                 free_bytes: news.store_free_bytes,
             });
-            LenderStatus { memory: memory.map(memory_status), store, zone, ..answered(addr, &status) }
+            let reserved = reservation.map(|reservation| ReservedStatus {
+                reserved_bytes: reservation.all_bytes(),
+                reservable_bytes: reservation.reservable_bytes(),
+                free_bytes: reservation.most_bytes(),
+            });
+            LenderStatus {
+                memory: memory.map(memory_status),
+                reserved,
+                store,
+                zone,
+                ..answered(addr, &status)
+            }
         }
         Err(error) => LenderStatus { error: Some(error.to_string()), ..silent(addr) },
     }
@@ -187,6 +213,7 @@ fn silent(addr: SocketAddr) -> LenderStatus {
         uptime_s: 0,
         connections: 0,
         memory: None,
+        reserved: None,
         store: None,
         zone: String::new(),
         borrowers: Vec::new(),
@@ -280,6 +307,14 @@ fn lender_text(lender: &LenderStatus) -> String {
     );
     if let Some(memory) = &lender.memory {
         out.push_str(&memory_text(memory));
+    }
+    if let Some(reserved) = lender.reserved.as_ref().filter(|reserved| reserved.reserved_bytes > 0) {
+        out.push_str(&format!(
+            "  {} are reserved until those runs end, of {} that may be; {} could be now\n",
+            Bytes(reserved.reserved_bytes),
+            Bytes(reserved.reservable_bytes),
+            Bytes(reserved.free_bytes)
+        ));
     }
     if let Some(store) = &lender.store {
         let (free, all) = (Bytes(store.free_bytes), Bytes(store.capacity_bytes));

@@ -69,7 +69,8 @@ pub fn mount(config: &MountConfig, ready: impl FnOnce(&Mounted)) -> Result<(), M
     let source_error = |error: Errno| MountError::Source { path: checked.source.clone(), why: error.into() };
     let source = Arc::new(Source::open(&checked.source).map_err(source_error)?);
     let root = source.stat(&Place::root()).map_err(source_error)?;
-    allow_many_files();
+    // One file here is one at the source, and each peer is a connection.
+    loam_wire::allow_many_files();
 
     let figures = Arc::new(Figures::default());
     let group = group_config(config, &checked.name);
@@ -166,13 +167,6 @@ fn options(name: &str) -> Config {
 
 fn refused(mountpoint: &Path, error: &std::io::Error) -> MountError {
     MountError::Refused { path: mountpoint.to_owned(), why: error.to_string() }
-}
-
-/// One file here is one at the source. What is allowed at most is asked for; if it is not given, fewer can be open.
-fn allow_many_files() {
-    let mut limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
-    limit.current = limit.maximum;
-    let _ = rustix::process::setrlimit(rustix::process::Resource::Nofile, limit);
 }
 
 /// Lets the kernel read far ahead. Only root may; without it reads are smaller and fewer at a time.

@@ -32,12 +32,17 @@ pub struct LendConfig {
     pub grace: loam_core::units::Duration,
     /// What this machine keeps free for itself; `None` is a twentieth of its memory and 256 MiB at least.
     pub keep: Option<Bytes>,
+    /// What borrowers together may reserve of it; `None` is half.
+    pub reservable: Option<Bytes>,
     /// Where `proc` and `sys` are: `/`, but for tests, which put files there that say what they like.
     pub machine_root: PathBuf,
     /// Keep the processor from deep sleep while requests come, where that is permitted.
     pub hold_latency: bool,
     /// A disk store for staged pages. `None`: they are kept in memory only.
     pub store: Option<StoreAt>,
+    /// DAX devices and files that are memory, from which direct regions may be cut, by path. Only these: a program of this machine names one of them, and
+    /// cannot make the node open anything else.
+    pub region_devices: Vec<PathBuf>,
     /// What may fail together with this machine (a rack, a host), told to borrowers.
     pub zone: Option<String>,
 }
@@ -79,9 +84,11 @@ impl LendConfig {
             loops: None,
             grace: crate::limits::GRACE,
             keep: None,
+            reservable: None,
             machine_root: PathBuf::from("/"),
             hold_latency: true,
             store: None,
+            region_devices: Vec::new(),
             zone: None,
         }
     }
@@ -92,6 +99,9 @@ impl LendConfig {
         let (min, max) = (BasePages(1), BasePages(u64::from(u32::MAX)));
         if pages < min || pages > max {
             return Err(NodeError::Size { asked: self.size, min: min.bytes(), max: max.bytes() });
+        }
+        if let Some(reservable) = self.reservable.filter(|reservable| *reservable > self.size) {
+            return Err(NodeError::Reservable { asked: reservable, size: self.size });
         }
         let available = available()?;
         if self.size > available {

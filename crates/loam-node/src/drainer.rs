@@ -14,10 +14,10 @@ use crate::disk_store::{
 use crate::event_loop::Mailbox;
 use crate::limits::ANSWER_PAGES;
 use crate::shared::{Shared, ring, silence};
-use loam_core::ids::{SpaceId, Urgency, Version};
+use loam_core::ids::{ContentHash, SpaceId, Urgency, Version};
 use loam_core::lender::{DiskEffect, Drain, Drained, SlotRun};
 use loam_core::units::{BASE_PAGE_BYTES, Bytes};
-use loam_wire::{PageMeta, PageRef, encode, page_hash};
+use loam_wire::{PageMeta, PageRef, encode};
 use rustix::event::{PollFd, PollFlags};
 use rustix::fd::OwnedFd;
 use std::collections::{BTreeMap, VecDeque};
@@ -100,6 +100,9 @@ impl StoreLink {
     }
 }
 
+/// What the store read, and the hash by which it proved it: the borrower compares both with its own record.
+type Proved = (Box<[u8; BASE_PAGE_BYTES]>, ContentHash);
+
 /// See the module.
 pub(crate) struct Drainer {
     shared: Arc<Shared>,
@@ -113,7 +116,7 @@ pub(crate) struct Drainer {
     urgent: VecDeque<Read>,
     behind: VecDeque<Read>,
     /// Read, or not there, and not answered.
-    answers: Vec<(Read, Option<Box<[u8; BASE_PAGE_BYTES]>>)>,
+    answers: Vec<(Read, Option<Proved>)>,
     told_broken: bool,
 }
 
@@ -172,9 +175,9 @@ impl Drainer {
                     tracing::warn!("disk store: pages could not be written and stay in memory: {error}");
                     drained.push((token, Drained::Failed));
                 }
-                Completion::Read { token, page } => {
+                Completion::Read { token, page, hash } => {
                     let read = self.reads.remove(&token).expect("it was begun");
-                    self.answers.push((read, Some(page)));
+                    self.answers.push((read, Some((page, hash))));
                 }
                 Completion::ReadFailed { token, error } => {
                     let read = self.reads.remove(&token).expect("it was begun");
@@ -330,15 +333,15 @@ impl Drainer {
                 let (read, found) = &of_frame[0];
                 let mut frame = Vec::new();
                 if found.is_some() {
-                    let meta = |(read, page): &(Read, Option<Box<[u8; BASE_PAGE_BYTES]>>)| {
-                        let page = page.as_ref().expect("one like the first");
-                        PageMeta::new(read.index, read.version, page_hash(&page[..]))
+                    let meta = |(read, found): &(Read, Option<Proved>)| {
+                        let (_, hash) = found.as_ref().expect("one like the first");
+                        PageMeta::new(read.index, read.version, *hash)
                     };
                     encode::page(&mut frame, read.request, &of_frame.iter().map(meta).collect::<Vec<_>>());
                     of_frame
                         .iter()
                         .flat_map(|answer| &answer.1)
-                        .for_each(|page| frame.extend_from_slice(&page[..]));
+                        .for_each(|(page, _)| frame.extend_from_slice(&page[..]));
                 } else {
                     let miss = |answer: &(Read, _)| PageRef::new(answer.0.index, answer.0.version);
                     encode::miss(&mut frame, read.request, &of_frame.iter().map(miss).collect::<Vec<_>>());

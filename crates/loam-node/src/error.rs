@@ -27,6 +27,14 @@ pub enum NodeError {
         /// The most.
         max: Bytes,
     },
+    /// More than is lent.
+    #[error("cannot let {asked} be reserved: {size} are lent; give --reservable at most that")]
+    Reservable {
+        /// What was asked for.
+        asked: Bytes,
+        /// What is lent.
+        size: Bytes,
+    },
     /// Anybody who reaches the address could read what borrowers store.
     #[error(
         "refusing to listen on {addr}: it is reachable from other machines, and without credentials nothing is encrypted; \
@@ -70,6 +78,19 @@ pub enum NodeError {
         /// The system's answer.
         why: io::Error,
     },
+    /// Regions cannot be cut from it.
+    #[error("cannot cut regions from {}: {why}", path.display())]
+    RegionDevice {
+        /// What was asked for.
+        path: PathBuf,
+        /// Why not.
+        why: crate::DeviceError,
+    },
+    /// Nobody could ask for a region.
+    #[error(
+        "--region-device is for programs of this machine, and there is no socket for them: name one with --socket PATH"
+    )]
+    RegionDeviceWithoutSocket,
     /// The UNIX socket cannot be made, or somebody listens on it.
     #[error("cannot listen on {}: {why}; choose another with --socket PATH", path.display())]
     Socket {

@@ -100,6 +100,18 @@ const METRICS: &[Metric] = &[
         Gauge(|s| s.regions_bytes as f64),
     ),
     Metric(
+        "lender_reserved",
+        Some(Unit::Bytes),
+        "Memory that is reserved for borrowers, used or not; it is not asked back",
+        Gauge(|s| s.lender.reserved.0 as f64),
+    ),
+    Metric(
+        "lender_reservable",
+        Some(Unit::Bytes),
+        "Memory that may be reserved for all borrowers together",
+        Gauge(|s| s.lender.reservable.0 as f64),
+    ),
+    Metric(
         "local_pages",
         None,
         "Base pages (4 KiB) in this machine's memory of the programs here that borrow",

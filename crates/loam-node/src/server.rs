@@ -13,6 +13,7 @@ use crate::event_loop::{EventLoop, Mailbox};
 use crate::limits::*;
 use crate::local::Local;
 use crate::regions::{self, Desk};
+use crate::reserving::default_reservable;
 use crate::shared::Shared;
 use crate::slab::Slab;
 use crate::watch::{Watch, post_gone, post_recall, post_room, post_stored};
@@ -41,7 +42,8 @@ const KEEPER_STEPS: usize = 8;
 /// # Errors
 /// [`NodeError`], before `ready` is called.
 pub fn lend(config: &LendConfig, ready: impl FnOnce(&Lending)) -> Result<(), NodeError> {
-    allow_many_files();
+    // Each connection is a descriptor, and each stretch of a region.
+    loam_wire::allow_many_files();
     let (end, told) = UnixStream::pair().map_err(NodeError::system("making a socket pair"))?;
     for signal in [SIGTERM, SIGINT] {
         let told = told.try_clone().map_err(NodeError::system("copying a socket"))?;
@@ -52,13 +54,6 @@ pub fn lend(config: &LendConfig, ready: impl FnOnce(&Lending)) -> Result<(), Nod
     ready(&keeper.lending);
     keeper.run(Some(&end.into()));
     Ok(())
-}
-
-/// Each connection is a descriptor, and each stretch of a region. What is allowed at most is asked for; if it is not given, there can be fewer.
-fn allow_many_files() {
-    let mut limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
-    limit.current = limit.maximum;
-    let _ = rustix::process::setrlimit(rustix::process::Resource::Nofile, limit);
 }
 
 /// A lender on threads of this process: for tests, benchmarks and `--embedded`. Ends when dropped.
@@ -177,8 +172,13 @@ impl Keeper {
         let listener = TcpListener::bind(config.listen).map_err(listen)?;
         listener.set_nonblocking(true).map_err(listen)?;
         let addr = listener.local_addr().map_err(listen)?;
+        let opened = regions::open(&config.region_devices, &config.machine_root);
+        let (pools, taken) = opened.map_err(|(path, why)| NodeError::RegionDevice { path, why })?;
+        if !pools.is_empty() && config.socket.is_none() {
+            return Err(NodeError::RegionDeviceWithoutSocket);
+        }
         let (slab, warning) = Slab::create(pages.bytes())?;
-        let mut warnings: Vec<String> = warning.into_iter().collect();
+        let mut warnings: Vec<String> = warning.into_iter().chain(taken).collect();
         if !addr.ip().is_loopback() && credentials.is_none() {
             warnings.push(format!(
                 "listening on {addr} without encryption: whoever reaches it can read what borrowers store and fill \
@@ -198,7 +198,9 @@ impl Keeper {
         let (name, cluster) = (name_of(config, addr), config.cluster.as_ref());
         let reached_at = cluster.and_then(|cluster| cluster.advertise).unwrap_or(addr);
         let (front, packets) = Front::new(life()?, name.clone(), reached_at, cluster.is_some());
-        let mut lender = Lender::new(pages, config.grace, BORROWERS_MAX);
+        let reservable = config.reservable.unwrap_or_else(|| default_reservable(pages.bytes()));
+        let mut lender =
+            Lender::new(pages, config.grace, BORROWERS_MAX).with_reservable(reservable.base_pages());
         let (mut store, mut stored) = (None, None);
         if let Some(at) = &config.store {
             let (opened, recovered) = DiskStore::open(&at.dir, at.size)?;
@@ -247,9 +249,9 @@ impl Keeper {
             keeper.drainer = Some(thread.map_err(NodeError::system("starting a thread"))?);
         }
         if keeper.local.is_some() {
-            let shared = Arc::clone(&keeper.shared);
+            let (shared, root) = (Arc::clone(&keeper.shared), config.machine_root.clone());
             let thread = thread::Builder::new().name("loam-regions".into());
-            let thread = thread.spawn(move || regions::run(&shared, pages, &ear));
+            let thread = thread.spawn(move || regions::run(&shared, pages, pools, &root, &ear));
             keeper.regions = Some(thread.map_err(NodeError::system("starting a thread"))?);
         }
         let cores = thread::available_parallelism().map_or(1, usize::from);

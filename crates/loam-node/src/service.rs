@@ -6,6 +6,7 @@ use crate::cluster::{Packet, Published};
 use crate::drainer::{Read, Reply};
 use crate::limits::ANSWER_PAGES;
 use crate::regions::Call;
+use crate::reserving;
 use crate::shared::Shared;
 use loam_core::ids::{NodeId, PutClass, SpaceId, Urgency};
 use loam_core::lender::{Found, Put, Slot, SlotRun, Terms, Unwelcome};
@@ -128,7 +129,10 @@ impl Service {
                 let stats = self.shared.lender().stats();
                 let staging = features & feature::STAGING != 0;
                 let terms = if staging { Terms::Staging } else { Terms::Recallable };
-                let (capacity, free) = (stats.capacity.0, self.shared.lender().room(terms).0);
+                let (capacity, mut free) = (stats.capacity.0, self.shared.lender().room(terms).0);
+                if let Peer::Borrower(space) = *peer {
+                    free = self.shared.lender().room_of(space).0;
+                }
                 self.answer(out, |shared, head| {
                     encode::welcome(head, features & FEATURES_KNOWN, shared.instance, capacity, free);
                     if features & feature::STAGING != 0 {
@@ -179,6 +183,14 @@ impl Service {
                 self.shared.tell_keeper();
             }
             (Peer::Tool, Frame::Bye) => {}
+            (Peer::Borrower(space), Frame::Reserve { request, bytes }) => {
+                let reservation = reserving::reserve(&self.shared, space, bytes);
+                self.answer(out, |_, head| encode::reserved(head, request, &reservation));
+            }
+            (Peer::Tool, Frame::Reserve { request, bytes: 0 }) => {
+                let reservation = reserving::what_there_is(&self.shared);
+                self.answer(out, |_, head| encode::reserved(head, request, &reservation));
+            }
             (_, Frame::Ping { request }) => self.answer(out, |_, head| encode::pong(head, request)),
             (_, Frame::StatusRequest { request }) => {
                 let (figures, borrowers) = self.status();
@@ -207,13 +219,9 @@ impl Service {
                 self.answer(out, |_, head| encode::mounts(head, request, &mounts));
             }
             (_, Frame::Local { pages }) if out.is_local() => out.has_local_pages(&self.shared, pages),
-            (Peer::Tool, Frame::RegionCall { request, call, flags, bytes, id, name }) if out.is_local() => {
+            (Peer::Tool, Frame::RegionCall { request, ask }) if out.is_local() => {
                 // Connection and user are what the socket says, not the peer.
-                let name = name.to_owned();
-                out.calls(
-                    &self.shared,
-                    Call { request, call, flags, bytes, id, name, connection: 0, uid: 0 },
-                )?;
+                out.calls(&self.shared, Call::new(request, &ask, 0, 0))?;
             }
             // Local programs borrow; they have no part in what nodes agree on.
             (Peer::Tool, Frame::Cluster { sender, class, bytes }) if !out.is_local() => {
@@ -230,6 +238,7 @@ impl Service {
                 | Frame::Hurry { .. }
                 | Frame::PutPage { .. }
                 | Frame::Spare { .. }
+                | Frame::Reserve { .. }
                 | Frame::Drop { .. },
             ) => {
                 return Err(Refusal::bad_frame("space 0 has no pages: say hello with a space of your own"));
@@ -523,7 +532,7 @@ impl Service {
                 let put = Put { index, version, hash: page.hash(), class: page.class() };
                 lender.commit_as(now, space, put, slot)
             } else {
-                lender.abort(slot);
+                lender.abort(space, slot);
                 false
             };
             if !stored {
@@ -534,7 +543,7 @@ impl Service {
             self.acks[at] = PageAck::new(pages[at].index(), pages[at].version(), PutStatus::NoRoom);
         }
         self.shared.tell_of(&lender);
-        lender.room(lender.terms(space))
+        lender.room_of(space)
     }
 
     fn memory(&self) -> (MemoryFigures, String) {

@@ -8,6 +8,7 @@ pub mod advise;
 pub mod cluster;
 pub mod engine;
 pub mod fuzz;
+mod jobs;
 pub mod machine;
 pub mod model;
 pub mod mrc;

@@ -3,8 +3,8 @@
 
 use crate::tls::{Credentials, TlsError, TlsStream};
 use crate::{
-    BorrowerEntry, ClusterFigures, Decoded, Frame, MemoryFigures, MountAt, NodeEntry, PageRef, StatusFigures,
-    Stream, WelcomeBody, WireError, decode, encode,
+    BorrowerEntry, ClusterFigures, Decoded, Frame, MemoryFigures, MountAt, NodeEntry, PageRef, Reservation,
+    StatusFigures, Stream, WelcomeBody, WireError, decode, encode,
 };
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -371,6 +371,20 @@ impl Client {
             Frame::Memory { request, figures, reason } if request == asked => {
                 Ok((*figures, reason.to_owned()))
             }
+            _ => Err(ClientError::Unexpected),
+        }
+    }
+
+    /// Has the lender set `bytes` in all aside for this space; as a tool, with 0, asks what there is. Only of one whose welcome has
+    /// [`crate::feature::RESERVE`].
+    ///
+    /// # Errors
+    /// [`ClientError`]. That it was not granted is none: the answer tells.
+    pub fn reserve(&mut self, bytes: u64) -> Result<Reservation, ClientError> {
+        let asked = self.next_request();
+        self.send(&[], |out| encode::reserve(out, asked, bytes))?;
+        match self.receive()? {
+            Frame::Reserved { request, reservation } if request == asked => Ok(*reservation),
             _ => Err(ClientError::Unexpected),
         }
     }

@@ -6,8 +6,9 @@ use crate::layout::*;
 use crate::mount::{ExtentRef, ExtentRuns, FileVersion, Holders, MountHelloBody, MountWelcomeBody};
 use crate::mounts::MountAt;
 use crate::regions::{
-    RegionCall, RegionCallBody, RegionEntry, RegionFigures, RegionRefusal, RegionRefusedBody, RegionSpan,
+    RegionAsk, RegionCallBody, RegionEntry, RegionFigures, RegionRefusal, RegionRefusedBody, RegionSpan,
 };
+use crate::reservation::{Reservation, ReserveBody};
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
 /// One message. Lists and payloads borrow from the buffer that was decoded.
@@ -175,6 +176,21 @@ pub enum Frame<'a> {
         /// Which.
         pages: &'a [PageRef],
     },
+    /// Borrower to lender, where both have [`crate::feature::RESERVE`]: have so much memory set aside for me, in all, in place of what I had set
+    /// aside before. A tool asks with 0 what there is.
+    Reserve {
+        /// Comes back in the answer.
+        request: u64,
+        /// 0: nothing.
+        bytes: u64,
+    },
+    /// The answer: all of it, or it is as it was.
+    Reserved {
+        /// The request's.
+        request: u64,
+        /// What is reserved now.
+        reservation: &'a Reservation,
+    },
     /// Borrower to the node of its own machine, over the UNIX socket: so many base pages of my program are local. No answer.
     Local {
         /// Instead of what was said before on this connection.
@@ -275,16 +291,8 @@ pub enum Frame<'a> {
     RegionCall {
         /// Comes back in the answer.
         request: u64,
-        /// What.
-        call: RegionCall,
-        /// [`crate::region_flag`]s.
-        flags: u8,
-        /// Its size, for create and resize.
-        bytes: u64,
-        /// Which region; 0: the one that has the name now.
-        id: u64,
-        /// Its name.
-        name: &'a str,
+        /// What, and with which region.
+        ask: RegionAsk<'a>,
     },
     /// The answer of a call on one region. With spans, if the asker has it open, there came a descriptor for each.
     Region {
@@ -447,20 +455,20 @@ fn frame<'a>(
         kind::WELCOME => Frame::Welcome(one(fixed)),
         kind::GETPAGE => Frame::GetPage { request, pages: list(entries) },
         kind::REGION_CALL => {
-            let body: &RegionCallBody = one(fixed);
-            let call = body.call_checked().ok_or(WireError::Field { kind })?;
-            let name = printable(entries).ok_or(WireError::Text { kind })?;
-            let (bytes, id) = (body.bytes.get(), body.id.get());
-            Frame::RegionCall { request, call, flags: body.flags, bytes, id, name }
+            let text = printable(entries).ok_or(WireError::Text { kind })?;
+            let ask = one::<RegionCallBody>(fixed).checked(text).ok_or(WireError::Field { kind })?;
+            Frame::RegionCall { request, ask }
         }
         kind::REGION => {
             let entry: &RegionEntry = one(fixed);
-            entry.name_checked().ok_or(WireError::Text { kind })?;
+            if !entry.is_whole() {
+                return Err(WireError::Text { kind });
+            }
             Frame::Region { request, entry, spans: list(entries) }
         }
         kind::REGIONS => {
             let regions: &[RegionEntry] = list(entries);
-            if regions.iter().any(|region| region.name_checked().is_none()) {
+            if !regions.iter().all(RegionEntry::is_whole) {
                 return Err(WireError::Text { kind });
             }
             Frame::Regions { request, figures: one::<RegionFigures>(fixed), entries: regions }
@@ -468,6 +476,14 @@ fn frame<'a>(
         kind::REGION_REFUSED => {
             let why = one::<RegionRefusedBody>(fixed).why_checked().ok_or(WireError::Field { kind })?;
             Frame::RegionRefused { request, why, text: printable(entries).ok_or(WireError::Text { kind })? }
+        }
+        kind::RESERVE => Frame::Reserve { request, bytes: one::<ReserveBody>(fixed).bytes.get() },
+        kind::RESERVED => {
+            let reservation: &Reservation = one(fixed);
+            if !reservation.is_sane() {
+                return Err(WireError::Field { kind });
+            }
+            Frame::Reserved { request, reservation }
         }
         kind::HURRY => Frame::Hurry { pages: list(entries) },
         kind::PAGE => Frame::Page { request, pages: list(entries), payload },

@@ -7,6 +7,7 @@ use crate::layout::*;
 use crate::limits::*;
 use crate::mounts::MountAt;
 pub use crate::regions::{region, region_call, region_refused, regions};
+pub use crate::reservation::{reserve, reserved};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// The front of `text` that fits into `bytes_max`, cut between characters.

@@ -5,6 +5,7 @@ use crate::limits::*;
 use crate::mount::{ExtentRef, ExtentRuns, FileVersion, Holders, MountHelloBody, MountWelcomeBody};
 use crate::mounts::MountAt;
 use crate::regions::{RegionCallBody, RegionEntry, RegionFigures, RegionRefusedBody, RegionSpan};
+use crate::reservation::{Reservation, ReserveBody};
 use loam_core::ids::{ContentHash, PutClass, Urgency, Version};
 use loam_core::units::BASE_PAGE_BYTES;
 use zerocopy::little_endian::{U16, U32, U64, U128};
@@ -73,6 +74,9 @@ pub(crate) mod kind {
     pub(crate) const MOUNTS: u8 = 27;
     pub(crate) const NODES_REQUEST: u8 = 18;
     pub(crate) const NODES: u8 = 19;
+    // Reservations.
+    pub(crate) const RESERVE: u8 = 40;
+    pub(crate) const RESERVED: u8 = 41;
     // Between programs and the node of their machine: direct regions.
     pub(crate) const REGION_CALL: u8 = 48;
     pub(crate) const REGION: u8 = 49;
@@ -143,7 +147,11 @@ impl Shape {
                 Self::new(0, size_of::<ExtentRuns>(), 1, REGISTER_EXTENTS_MAX)
             }
             kind::NODES => Self::new(size_of::<ClusterFigures>(), size_of::<NodeEntry>(), 0, VIEW_NODES_MAX),
-            kind::REGION_CALL => Self::new(size_of::<RegionCallBody>(), 1, 0, NAME_BYTES_MAX),
+            kind::RESERVE => Self::new(size_of::<ReserveBody>(), 0, 0, 0),
+            kind::RESERVED => Self::new(size_of::<Reservation>(), 0, 0, 0),
+            kind::REGION_CALL => {
+                Self::new(size_of::<RegionCallBody>(), 1, 0, NAME_BYTES_MAX + REGION_DEVICE_BYTES_MAX)
+            }
             kind::REGION => Self::new(size_of::<RegionEntry>(), size_of::<RegionSpan>(), 0, REGION_SPANS_MAX),
             kind::REGIONS => Self::new(size_of::<RegionFigures>(), size_of::<RegionEntry>(), 0, REGIONS_MAX),
             kind::REGION_REFUSED => Self::new(size_of::<RegionRefusedBody>(), 1, 0, ERROR_TEXT_BYTES_MAX),

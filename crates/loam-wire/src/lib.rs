@@ -13,14 +13,17 @@ pub mod client;
 mod cluster;
 pub mod coordination;
 mod decode;
+mod descriptors;
 pub mod encode;
 mod error;
 mod layout;
 pub mod limits;
+mod memory_policy;
 pub mod mount;
 mod mounts;
 pub mod places;
 mod regions;
+mod reservation;
 mod stream;
 #[cfg(test)]
 mod tests;
@@ -28,13 +31,18 @@ pub mod tls;
 
 pub use cluster::{ClusterFigures, NodeEntry, NodeFacts, NodeFigures, ViewEntry, ViewFigures};
 pub use decode::{Decoded, Frame, PageHead, decode, page_head, page_head_bytes};
+pub use descriptors::allow_many_files;
 pub use error::WireError;
 pub use layout::HEADER_BYTES;
 pub use layout::{
     BorrowerEntry, MemoryFigures, PageAck, PageMeta, PageRef, PutStatus, StatusFigures, WelcomeBody,
 };
+pub use memory_policy::{MEMORY_NODES_MAX, MemoryPolicy, PolicyError, memory_nodes};
 pub use mounts::MountAt;
-pub use regions::{RegionCall, RegionEntry, RegionFigures, RegionRefusal, RegionSpan, region_flag};
+pub use regions::{
+    RegionAsk, RegionCall, RegionEntry, RegionFigures, RegionRefusal, RegionSpan, region_flag,
+};
+pub use reservation::{Reservation, ReservationFacts};
 pub use stream::Stream;
 
 use loam_core::ids::ContentHash;
@@ -43,7 +51,8 @@ use loam_core::ids::ContentHash;
 pub const PROTOCOL_VERSION: u16 = 1;
 
 /// Bits in hello and welcome; unknown ones are ignored.
-pub const FEATURES_KNOWN: u64 = feature::RECALL | feature::SPARE | feature::PLAN | feature::STAGING;
+pub const FEATURES_KNOWN: u64 =
+    feature::RECALL | feature::SPARE | feature::PLAN | feature::STAGING | feature::RESERVE;
 
 /// What a client says in its hello, and the lender in its welcome if it understands.
 pub mod feature {
@@ -61,6 +70,8 @@ pub mod feature {
     /// [`Frame::Stored`](crate::Frame::Stored) and [`Frame::Gone`](crate::Frame::Gone); in the welcome: and I know
     /// [`Frame::Spare`](crate::Frame::Spare). Only together with [`RECALL`], and not with [`SPARE`].
     pub const STAGING: u64 = 1 << 11;
+    /// I know [`Frame::Reserved`](crate::Frame::Reserved); in the welcome: and I answer [`Frame::Reserve`](crate::Frame::Reserve).
+    pub const RESERVE: u64 = 1 << 12;
 }
 
 /// Where a lender listens if nobody says otherwise.

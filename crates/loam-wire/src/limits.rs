@@ -40,6 +40,8 @@ pub const REGISTER_EXTENTS_MAX: usize = 256;
 pub const REGIONS_MAX: usize = 256;
 /// Spans of one region.
 pub const REGION_SPANS_MAX: usize = 64;
+/// Bytes of the path of a device that regions are cut from.
+pub const REGION_DEVICE_BYTES_MAX: usize = 120;
 /// Bytes of the largest frame: a full putpage.
 pub const FRAME_BYTES_MAX: usize =
     crate::layout::HEADER_BYTES + REQUEST_PAGES_MAX * (crate::layout::PAGE_META_BYTES + BASE_PAGE_BYTES);

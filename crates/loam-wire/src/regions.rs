@@ -3,7 +3,10 @@
 
 use crate::encode::{append, tidy};
 use crate::layout::kind;
-use crate::limits::{ERROR_TEXT_BYTES_MAX, NAME_BYTES_MAX, REGION_SPANS_MAX, REGIONS_MAX};
+use crate::limits::{
+    ERROR_TEXT_BYTES_MAX, NAME_BYTES_MAX, REGION_DEVICE_BYTES_MAX, REGION_SPANS_MAX, REGIONS_MAX,
+};
+use crate::memory_policy::MemoryPolicy;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -33,8 +36,8 @@ pub mod region_flag {
     pub const SHARED: u8 = 2;
     /// Create: removed with the connection that created it.
     pub const TEMPORARY: u8 = 4;
-    /// All that this version knows.
-    pub const KNOWN: u8 = HUGE | SHARED | TEMPORARY;
+    /// All that go with a call.
+    pub const CALLS: u8 = HUGE | SHARED | TEMPORARY;
 }
 
 /// Why a call was refused.
@@ -69,20 +72,57 @@ const REFUSALS: [RegionRefusal; 8] = [
     RegionRefusal::Unavailable,
 ];
 
+/// What a program asks of its node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RegionAsk<'a> {
+    /// What.
+    pub call: RegionCall,
+    /// [`region_flag`]s.
+    pub flags: u8,
+    /// Its size, for create and resize.
+    pub bytes: u64,
+    /// Which region; 0: the one that has the name now.
+    pub id: u64,
+    /// Its name.
+    pub name: &'a str,
+    /// Create: of which memory nodes.
+    pub policy: MemoryPolicy,
+    /// Create: cut from this device, by path; empty: of the machine's memory.
+    pub device: &'a str,
+}
+
+impl<'a> RegionAsk<'a> {
+    /// With the region that has this name now, and nothing else said.
+    pub fn new(call: RegionCall, name: &'a str) -> Self {
+        Self { call, flags: 0, bytes: 0, id: 0, name, policy: MemoryPolicy::Unset, device: "" }
+    }
+}
+
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct RegionCallBody {
     call: u8,
-    pub(crate) flags: u8,
-    reserved: [u8; 6],
-    pub(crate) bytes: U64,
-    pub(crate) id: U64,
+    flags: u8,
+    policy: u8,
+    name_bytes: u8,
+    reserved: [u8; 4],
+    bytes: U64,
+    id: U64,
+    policy_nodes: U64,
 }
 
 impl RegionCallBody {
-    pub(crate) fn call_checked(&self) -> Option<RegionCall> {
-        let known = self.flags & !region_flag::KNOWN == 0;
-        CALLS.get(usize::from(self.call)).copied().filter(|_| known)
+    /// The call, with the name and the device in `text`. `None`: it is none.
+    pub(crate) fn checked<'a>(&self, text: &'a str) -> Option<RegionAsk<'a>> {
+        let known = self.flags & !region_flag::CALLS == 0;
+        let call = CALLS.get(usize::from(self.call)).copied().filter(|_| known)?;
+        let (name, device) = text.split_at_checked(usize::from(self.name_bytes))?;
+        if name.len() > NAME_BYTES_MAX || device.len() > REGION_DEVICE_BYTES_MAX {
+            return None;
+        }
+        let policy = MemoryPolicy::from_wire(self.policy, self.policy_nodes.get())?;
+        let (flags, bytes, id) = (self.flags, self.bytes.get(), self.id.get());
+        Some(RegionAsk { call, flags, bytes, id, name, policy, device })
     }
 }
 
@@ -137,10 +177,18 @@ pub struct RegionEntry {
     spans: U32,
     flags: u8,
     name_bytes: u8,
-    reserved: [u8; 2],
+    policy: u8,
+    device_bytes: u8,
     name: [u8; NAME_BYTES_MAX],
     id: U64,
+    policy_nodes: U64,
+    align_shift: u8,
+    reserved: [u8; 7],
+    device: [u8; REGION_DEVICE_BYTES_MAX],
 }
+
+/// Stretches begin and end at multiples of at least 4 KiB, and at most of 1 GiB.
+const ALIGN_SHIFTS: std::ops::RangeInclusive<u8> = 12..=30;
 
 impl RegionEntry {
     /// Region `id` of `bytes`, in `spans` stretches, that `opens` connections have open.
@@ -153,12 +201,31 @@ impl RegionEntry {
             spans: spans.into(),
             flags,
             name_bytes: name.len() as u8,
-            reserved: [0; 2],
+            policy: 0,
+            device_bytes: 0,
             name: [0; NAME_BYTES_MAX],
             id: id.into(),
+            policy_nodes: 0.into(),
+            align_shift: *ALIGN_SHIFTS.start(),
+            reserved: [0; 7],
+            device: [0; REGION_DEVICE_BYTES_MAX],
         };
         entry.name[..name.len()].copy_from_slice(name.as_bytes());
         entry
+    }
+    /// What its memory is: of which memory nodes, or cut from which device (empty: none), in stretches of multiples of `align_bytes`.
+    ///
+    /// # Panics
+    /// If that is no power of two from 4 KiB to 1 GiB.
+    #[must_use]
+    pub fn with_memory(mut self, policy: MemoryPolicy, device: &str, align_bytes: u64) -> Self {
+        let shift = align_bytes.trailing_zeros() as u8;
+        assert!(align_bytes.is_power_of_two() && ALIGN_SHIFTS.contains(&shift), "{align_bytes}");
+        let device = tidy(device, REGION_DEVICE_BYTES_MAX);
+        (self.policy, self.policy_nodes) = (policy.mode(), policy.nodes().into());
+        (self.align_shift, self.device_bytes) = (shift, device.len() as u8);
+        self.device[..device.len()].copy_from_slice(device.as_bytes());
+        self
     }
     /// Which region it is, of this node's life: not 0, and never another's. Names are given anew.
     pub fn id(&self) -> u64 {
@@ -173,6 +240,40 @@ impl RegionEntry {
     }
     pub(crate) fn name_checked(&self) -> Option<&str> {
         crate::decode::printable(self.name.get(..usize::from(self.name_bytes))?)
+    }
+    fn device_checked(&self) -> Option<&str> {
+        crate::decode::printable(self.device.get(..usize::from(self.device_bytes))?)
+    }
+    fn policy_checked(&self) -> Option<MemoryPolicy> {
+        MemoryPolicy::from_wire(self.policy, self.policy_nodes.get())
+    }
+    /// Its texts are text, and its numbers mean something.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.name_checked().is_some()
+            && self.device_checked().is_some()
+            && self.policy_checked().is_some()
+            && ALIGN_SHIFTS.contains(&self.align_shift)
+    }
+    /// The device that it is cut from, by path; empty: it is of the machine's memory.
+    ///
+    /// # Panics
+    /// Never on one that came from [`crate::decode()`].
+    pub fn device(&self) -> &str {
+        self.device_checked().expect("the decoder has seen to it")
+    }
+    /// Of which memory nodes it is.
+    ///
+    /// # Panics
+    /// Never on one that came from [`crate::decode()`].
+    pub fn policy(&self) -> MemoryPolicy {
+        self.policy_checked().expect("the decoder has seen to it")
+    }
+    /// Each of its stretches begins (in its file, and in the region) and ends at a multiple of this: a power of two from 4 KiB to 1 GiB.
+    ///
+    /// # Panics
+    /// Never on one that came from [`crate::decode()`].
+    pub fn align_bytes(&self) -> u64 {
+        1 << self.align_shift
     }
     /// Whose it is: a user's number.
     pub fn owner(&self) -> u32 {
@@ -219,20 +320,21 @@ impl RegionFigures {
     }
 }
 
-/// `RegionCall` about region `id`, or, if that is 0, the one that has the name now. A name that is too long is cut.
-pub fn region_call(
-    out: &mut Vec<u8>,
-    request: u64,
-    call: RegionCall,
-    flags: u8,
-    bytes: u64,
-    id: u64,
-    name: &str,
-) {
-    let name = tidy(name, NAME_BYTES_MAX);
-    let number = CALLS.iter().position(|known| *known == call).expect("all are there") as u8;
-    let body = RegionCallBody { call: number, flags, reserved: [0; 6], bytes: bytes.into(), id: id.into() };
-    append(out, kind::REGION_CALL, request, name.len(), body.as_bytes(), name.as_bytes());
+/// `RegionCall`. A name or a device that is too long is cut.
+pub fn region_call(out: &mut Vec<u8>, request: u64, ask: &RegionAsk<'_>) {
+    let (name, device) = (tidy(ask.name, NAME_BYTES_MAX), tidy(ask.device, REGION_DEVICE_BYTES_MAX));
+    let body = RegionCallBody {
+        call: CALLS.iter().position(|known| *known == ask.call).expect("all are there") as u8,
+        flags: ask.flags,
+        policy: ask.policy.mode(),
+        name_bytes: name.len() as u8,
+        reserved: [0; 4],
+        bytes: ask.bytes.into(),
+        id: ask.id.into(),
+        policy_nodes: ask.policy.nodes().into(),
+    };
+    let text = name + &device;
+    append(out, kind::REGION_CALL, request, text.len(), body.as_bytes(), text.as_bytes());
 }
 
 /// `Region` with at most [`REGION_SPANS_MAX`] spans.
@@ -256,65 +358,4 @@ pub fn region_refused(out: &mut Vec<u8>, request: u64, why: RegionRefusal, text:
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{Decoded, Frame, WireError, decode};
-
-    fn frame(bytes: &[u8]) -> Frame<'_> {
-        match decode(bytes).expect("a frame") {
-            Decoded::Whole { frame, consumed } if consumed == bytes.len() => frame,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    #[test]
-    fn frames_come_back_as_they_went() {
-        for call in CALLS {
-            let mut bytes = Vec::new();
-            region_call(&mut bytes, 7, call, region_flag::HUGE | region_flag::SHARED, 1 << 40, 77, "a.b-c_1");
-            let flags = region_flag::HUGE | region_flag::SHARED;
-            let expected =
-                Frame::RegionCall { request: 7, call, flags, bytes: 1 << 40, id: 77, name: "a.b-c_1" };
-            assert_eq!(frame(&bytes), expected);
-        }
-        let entry = RegionEntry::new(5, "table", 1000, 8192, 2, 1, region_flag::TEMPORARY);
-        assert_eq!((entry.id(), entry.name(), entry.owner()), (5, "table", 1000));
-        assert_eq!((entry.bytes(), entry.opens()), (8192, 2));
-        let spans = [RegionSpan::new(4096, 0, 4096), RegionSpan::new(1 << 30, 8192, 4096)];
-        let mut bytes = Vec::new();
-        region(&mut bytes, 9, &entry, &spans);
-        assert_eq!(frame(&bytes), Frame::Region { request: 9, entry: &entry, spans: &spans });
-        let (figures, mut bytes) = (RegionFigures::new(5, 6), Vec::new());
-        regions(&mut bytes, 1, &figures, &[entry]);
-        assert_eq!(frame(&bytes), Frame::Regions { request: 1, figures: &figures, entries: &[entry] });
-        for why in REFUSALS {
-            let mut bytes = Vec::new();
-            region_refused(&mut bytes, 3, why, "no\nroom");
-            assert_eq!(frame(&bytes), Frame::RegionRefused { request: 3, why, text: "no room" });
-        }
-    }
-
-    fn call_body(call: u8, flags: u8) -> [u8; 24] {
-        let mut body = [0; 24];
-        (body[0], body[1]) = (call, flags);
-        body
-    }
-
-    #[test]
-    fn what_has_no_meaning_is_refused() {
-        let mut bytes = Vec::new();
-        append(&mut bytes, kind::REGION_CALL, 1, 0, &call_body(5, 0), &[]);
-        assert_eq!(decode(&bytes), Err(WireError::Field { kind: kind::REGION_CALL }));
-        let mut bytes = Vec::new();
-        append(&mut bytes, kind::REGION_CALL, 1, 0, &call_body(0, 8), &[]);
-        assert_eq!(decode(&bytes), Err(WireError::Field { kind: kind::REGION_CALL }));
-        let mut bytes = Vec::new();
-        append(&mut bytes, kind::REGION_REFUSED, 1, 0, &[8, 0, 0, 0, 0, 0, 0, 0], &[]);
-        assert_eq!(decode(&bytes), Err(WireError::Field { kind: kind::REGION_REFUSED }));
-        let mut entry = RegionEntry::new(1, "table", 0, 0, 0, 0, 0);
-        entry.name_bytes = 65;
-        let mut bytes = Vec::new();
-        region(&mut bytes, 9, &entry, &[]);
-        assert_eq!(decode(&bytes), Err(WireError::Text { kind: kind::REGION }));
-    }
-}
+mod tests;

@@ -34,6 +34,8 @@ enum Message {
     Store { bytes: u64, free: u64, zone: String },
     Stored { free: u64, pages: Vec<PageRef> },
     Spare { pages: Vec<PageRef> },
+    Reserve { request: u64, bytes: u64 },
+    Reserved { request: u64, facts: ReservationFacts, granted: bool },
     Local(u64),
     MountHere(MountAt),
     MountsRequest { request: u64, group: u64 },
@@ -168,6 +170,14 @@ fn messages() -> impl Strategy<Value = Message> {
         }),
         (any::<u64>(), stored).prop_map(|(free, pages)| Message::Stored { free, pages }),
         spare.prop_map(|pages| Message::Spare { pages }),
+        any::<[u64; 2]>().prop_map(|[request, bytes]| Message::Reserve { request, bytes }),
+        (any::<[u64; 6]>(), any::<bool>()).prop_map(
+            |([request, own_bytes, most_bytes, all_bytes, reservable_bytes, free_bytes], granted)| {
+                let facts =
+                    ReservationFacts { own_bytes, most_bytes, all_bytes, reservable_bytes, free_bytes };
+                Message::Reserved { request, facts, granted }
+            }
+        ),
         (any::<u64>(), gone).prop_map(|(free, pages)| Message::Gone { free, pages }),
         (any::<u64>(), any::<u32>(), recalled).prop_map(|(free, within_ms, pages)| Message::Recall {
             free,
@@ -248,6 +258,10 @@ impl Message {
             Self::Store { bytes, free, zone } => encode::store(out, *bytes, *free, zone),
             Self::Stored { free, pages } => encode::stored(out, *free, pages),
             Self::Spare { pages } => encode::spare(out, pages),
+            Self::Reserve { request, bytes } => encode::reserve(out, *request, *bytes),
+            Self::Reserved { request, facts, granted } => {
+                encode::reserved(out, *request, &Reservation::new(facts, *granted))
+            }
             Self::Local(pages) => encode::local(out, *pages),
             Self::MountHere(at) => encode::mount_here(out, at),
             Self::MountsRequest { request, group } => encode::mounts_request(out, *request, *group),
@@ -317,6 +331,12 @@ impl Message {
             }
             (Self::Stored { free, pages }, Frame::Stored { store_free_bytes, pages: p }) => {
                 assert_eq!((store_free_bytes, p), (*free, &pages[..]));
+            }
+            (Self::Reserve { request, bytes }, Frame::Reserve { request: r, bytes: b }) => {
+                assert_eq!((r, b), (*request, *bytes));
+            }
+            (Self::Reserved { request, facts, granted }, Frame::Reserved { request: r, reservation }) => {
+                assert_eq!((r, reservation), (*request, &Reservation::new(facts, *granted)));
             }
             (Self::Spare { pages }, Frame::Spare { pages: p }) => assert_eq!(p, &pages[..]),
             (Self::Local(pages), Frame::Local { pages: p }) => assert_eq!(p, *pages),

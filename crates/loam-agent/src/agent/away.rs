@@ -146,6 +146,7 @@ impl Agent<'_> {
             self.report.warn(&format!("lender {addr} is back"));
             let now = self.now();
             self.borrower.handle_lender_back(now, lender, room);
+            self.reserve_again(lender);
             self.tell_weights(now);
             self.drain();
             self.flush();

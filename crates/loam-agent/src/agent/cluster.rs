@@ -58,6 +58,7 @@ impl Membership {
         socket: &Path,
         credentials: Option<Arc<Watched>>,
         durability: Durability,
+        reserves: bool,
         space: SpaceId,
         name: &str,
     ) -> Result<(Self, Vec<Lender>, Vec<String>), AgentError> {
@@ -81,8 +82,9 @@ impl Membership {
                 News::View(view) => {
                     membership.view = view;
                     if !std::mem::replace(&mut seen, true) {
-                        let patience =
-                            if durability.needs_lender() { CONNECT_TIMEOUT } else { LENDERS_WITHIN };
+                        // Whoever joins later has reserved nothing.
+                        let waits = durability.needs_lender() || reserves;
+                        let patience = if waits { CONNECT_TIMEOUT } else { LENDERS_WITHIN };
                         deadline = time::Instant::now() + patience;
                     }
                     membership.join_more(Instant(0), &lenders, space, name);

@@ -43,6 +43,8 @@ pub(super) struct Lender {
     pub away: bool,
     /// How often it has come back.
     pub returns: u32,
+    /// What it has set aside for this run.
+    pub reserved_bytes: u64,
 }
 
 impl Lender {
@@ -57,6 +59,7 @@ impl Lender {
             site: Site::default(),
             away: false,
             returns: 0,
+            reserved_bytes: 0,
         }
     }
 
@@ -80,6 +83,7 @@ impl Lender {
             received_bytes: self.received_bytes,
             lost: self.conn.is_none() && !self.away,
             why: self.why_lost.clone(),
+            reserved_bytes: self.reserved_bytes,
         }
     }
 }
@@ -186,6 +190,9 @@ impl Agent<'_> {
             assert!(before.conn.is_none(), "two lenders have one place");
             self.past.remember(before.summary(BasePages(0)));
         }
+        if self.lenders[at].reserved_bytes == 0 {
+            self.reserve_again(index);
+        }
     }
 
     /// A lender's socket is readable, or writable again.
@@ -257,7 +264,7 @@ impl Agent<'_> {
     }
 
     /// Deals with the whole frames that have come. False: the lender is lost.
-    fn take_frames(&mut self, lender: LenderIndex) -> bool {
+    pub(super) fn take_frames(&mut self, lender: LenderIndex) -> bool {
         let Some(conn) = self.conn(lender) else { return false };
         let (received, mut start, end) = conn.take_received();
         let mut problem: Option<String> = None;
@@ -418,6 +425,10 @@ impl Agent<'_> {
                 self.drain();
                 Ok(())
             }
+            Frame::Reserved { reservation, .. } => {
+                self.take_reserved(lender, reservation);
+                Ok(())
+            }
             Frame::Store { store_bytes, zone, .. } => {
                 let entry = &mut self.lenders[usize::from(lender.0)];
                 entry.site =
@@ -458,12 +469,12 @@ impl Agent<'_> {
     }
 
     /// A lender says how much room it has.
-    fn heard_room(&mut self, lender: LenderIndex, free_bytes: u64) {
+    pub(super) fn heard_room(&mut self, lender: LenderIndex, free_bytes: u64) {
         self.lenders[usize::from(lender.0)].room_heard = self.now();
         self.borrower.handle_lender_room(lender, Self::lender_room(free_bytes));
     }
 
-    fn answered(&mut self, lender: LenderIndex, pages: usize) {
+    pub(super) fn answered(&mut self, lender: LenderIndex, pages: usize) {
         if let Some(conn) = self.conn(lender) {
             conn.answered(pages);
         }
@@ -512,6 +523,7 @@ impl Agent<'_> {
         let entry = &mut self.lenders[usize::from(lender.0)];
         let conn = entry.conn.take()?;
         entry.why_lost = why.to_owned();
+        entry.reserved_bytes = 0;
         let _ = rustix::event::epoll::delete(&self.epoll, &conn.stream);
         Some(conn)
     }

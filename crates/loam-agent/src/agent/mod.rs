@@ -21,6 +21,7 @@ mod program;
 mod recorder;
 mod region;
 mod report;
+mod reserve;
 mod watch;
 
 use crate::config::{Durability, Lenders, PageChoice, RunConfig};
@@ -155,6 +156,8 @@ struct Agent<'a> {
     away: away::Away,
     /// Where lenders come from, unless they are fixed.
     membership: Option<cluster::Membership>,
+    /// What lenders have promised to keep for this run.
+    promised: Option<reserve::Promised>,
     space: SpaceId,
     name: String,
     disk: Option<Disk>,
@@ -304,13 +307,19 @@ fn serve(
         report.warn(&note);
     }
     let (mut past, mut membership) = (lenders::Past::default(), None);
-    let lenders = match &config.lenders {
+    let mut lenders = match &config.lenders {
         Lenders::Fixed(targets) => {
             lenders::connect_all(targets, config.durability, space, &name, &mut past, &mut report)?
         }
         Lenders::Cluster(socket, credentials) => {
-            let (joined, lenders, warnings) =
-                cluster::Membership::start(socket, credentials.clone(), config.durability, space, &name)?;
+            let (joined, lenders, warnings) = cluster::Membership::start(
+                socket,
+                credentials.clone(),
+                config.durability,
+                config.reserve.is_some(),
+                space,
+                &name,
+            )?;
             warnings.iter().for_each(|line| report.warn(line));
             membership = Some(joined);
             lenders
@@ -322,6 +331,11 @@ fn serve(
                 .into(),
         ));
     }
+    let promised = config
+        .reserve
+        .map(|bytes| reserve::reserve(&mut lenders, bytes, config.durability.replicas()))
+        .transpose()
+        .map_err(AgentError::Setup)?;
     let (listener, socket_path) = join::listen()?;
     report.listen();
     let program = begin(&socket_path).map_err(|e| AgentError::Setup(e.to_string()))?;
@@ -343,6 +357,7 @@ fn serve(
         past,
         away: away::Away::new().map_err(setup("eventfd"))?,
         membership,
+        promised,
         space,
         name,
         disk,
@@ -385,6 +400,10 @@ fn serve(
     }
     for lender in lenders {
         agent.add_lender(lender);
+    }
+    for n in 0..agent.lenders.len() {
+        // What came while they were asked for a reservation.
+        agent.take_frames(LenderIndex(n as u8));
     }
     if let Some(membership) = &agent.membership {
         agent.poll_on(membership.fd(), Token::Cluster, false).map_err(setup("epoll"))?;

@@ -235,6 +235,7 @@ impl Agent<'_> {
             page_size_changes: changes[untold..].iter().map(PageSizeChange::of).collect(),
             page_size_changes_left_out: self.report.sizes.left_out() + untold as u64,
             region: self.config.region.map(|r| self.report.regions.summary(r, self.processes.values())),
+            reservation: self.reservation_summary(),
             processes: self.report.processes,
             processes_without_loam: self.watch.without_loam(),
             agent_bytes: self.own_bytes(),

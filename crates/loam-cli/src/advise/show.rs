@@ -171,6 +171,12 @@ fn notes(advice: &Advice, cluster: &Cluster) -> String {
              another way where the fewest would change it. Needs hardware that loads from other nodes.",
         );
     }
+    if advice.buffers_shared {
+        out.push_str(
+            "\neach as advised: too short. Local memory is too little to take off what the replay of each paged structure has for page buffers; what is paged under one \
+             --local is replayed as live.",
+        );
+    }
     out.push_str("\nWhat is assumed: docs/advise.md\n");
     out
 }
@@ -204,6 +210,7 @@ mod tests {
         let advice = Advice {
             local_bytes: 16 << 20,
             buffers_bytes: 4 << 20,
+            buffers_shared: lines.is_none(),
             reference_ns: 2.0,
             structures: vec![of],
             time_ns: 7_000_000,
@@ -236,5 +243,9 @@ mod tests {
     fn what_is_not_known_is_not_guessed() {
         let text = shown(None);
         assert!(text.contains("direct: not told") && !text.contains("or direct"), "{text}");
+        assert!(
+            text.contains("each as advised: too short") && !shown(Some([1, 2])).contains("too short"),
+            "{text}"
+        );
     }
 }

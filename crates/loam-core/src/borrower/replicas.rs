@@ -50,18 +50,13 @@ impl Borrower {
             return;
         }
         let c = self.copies.get(copy);
-        let version = c.version;
-        if c.recalled && c.busy() {
-            // It is not said again: it counts when the copy has come to rest.
-            self.stored_late.insert(copy, (version, lender));
+        if c.old == Some(lender) {
+            // It is not said again: it counts if the copy has to stay there.
+            self.stored_late.insert(copy, (c.version, lender));
             return;
         }
-        if c.recalled && c.lender == lender {
-            // Its memory is free without anybody taking the page home.
-            self.unmark_recalled(copy);
-        } else if c.recalled && c.places().any(|m| m.lender == lender && m.stored == Stored::Yes) {
-            // The other one need not wait for the memory that it wants back.
-            self.drop_at_lender(copy, version);
+        if c.recalled && c.places().any(|m| m.lender == lender && m.stored == Stored::Yes) {
+            self.end_recall(copy, lender);
         }
         self.lead(copy, lender);
         let c = self.copies.get_mut(copy);
@@ -73,6 +68,26 @@ impl Borrower {
             self.spare_mirror(copy, n);
         }
         self.settle(copy);
+    }
+
+    /// A lender has on its disk what one wants back, itself or another: that one's memory is free without anybody taking the page home. (At once, wherever
+    /// the page is on its way: who has it on its disk may be away the next moment, and what is on the disk is there when it is back.)
+    fn end_recall(&mut self, i: CopyIndex, stored_at: LenderIndex) {
+        let c = self.copies.get(i);
+        let version = c.version;
+        let asked = self.fetches.get(&i).is_some_and(|fetch| fetch.at_lender == Some(c.lender));
+        if let Some(old) = c.old {
+            // Whom it is on its way to is one mirror more.
+            self.unmark_recalled(i);
+            let c = self.copies.get_mut(i);
+            (c.old, c.drained) = (None, false);
+            self.forget_at(old, i, version);
+        } else if c.lender == stored_at || asked {
+            // Who is asked for it becomes a mirror that may give it up when it has answered.
+            self.unmark_recalled(i);
+        } else {
+            self.drop_at_lender(i, version);
+        }
     }
 
     /// A copy has come to rest: what was said of it meanwhile counts now.

@@ -4,6 +4,7 @@
 use super::Tenancy;
 use super::on_disk::OnDisk;
 use super::types::DiskEffect;
+use super::untold::Untold;
 use crate::ids::{ContentHash, PutClass, SpaceId, Version};
 use crate::lender::Slot;
 use crate::staging::{Channel, GROUP_PAGES, Ring, RingConfig, RingWrite};
@@ -92,7 +93,7 @@ pub(super) struct Cache {
     pub(super) on_disk: OnDisk,
     /// What the disk shall let go, before anything is written.
     pub(super) forgets: VecDeque<DiskEffect>,
-    pub(super) stored: VecDeque<Stored>,
+    pub(super) untold: Untold,
     /// Borrowers that have come back and are told what the disk has, and the extent to go on with.
     pub(super) retell: VecDeque<(SpaceId, Tenancy, u64)>,
     /// Until then nothing is written.
@@ -113,7 +114,7 @@ impl Cache {
             ring,
             on_disk: OnDisk::default(),
             forgets: VecDeque::new(),
-            stored: VecDeque::new(),
+            untold: Untold::default(),
             retell: VecDeque::new(),
             paused_until: None,
         }
@@ -155,27 +156,10 @@ impl Cache {
         }
     }
 
-    pub(super) fn tell_stored(&mut self, space: SpaceId, index: u64, version: Version) {
-        match self.stored.back_mut() {
-            Some(last) if last.space == space && last.pages.len() < STORED_PAGES_MAX => {
-                last.pages.push((index, version));
-            }
-            _ => self.stored.push_back(Stored { space, pages: Vec::from([(index, version)]) }),
-        }
-    }
-
-    /// What was to be told of a page is so no longer.
-    pub(super) fn unsay(&mut self, space: SpaceId, index: u64) {
-        for stored in self.stored.iter_mut().filter(|stored| stored.space == space) {
-            stored.pages.retain(|page| page.0 != index);
-        }
-        self.stored.retain(|stored| !stored.pages.is_empty());
-    }
-
     /// A borrower has gone, or goes on with nothing.
     pub(super) fn end(&mut self, space: SpaceId, tenancy: Tenancy) {
         self.ring.close(Channel(tenancy.0));
-        self.stored.retain(|stored| stored.space != space);
+        self.untold.remove_space(space);
         self.retell.retain(|told| told.1 != tenancy);
         if self.on_disk.take(tenancy) > 0 {
             self.forgets.push_back(DiskEffect::ForgetSpace(space));
@@ -184,7 +168,7 @@ impl Cache {
 
     /// The last connection of a borrower closed: nobody hears what the disk has.
     pub(super) fn is_away(&mut self, space: SpaceId) {
-        self.stored.retain(|stored| stored.space != space);
+        self.untold.remove_space(space);
         self.retell.retain(|told| told.0 != space);
     }
 }

@@ -9,10 +9,10 @@
 //! ```
 //!
 //! Two drivers may share the work: one polls for what is to be said, the other, who has the disk store, for what the disk shall do.
-//! The channel of a borrower is its tenancy. What the disk has is told with [`Stored`] when the driver has synced it, never before; when a
+//! The channel of a borrower is its tenancy. What the disk has is told with [`super::Stored`] when the driver has synced it, never before; when a
 //! borrower comes back (to a lender that was started anew on the same store, perhaps) it is told all of it again.
 
-use super::cache::{Cache, Drain, DrainPage, Put, STORED_PAGES_MAX, StoreConfig, Stored};
+use super::cache::{Cache, Drain, DrainPage, Put, StoreConfig};
 use super::order::Page;
 use super::types::{DiskEffect, Drained, Effect, Standing, Terms};
 use super::{Lender, Tenancy, split};
@@ -82,7 +82,9 @@ impl Lender {
             pages = pages.min(usize::try_from(room).unwrap_or(usize::MAX));
         }
         self.make_room(now, space, pages as u64);
-        let run = self.slots.reserve(u32::try_from(pages).expect("a frame has few pages"));
+        let own = self.own_room(space);
+        let run = self.slots.reserve(u32::try_from(pages).expect("a frame has few pages"), own);
+        self.placing(space, run.map_or(0, |run| run.pages.into()));
         if let (None, Some(cache), Standing::Staged) = (run, &mut self.cache, standing) {
             // What is written makes room.
             cache.ring.refuse(channel, pages as u64);
@@ -108,7 +110,7 @@ impl Lender {
         if let Some(cache) = self.cache.as_mut().filter(|_| standing == Standing::Staged) {
             let page = PageId { space, index: put.index };
             if cache.ring.swap_out(Channel(tenancy.0), RingSlot(slot.0), page) == SwapOut::Nack {
-                self.slots.abort(slot);
+                self.abort(space, slot);
                 return false;
             }
         }
@@ -156,7 +158,7 @@ impl Lender {
             let borrower = self.borrowers.get_mut(&space).expect("it lives");
             borrower.on_disk += 1;
             if borrower.connections > 0 {
-                cache.tell_stored(space, index, version);
+                cache.untold.push(space, index, version);
             }
         }
         assert!(wanted.next().is_none(), "the ring names pages that were not written");
@@ -166,10 +168,13 @@ impl Lender {
     fn change_standing(&mut self, slot: Slot, to: Standing, page: Page) {
         let (from, used) = (self.slots.standing(slot), self.slots.used(slot));
         assert_ne!(from, to, "slot {} becomes what it is", slot.0);
-        self.ages[from as usize].remove(used);
-        self.ages[to as usize].add(used);
-        self.order.remove(from, slot);
-        self.order.add(to, slot, page);
+        // A pinned page stays whatever it is.
+        if !self.slots.is_pinned(slot) {
+            self.ages[from as usize].remove(used);
+            self.ages[to as usize].add(used);
+            self.order.remove(from, slot);
+            self.order.add(to, slot, page);
+        }
         if let (Standing::Staged, Some(cache)) = (from, &mut self.cache) {
             cache.ring.cancel(RingSlot(slot.0));
         }
@@ -188,7 +193,7 @@ impl Lender {
         let borrower = self.borrowers.get_mut(&space).expect("its connection is open");
         let Some(version) = cache.on_disk.remove(borrower.tenancy, index) else { return false };
         borrower.on_disk -= 1;
-        cache.unsay(space, index);
+        cache.untold.remove(space, index);
         cache.forget(space, index, version);
         true
     }
@@ -214,16 +219,18 @@ impl Lender {
         }
     }
 
-    /// Somebody who was refused can be told of room: on its channel, and in memory.
-    fn can_tell_room(&self) -> bool {
-        self.slots.excess_pages() == 0 && self.slots.free_pages() + self.order.pages() > 0
+    /// There is room in memory for a page that was refused: for anybody's, or for those of this channel.
+    fn can_tell_room(&self, channel: Channel) -> bool {
+        let for_all = self.slots.excess_pages() == 0 && self.slots.free_pages() + self.order.pages() > 0;
+        let pledged = |b: &super::Borrower| b.tenancy.0 == channel.0 && b.share.unused() > 0;
+        for_all || self.borrowers.values().any(pledged)
     }
 
     pub(super) fn has_cache_effect(&self) -> bool {
         self.cache.as_ref().is_some_and(|cache| {
-            !cache.stored.is_empty()
+            !cache.untold.is_empty()
                 || !cache.retell.is_empty()
-                || (cache.ring.has_ok() && self.can_tell_room())
+                || cache.ring.has_ok_of(|channel| self.can_tell_room(channel))
         })
     }
 
@@ -248,7 +255,7 @@ impl Lender {
         }
         cache.on_disk.remove(borrower.tenancy, index);
         borrower.on_disk -= 1;
-        cache.unsay(space, index);
+        cache.untold.remove(space, index);
         cache.forget(space, index, version);
         let tenancy = borrower.tenancy;
         let (at, offset) = split(index);
@@ -263,9 +270,8 @@ impl Lender {
 
     /// The next thing to say of the write cache.
     pub(super) fn poll_cache_effect(&mut self) -> Option<Effect> {
-        let can_tell_room = self.can_tell_room();
         let cache = self.cache.as_mut()?;
-        if let Some(stored) = cache.stored.pop_front() {
+        if let Some(stored) = cache.untold.pop() {
             return Some(Effect::Stored(stored));
         }
         while let Some(&(space, tenancy, from)) = cache.retell.front() {
@@ -274,12 +280,15 @@ impl Lender {
                 continue;
             };
             cache.retell[0].2 = at + 1;
-            pages.chunks(STORED_PAGES_MAX).for_each(|pages| {
-                cache.stored.push_back(Stored { space, pages: pages.to_vec() });
-            });
-            return cache.stored.pop_front().map(Effect::Stored);
+            pages.into_iter().for_each(|(index, version)| cache.untold.push(space, index, version));
+            return cache.untold.pop().map(Effect::Stored);
         }
-        while let Some(channel) = can_tell_room.then(|| cache.ring.poll_ok()).flatten() {
+        loop {
+            // (The ring is asked without what it would be asked about.)
+            let mut cache = self.cache.take()?;
+            let channel = cache.ring.poll_ok_of(|channel| self.can_tell_room(channel));
+            self.cache = Some(cache);
+            let Some(channel) = channel else { break };
             let of = self.borrowers.iter().find(|(_, b)| b.tenancy.0 == channel.0 && b.connections > 0);
             if let Some((&space, _)) = of {
                 return Some(Effect::Room(space));

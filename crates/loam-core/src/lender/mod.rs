@@ -5,6 +5,7 @@
 //! get:   read_begin, get ──► the driver copies the slots out ──► read_end
 //! full:  reserve ──► the oldest spare pages give way (see `replace`) ──► take_gone, or poll_effect: Gone
 //! free:  drop_page, drop_all, replaced, or gone longer than the grace ──► poll_effect: Release ──► released
+//! set aside: reserve_memory ──► room that is one borrower's alone (see `reservation`)
 //! limit: handle_limit ──► the oldest pages go, or are recalled (see `shrink`)
 //! stage: reserve_as, commit_as ──► poll_disk_effect: Drain ──► handle_drained ──► poll_effect: Stored (see `drains`)
 //! ```
@@ -28,6 +29,9 @@ mod order;
 mod replace;
 #[cfg(test)]
 mod replace_tests;
+mod reservation;
+#[cfg(test)]
+mod reservation_tests;
 mod runs;
 mod shrink;
 #[cfg(test)]
@@ -36,6 +40,7 @@ mod slots;
 #[cfg(test)]
 mod tests;
 mod types;
+mod untold;
 
 use crate::draw::Draw;
 use crate::ids::{ContentHash, PutClass, SpaceId, Version};
@@ -51,6 +56,8 @@ pub use cache::{Drain, DrainPage, Forget, Put, STORED_PAGES_MAX, StoreConfig, St
 use extent::Extent;
 use order::{Order, Page};
 pub use replace::{GONE_PAGES_MAX, Gone};
+use reservation::Share;
+pub use reservation::TooMuch;
 pub use runs::{Slot, SlotRun};
 use shrink::Shrink;
 pub use shrink::{RECALL_PAGES_MAX, RECALL_TIME, Recall};
@@ -61,6 +68,9 @@ use types::{STANDINGS, Standing};
 
 /// Extents freed by one [`Lender::handle_timeout`] (at most 4096 pages): bounds how long the driver's lock is held.
 const REAP_EXTENTS: usize = 16;
+
+/// Where the ages of pinned pages are.
+const PINNED: usize = STANDINGS;
 
 /// The life of one borrower's pages in this lender. A space that says `drop_all` goes on under a new one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -80,6 +90,8 @@ struct Borrower {
     expires: Option<Instant>,
     /// Pages that were replaced and that it has not been told of.
     gone: Vec<(u64, Version)>,
+    /// What it has reserved.
+    share: Share,
 }
 
 impl Borrower {
@@ -93,6 +105,7 @@ impl Borrower {
             on_disk: 0,
             expires: None,
             gone: Vec::new(),
+            share: Share::default(),
         }
     }
 
@@ -102,7 +115,7 @@ impl Borrower {
 
     /// It has nothing here to come back for.
     fn has_nothing(&self) -> bool {
-        self.pages == 0 && self.on_disk == 0
+        self.pages == 0 && self.on_disk == 0 && self.share.reserved == 0
     }
 }
 
@@ -117,8 +130,10 @@ pub struct Lender {
     extents: BTreeMap<(Tenancy, u64), Extent>,
     /// Tenancies that ended and whose pages are not all freed yet.
     leaving: VecDeque<Tenancy>,
-    /// Of the pages of each [`Standing`].
-    ages: [Ages; STANDINGS],
+    /// Of the pages of each [`Standing`] that are not pinned, and of those that are ([`PINNED`]).
+    ages: [Ages; STANDINGS + 1],
+    /// What may be reserved by all borrowers together.
+    reservable: BasePages,
     shrink: Shrink,
     /// To be sent.
     recalls: VecDeque<Recall>,
@@ -164,6 +179,7 @@ impl Lender {
             extents: BTreeMap::new(),
             leaving: VecDeque::new(),
             ages: Default::default(),
+            reservable: BasePages(0),
             shrink: Shrink::default(),
             recalls: VecDeque::new(),
             order: Order::default(),
@@ -263,18 +279,27 @@ impl Lender {
 
     fn place(&mut self, now: Instant, page: Page, put: Put, slot: Slot, standing: Standing) {
         let used = Moment::of(now);
-        self.slots.store(slot, put.version, put.hash, used, standing);
-        self.ages[standing as usize].add(used);
-        self.order.add(standing, slot, page);
+        let pinned = self.placed(page.space);
+        self.slots.store(slot, put.version, put.hash, used, standing, pinned);
+        self.ages[self.kind(slot)].add(used);
+        if !pinned {
+            self.order.add(standing, slot, page);
+        }
         self.borrowers.get_mut(&page.space).expect("its connection is open").pages += 1;
         let (extent, offset) = split(page.index);
         self.extents.entry((page.tenancy, extent)).or_default().insert(offset, slot);
         self.puts += 1;
     }
 
-    /// A reserved slot could not be written.
-    pub fn abort(&mut self, slot: Slot) {
+    /// Among which ages the page in a slot is counted.
+    fn kind(&self, slot: Slot) -> usize {
+        if self.slots.is_pinned(slot) { PINNED } else { self.slots.standing(slot) as usize }
+    }
+
+    /// A slot that was reserved for a page of `space` could not be written.
+    pub fn abort(&mut self, space: SpaceId, slot: Slot) {
         self.slots.abort(slot);
+        self.not_placed(space);
     }
 
     /// A read of slots begins; see the module.
@@ -320,12 +345,15 @@ impl Lender {
             };
             if let Found::Here(slot, _) = hit {
                 let standing = self.slots.standing(slot);
+                let pinned = self.slots.is_pinned(slot);
                 if let Some(before) = self.slots.touch(slot, now) {
-                    let ages = &mut self.ages[standing as usize];
+                    let ages = &mut self.ages[if pinned { PINNED } else { standing as usize }];
                     ages.remove(before);
                     ages.add(now);
                 }
-                self.order.touch(standing, slot);
+                if !pinned {
+                    self.order.touch(standing, slot);
+                }
                 if standing == Standing::Staged {
                     Self::victim_read(&mut self.cache, slot);
                 }
@@ -347,7 +375,7 @@ impl Lender {
         here == Some(version) && self.remove(space, index)
     }
 
-    /// The borrower is done: all its pages go. It may go on with new ones.
+    /// The borrower is done: all its pages go, and its reservation. It may go on with new ones.
     pub fn drop_all(&mut self, space: SpaceId) {
         let tenancy = self.next_tenancy();
         let borrower = self.borrowers.get_mut(&space).expect("its connection is open");
@@ -358,6 +386,7 @@ impl Lender {
         if core::mem::take(&mut borrower.pages) > 0 {
             self.leaving.push_back(old);
         }
+        self.share_ends(space);
         if let Some(cache) = &mut self.cache {
             cache.end(space, old);
         }
@@ -380,6 +409,9 @@ impl Lender {
         }
         assert!(borrower.pages > 0, "a page that nobody counted");
         borrower.pages -= 1;
+        if self.slots.is_pinned(slot) {
+            self.unpinned(space);
+        }
         self.free_slot(slot);
         true
     }
@@ -387,9 +419,12 @@ impl Lender {
     /// A page has gone from its extent.
     fn free_slot(&mut self, slot: Slot) {
         let standing = self.slots.standing(slot);
-        self.ages[standing as usize].remove(self.slots.used(slot));
+        let kind = self.kind(slot);
+        self.ages[kind].remove(self.slots.used(slot));
         self.shrink.page_gone(self.slots.asked(slot));
-        self.order.remove(standing, slot);
+        if kind != PINNED {
+            self.order.remove(standing, slot);
+        }
         if let (Standing::Staged, Some(cache)) = (standing, &mut self.cache) {
             cache.ring.cancel(RingSlot(slot.0));
         }
@@ -453,11 +488,12 @@ impl Lender {
     /// Ends the borrowers whose grace ran out, frees a bounded number of pages of those who have gone, and goes a bounded
     /// number of steps towards the limit.
     pub fn handle_timeout(&mut self, now: Instant) {
-        let (leaving, cache) = (&mut self.leaving, &mut self.cache);
+        let (leaving, cache, slots) = (&mut self.leaving, &mut self.cache, &mut self.slots);
         self.borrowers.retain(|&space, borrower| {
             let gone = borrower.expires.is_some_and(|expires| expires <= now);
             if gone {
                 assert!(borrower.connections == 0 && !borrower.has_nothing());
+                borrower.share.change(slots, |share| *share = Share::default());
                 leaving.push_back(borrower.tenancy);
                 if let Some(cache) = cache {
                     cache.end(space, borrower.tenancy);
@@ -533,11 +569,36 @@ impl Lender {
         Bytes(self.free().0 + BasePages(on_disk).bytes().0)
     }
 
+    /// Room as a borrower is told it: what is free for anybody on its terms, and what is pledged to it.
+    ///
+    /// # Panics
+    /// Without a connection.
+    pub fn room_of(&self, space: SpaceId) -> Bytes {
+        Bytes(self.room(self.terms(space)).0 + self.pledged_to(space).0)
+    }
+
+    /// Room that nobody but this borrower can have; none if it is not known.
+    pub fn pledged_to(&self, space: SpaceId) -> Bytes {
+        BasePages(self.borrowers.get(&space).map_or(0, |borrower| borrower.share.unused())).bytes()
+    }
+
+    /// Base pages that are stored or on their way, or that are reserved and not used: nobody else can have them now.
+    pub fn committed_pages(&self) -> u64 {
+        self.slots.committed_pages()
+    }
+
+    /// The same without the copies that could leave at once.
+    pub fn firm_pages(&self) -> u64 {
+        self.committed_pages() - self.order.pages()
+    }
+
     /// The figures.
     pub fn stats(&self) -> LenderStats {
         LenderStats {
             capacity: self.capacity.bytes(),
-            limit: self.limit().bytes(),
+            limit: BasePages(self.slots.limit_in_force()).bytes(),
+            reserved: self.reserved().bytes(),
+            reservable: self.reservable.bytes(),
             free: self.free(),
             pages: self.slots.stored_pages(),
             gets: self.gets,
@@ -572,6 +633,7 @@ impl Lender {
             on_disk: borrower.on_disk,
             connections: borrower.connections,
             terms: borrower.terms,
+            reserved: borrower.share.reserved,
         })
     }
 }

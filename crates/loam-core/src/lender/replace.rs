@@ -38,9 +38,10 @@ impl Lender {
 
     /// Replaces until `pages` more of `space` can be stored, if spare pages are enough for that.
     pub(super) fn make_room(&mut self, now: Instant, space: SpaceId, pages: u64) {
-        let free = self.slots.free_pages();
-        // Above the limit every page that goes is one less, and nothing is taken.
-        if free >= pages || self.slots.excess_pages() > 0 {
+        let pledged = self.own_room(space);
+        let free = self.slots.free_pages_of(pledged);
+        // Above the limit every page that goes is one less, and nothing is taken but by those who have reserved it.
+        if free >= pages || (pledged == 0 && self.slots.excess_pages() > 0) {
             return;
         }
         // What reads under way keep back will be free in a moment: a put that comes too early for it is refused, and nothing more gives way.

@@ -10,7 +10,7 @@
 //! never dropped, but *recalled*: their borrower is asked to take them home within [`RECALL_TIME`], and drops each once it is
 //! safe elsewhere. What is not taken home stays, over the limit, and is asked for again after a pause. No round begins with pages that
 //! are still being fetched for the last. What waits for this lender's disk is written first, held pages too, and dropped then; it is recalled
-//! only if the disk is full or fails.
+//! only if the disk is full or fails. What is pinned ([`super::reservation`]) takes no part in any of this.
 //!
 //! Memory is released once the oldest pages are all gone: by then their slots have merged into long runs, which cost
 //! the system a third of what single pages do.
@@ -294,7 +294,7 @@ impl Lender {
             let mut gone = 0;
             extent.remove_where(|slot| {
                 let used = slots.used(slot);
-                let leaves = slots.standing(slot) == standing && sweep.takes(used);
+                let leaves = slots.standing(slot) == standing && !slots.is_pinned(slot) && sweep.takes(used);
                 if leaves {
                     ages.remove(used);
                     order.remove(standing, slot);
@@ -349,7 +349,8 @@ impl Lender {
             for (offset, slot) in extent.iter() {
                 let left = most - self.shrink.asked_pages;
                 let fresh = self.slots.asked(slot) != self.shrink.round
-                    && self.slots.standing(slot) == sweep.standing;
+                    && self.slots.standing(slot) == sweep.standing
+                    && !self.slots.is_pinned(slot);
                 if left == 0 || !fresh || !sweep.takes(self.slots.used(slot)) {
                     continue;
                 }

@@ -6,7 +6,8 @@
 //! (`releasing`), then they are cold.
 //!
 //! The table has a limit on what may be stored, which may be below the count of its slots and below what is stored now. Free
-//! slots above it are not given out, and those of them that are warm are released.
+//! slots above it are not given out, and those of them that are warm are released. Below it some may be *pledged*: no room but for the borrower that has
+//! reserved them ([`super::reservation`]). What is reserved is kept even if the limit is lower.
 
 use super::ages::Moment;
 use super::runs::{RunSet, Slot, SlotRun};
@@ -43,6 +44,8 @@ struct Meta {
     asked: u32,
     state: State,
     standing: Standing,
+    /// It stays, whatever the limit.
+    pinned: bool,
 }
 
 const EMPTY: Meta = Meta {
@@ -52,6 +55,7 @@ const EMPTY: Meta = Meta {
     asked: 0,
     state: State::Free,
     standing: Standing::Kept,
+    pinned: false,
 };
 // The hash asks for 16 bytes at a time: what it does not use of the second 16 costs nothing.
 const _: () = assert!(size_of::<Meta>() == 32);
@@ -79,6 +83,10 @@ pub(super) struct SlotTable {
     shrinks: bool,
     capacity_pages: u64,
     limit_pages: u64,
+    /// Reserved by borrowers, used or not.
+    kept_pages: u64,
+    /// What of that nobody uses.
+    pledged_pages: u64,
 }
 
 impl SlotTable {
@@ -100,6 +108,8 @@ impl SlotTable {
             shrinks: false,
             capacity_pages: u64::from(capacity_pages),
             limit_pages: u64::from(capacity_pages),
+            kept_pages: 0,
+            pledged_pages: 0,
         }
     }
 
@@ -107,14 +117,50 @@ impl SlotTable {
         self.warm.pages() + self.cold.pages()
     }
 
-    /// What the limit leaves room for.
+    /// The limit as it works: what is reserved was promised.
+    pub(super) fn limit_in_force(&self) -> u64 {
+        self.limit_pages.max(self.kept_pages)
+    }
+
+    /// What the machine's limit leaves room for, whoever has it: free memory above that is wanted elsewhere, though it may have to be had again for
+    /// those who have reserved it.
     fn below_limit(&self) -> u64 {
         self.limit_pages.saturating_sub(self.stored_pages + self.reserved_pages)
     }
 
-    /// Slots that may be reserved now.
+    /// Slots that may be reserved now by one to whom nothing is pledged.
     pub(super) fn free_pages(&self) -> u64 {
-        self.free_slots().min(self.below_limit())
+        self.free_pages_of(0)
+    }
+
+    /// The same for one to whom `own` are pledged: at least these, if there are slots.
+    pub(super) fn free_pages_of(&self, own: u64) -> u64 {
+        assert!(own <= self.pledged_pages, "a pledge that nobody counted");
+        let below_limit = self.limit_in_force().saturating_sub(self.committed_pages() - own);
+        self.free_slots().min(below_limit.max(own))
+    }
+
+    /// Stored, being written, or pledged.
+    pub(super) fn committed_pages(&self) -> u64 {
+        self.stored_pages + self.reserved_pages + self.pledged_pages
+    }
+
+    /// What a borrower keeps, used or not, and what of that is unused, was `before` and is `now`.
+    pub(super) fn pledge(&mut self, before: (u64, u64), now: (u64, u64)) {
+        self.kept_pages = self.kept_pages - before.0 + now.0;
+        self.pledged_pages = self.pledged_pages - before.1 + now.1;
+        assert!(self.kept_pages <= self.capacity_pages, "more is reserved than there is");
+    }
+
+    /// Reserved by borrowers, used or not.
+    pub(super) fn kept_pages(&self) -> u64 {
+        self.kept_pages
+    }
+
+    /// What of that nobody uses.
+    #[cfg(test)]
+    pub(super) fn pledged_pages(&self) -> u64 {
+        self.pledged_pages
     }
 
     /// At most so many pages may be stored from now on.
@@ -127,9 +173,9 @@ impl SlotTable {
         self.limit_pages
     }
 
-    /// Pages stored above the limit.
+    /// Pages stored above the limit, or where others have reserved. None of them is pinned.
     pub(super) fn excess_pages(&self) -> u64 {
-        self.stored_pages.saturating_sub(self.limit_pages)
+        (self.stored_pages + self.pledged_pages).saturating_sub(self.limit_in_force())
     }
 
     /// Freed slots that reads under way may still see.
@@ -165,6 +211,11 @@ impl SlotTable {
         self.meta[slot.0 as usize].standing
     }
 
+    /// It stays, whatever the limit.
+    pub(super) fn is_pinned(&self, slot: Slot) -> bool {
+        self.meta[slot.0 as usize].pinned
+    }
+
     pub(super) fn set_standing(&mut self, slot: Slot, standing: Standing) {
         let meta = &mut self.meta[slot.0 as usize];
         assert_eq!(meta.state, State::Stored, "slot {} becomes {standing:?}", slot.0);
@@ -182,9 +233,9 @@ impl SlotTable {
         meta.asked = round;
     }
 
-    /// Takes at most `pages` neighbouring free slots, warm ones first.
-    pub(super) fn reserve(&mut self, pages: u32) -> Option<SlotRun> {
-        let pages = self.below_limit().min(pages.into()) as u32;
+    /// Takes at most `pages` neighbouring free slots, warm ones first, for one to whom `own` are pledged.
+    pub(super) fn reserve(&mut self, pages: u32, own: u64) -> Option<SlotRun> {
+        let pages = self.free_pages_of(own).min(pages.into()) as u32;
         if pages == 0 {
             return None;
         }
@@ -206,10 +257,11 @@ impl SlotTable {
         hash: ContentHash,
         used: Moment,
         standing: Standing,
+        pinned: bool,
     ) {
         let meta = &mut self.meta[slot.0 as usize];
         assert_eq!(meta.state, State::Reserved, "slot {} is stored", slot.0);
-        *meta = Meta { hash, version, used, asked: 0, state: State::Stored, standing };
+        *meta = Meta { hash, version, used, asked: 0, state: State::Stored, standing, pinned };
         self.reserved_pages -= 1;
         self.stored_pages += 1;
     }
@@ -321,8 +373,8 @@ mod tests {
     use super::*;
 
     fn store(table: &mut SlotTable) -> Slot {
-        let slot = table.reserve(1).expect("there is room").first;
-        table.store(slot, Version(1), ContentHash(1), Moment(0), Standing::Kept);
+        let slot = table.reserve(1, 0).expect("there is room").first;
+        table.store(slot, Version(1), ContentHash(1), Moment(0), Standing::Kept, false);
         slot
     }
 

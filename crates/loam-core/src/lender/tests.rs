@@ -228,7 +228,7 @@ impl Model {
                 let run = self.lender.reserve(self.now, SpaceId(space), &[index]);
                 self.replaced(space, 1, free);
                 if let Some(run) = run {
-                    run.slots().for_each(|slot| self.lender.abort(slot));
+                    run.slots().for_each(|slot| self.lender.abort(SpaceId(space), slot));
                 }
             }
             Op::Get { space, index, version } if self.is_open(space) => {

@@ -138,8 +138,12 @@ pub enum Unwelcome {
 pub struct LenderStats {
     /// Room in all.
     pub capacity: Bytes,
-    /// What of it may be used now.
+    /// What of it may be used now; what is reserved always may.
     pub limit: Bytes,
+    /// What borrowers have reserved, used or not.
+    pub reserved: Bytes,
+    /// What all of them together may have reserved.
+    pub reservable: Bytes,
     /// Room that can be used at once.
     pub free: Bytes,
     /// Base pages stored.
@@ -185,4 +189,6 @@ pub struct BorrowerStats<'a> {
     pub connections: u32,
     /// What may become of its pages.
     pub terms: Terms,
+    /// Base pages that it has reserved.
+    pub reserved: u64,
 }

@@ -171,8 +171,13 @@ impl Ring {
 
     /// A channel that has refused a page and has room again (section 3.1: "the controller sends a OK message"), first refused first. Once for each time.
     pub fn poll_ok(&mut self) -> Option<Channel> {
+        self.poll_ok_of(|_| true)
+    }
+
+    /// As [`Self::poll_ok`], of the channels that `may` be told; the others wait.
+    pub fn poll_ok_of(&mut self, may: impl Fn(Channel) -> bool) -> Option<Channel> {
         let most = self.config.ok_room_pages;
-        let at = self.refused.iter().position(|&channel| self.room(channel) >= most)?;
+        let at = self.refused.iter().position(|&channel| self.room(channel) >= most && may(channel))?;
         let channel = self.refused.remove(at).expect("it was just seen");
         if let Some(pages) = self.channels.get_mut(&channel) {
             pages.refused = false;
@@ -180,9 +185,9 @@ impl Ring {
         Some(channel)
     }
 
-    /// Whether [`Self::poll_ok`] has one.
-    pub fn has_ok(&self) -> bool {
-        self.refused.iter().any(|&channel| self.room(channel) >= self.config.ok_room_pages)
+    /// Whether [`Self::poll_ok_of`] has one.
+    pub fn has_ok_of(&self, may: impl Fn(Channel) -> bool) -> bool {
+        self.refused.iter().any(|&channel| self.room(channel) >= self.config.ok_room_pages && may(channel))
     }
 
     /// Pages that are held.

@@ -102,6 +102,8 @@ pub enum Completion {
         token: ReadToken,
         /// Its contents.
         page: Box<[u8; BASE_PAGE_BYTES]>,
+        /// Their hash, by which they were proved.
+        hash: ContentHash,
     },
     /// No page.
     ReadFailed {

@@ -4,7 +4,7 @@ use super::device::Device;
 use super::layout::SlotHeader;
 use super::records::Found;
 use super::{Completion, DiskStore, Fault, Operation, READS_MAX, ReadRefused, ReadToken};
-use loam_core::ids::{PageId, SpaceId, Version};
+use loam_core::ids::{ContentHash, PageId, SpaceId, Version};
 use loam_core::units::BASE_PAGE_BYTES;
 use loam_disk::Buffer;
 use loam_wire::page_hash;
@@ -48,9 +48,9 @@ impl<D: Device> DiskStore<D> {
         self.reads_under_way -= 1;
         let token = ReadToken(token);
         let ended = match self.proved(slot, page, version, &buffer, outcome) {
-            Ok(contents) => {
+            Ok((contents, hash)) => {
                 self.figures.reads += 1;
-                Completion::Read { token, page: Box::new(*contents) }
+                Completion::Read { token, page: Box::new(*contents), hash }
             }
             Err(error) => {
                 match error {
@@ -66,7 +66,7 @@ impl<D: Device> DiskStore<D> {
         self.completions.push(ended);
     }
 
-    /// The page's contents, if they are that.
+    /// The page's contents and their hash, if they are that.
     fn proved<'b>(
         &self,
         slot: u32,
@@ -74,7 +74,7 @@ impl<D: Device> DiskStore<D> {
         version: Version,
         bytes: &'b [u8],
         outcome: Result<(), Errno>,
-    ) -> Result<&'b [u8; BASE_PAGE_BYTES], Fault> {
+    ) -> Result<(&'b [u8; BASE_PAGE_BYTES], ContentHash), Fault> {
         // It was let go while the disk read it: the slot may hold something else.
         if !self.records.holds(slot, page, version) {
             return Err(Fault::Missing);
@@ -84,6 +84,6 @@ impl<D: Device> DiskStore<D> {
         let contents: &[u8; BASE_PAGE_BYTES] = contents.try_into().expect("a base page");
         let header = SlotHeader::decode(self.geometry.store, slot, head).ok_or(Fault::Corrupt)?;
         let whole = header.page == page && header.version == version && header.hash == page_hash(contents);
-        if whole { Ok(contents) } else { Err(Fault::Corrupt) }
+        if whole { Ok((contents, header.hash)) } else { Err(Fault::Corrupt) }
     }
 }

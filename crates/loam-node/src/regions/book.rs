@@ -2,15 +2,16 @@
 //! [`loam_core::region::Spans`]; here are names, owners and who has what open.
 
 use super::making::{Making, Purpose};
-use super::pieces::{Piece, release};
+use super::placement::MemoryNodes;
+use super::pool::Pool;
+use super::region::{Answer, Call, Region};
 use super::room::Room;
-use loam_core::region::{BorrowerId, Spans};
-use loam_core::units::{BASE_PAGE_BYTES, BasePages, Bytes};
+use loam_core::region::Spans;
+use loam_core::units::{BASE_PAGE_BYTES, BasePages};
 use loam_wire::limits::{REGION_SPANS_MAX, REGIONS_MAX};
-use loam_wire::{RegionCall, RegionEntry, RegionFigures, RegionRefusal, RegionSpan, region_flag};
-use rustix::fd::OwnedFd;
+use loam_wire::{MemoryPolicy, RegionCall, RegionEntry, RegionFigures, RegionRefusal, region_flag};
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::path::Path;
 
 /// Regions of one user who is not the node's own.
 pub(super) const REGIONS_OF_USER_MAX: usize = 64;
@@ -19,95 +20,17 @@ pub(super) const HUGE_PAGES: u64 = 512;
 /// Base pages that have an address: 1 PiB, as in [`loam_core::region::Layout::WIDE`].
 const ROOM_PAGES: u64 = 1 << 38;
 
-/// One call, and who makes it.
-#[derive(Debug)]
-pub(crate) struct Call {
-    pub(crate) request: u64,
-    pub(crate) call: RegionCall,
-    pub(crate) flags: u8,
-    pub(crate) bytes: u64,
-    /// Which region; 0: the one that has the name.
-    pub(crate) id: u64,
-    pub(crate) name: String,
-    /// Which connection; never used again.
-    pub(crate) connection: u64,
-    /// Whose, as the kernel says.
-    pub(crate) uid: u32,
-}
-
-impl Call {
-    /// It may need memory to be made.
-    pub(super) fn may_make(&self) -> bool {
-        matches!(self.call, RegionCall::Create | RegionCall::Resize)
-    }
-}
-
-/// What a call came to.
-#[derive(Debug)]
-pub(super) enum Answer {
-    Region(RegionEntry, Vec<RegionSpan>, Vec<Arc<OwnedFd>>),
-    Regions(RegionFigures, Vec<RegionEntry>),
-}
-
 /// Why nothing was done, and in words.
 pub(super) type Refused = (RegionRefusal, String);
-
-#[derive(Debug)]
-pub(super) struct Region {
-    /// Never used again: what its holders call it by.
-    id: u64,
-    name: String,
-    /// It has no right to its name any more, and goes when nobody has it open any more.
-    removed: bool,
-    owner: u32,
-    flags: u8,
-    pub(super) pieces: Vec<Piece>,
-    /// Connections that have it open.
-    opens: Vec<u64>,
-    /// One of them alone may.
-    exclusive: bool,
-    /// The connection with which it goes.
-    bound_to: Option<u64>,
-}
-
-impl Region {
-    fn pages(&self) -> u64 {
-        self.pieces.iter().map(|piece| piece.span.pages).sum()
-    }
-
-    pub(super) fn is_huge(&self) -> bool {
-        self.flags & region_flag::HUGE != 0
-    }
-
-    fn entry(&self) -> RegionEntry {
-        let (bytes, opens) = (BasePages(self.pages()).bytes().0, self.opens.len() as u32);
-        let shared = if self.exclusive || self.opens.is_empty() { 0 } else { region_flag::SHARED };
-        RegionEntry::new(
-            self.id,
-            &self.name,
-            self.owner,
-            bytes,
-            opens,
-            self.pieces.len() as u32,
-            self.flags | shared,
-        )
-    }
-
-    pub(super) fn answer(&self, connection: u64) -> Answer {
-        if !self.opens.contains(&connection) {
-            return Answer::Region(self.entry(), Vec::new(), Vec::new());
-        }
-        let page = BASE_PAGE_BYTES as u64;
-        let span = |piece: &Piece| RegionSpan::new(piece.span.first * page, 0, piece.span.pages * page);
-        let files = self.pieces.iter().map(|piece| Arc::clone(&piece.file)).collect();
-        Answer::Region(self.entry(), self.pieces.iter().map(span).collect(), files)
-    }
-}
 
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Book<R> {
-    pub(super) spans: Spans,
+    /// Of the machine's memory.
+    spans: Spans,
+    /// What else regions are cut from.
+    pub(super) pools: Vec<Pool>,
+    pub(super) memory_nodes: MemoryNodes,
     /// By number, never used again: the borrower of its leases.
     pub(super) regions: BTreeMap<u64, Region>,
     number_last: u64,
@@ -129,16 +52,33 @@ fn is_name(name: &str) -> bool {
 }
 
 impl<R: Room> Book<R> {
-    /// A book of a node that lends at most `limit`, and runs as user `own`.
-    pub(super) fn new(limit: BasePages, own: u32, room: R) -> Self {
-        let spans = Spans::new(ROOM_PAGES, limit.0);
-        Self { spans, regions: BTreeMap::new(), number_last: 0, making: None, own, room }
+    /// A book of a node that lends at most `limit`, has `pools` besides, and runs as user `own` on the machine of which `root` tells.
+    pub(super) fn new(limit: BasePages, pools: Vec<Pool>, root: &Path, own: u32, room: R) -> Self {
+        let (spans, memory_nodes) = (Spans::new(ROOM_PAGES, limit.0), MemoryNodes::of(root));
+        let regions = BTreeMap::new();
+        Self { spans, pools, memory_nodes, regions, number_last: 0, making: None, own, room }
+    }
+
+    /// The ledger of the machine's memory, or of a pool.
+    pub(super) fn spans_of(&mut self, pool: Option<usize>) -> &mut Spans {
+        match pool {
+            None => &mut self.spans,
+            Some(pool) => &mut self.pools[pool].spans,
+        }
+    }
+
+    /// The call has to wait until what is being made is made.
+    pub(super) fn must_wait(&self, call: &Call) -> bool {
+        let number =
+            if call.id == 0 { self.named(&call.name).map(|(number, _)| *number) } else { Some(call.id) };
+        let opens_cut = call.call == RegionCall::Open && number.is_some_and(|number| self.is_cutting(number));
+        opens_cut || (call.may_make() && self.is_making())
     }
 
     /// Answers a call, or begins with what [`Self::go_on`] will answer.
     ///
     /// # Panics
-    /// If memory is being made and the call [may need some](Call::may_make).
+    /// If memory is being made and the call [has to wait](Self::must_wait) for that.
     pub(super) fn begin(&mut self, call: &Call) -> Option<Result<Answer, Refused>> {
         self.handle(call).transpose()
     }
@@ -157,7 +97,7 @@ impl<R: Room> Book<R> {
             RegionCall::Remove => {
                 let number = self.find(call)?;
                 let region = self.regions.get_mut(&number).expect("it was just found");
-                let answer = Answer::Region(region.entry(), Vec::new(), Vec::new());
+                let answer = Answer::Region(Box::new(region.entry()), Vec::new(), Vec::new());
                 region.removed = true;
                 self.drop_unused(number);
                 Ok(Some(answer))
@@ -180,6 +120,55 @@ impl<R: Room> Book<R> {
             }
         }
         touched.into_iter().for_each(|number| self.drop_unused(number));
+    }
+
+    /// Who has a region of a device has the descriptor of all of it. So only those get one who could open the device themselves: the node's own
+    /// user, and the device's.
+    fn may_use(&self, uid: u32, pool: usize) -> Result<(), Refused> {
+        let device = &self.pools[pool].device;
+        if uid == self.own || device.owner() == Some(uid) {
+            return Ok(());
+        }
+        refuse(
+            RegionRefusal::Denied,
+            format!(
+                "{} is for programs of the node's own user and of its owner: a region of it gives all of it to who opens it",
+                device.path()
+            ),
+        )
+    }
+
+    /// The pool of the device that a new region is to be cut from.
+    fn pool(&mut self, call: &Call) -> Result<usize, Refused> {
+        let Some(number) = self.pools.iter().position(|pool| pool.device.path() == call.device) else {
+            let known: Vec<&str> = self.pools.iter().map(|pool| pool.device.path()).collect();
+            let known =
+                if known.is_empty() { "with none".to_owned() } else { format!("with {}", known.join(", ")) };
+            return refuse(
+                RegionRefusal::NotFound,
+                format!(
+                    "the node has no device {}: it was started {known} (--region-device PATH)",
+                    call.device
+                ),
+            );
+        };
+        self.may_use(call.uid, number)?;
+        if call.flags & region_flag::HUGE != 0 || call.policy != MemoryPolicy::Unset {
+            return refuse(
+                RegionRefusal::Invalid,
+                "a device has pages of its own, and is where it is: leave --huge and --numa out",
+            );
+        }
+        if !self.pools[number].is_ours() {
+            return refuse(
+                RegionRefusal::InUse,
+                format!(
+                    "another node has {}, or a program has a region of a node that has ended: end that first",
+                    call.device
+                ),
+            );
+        }
+        Ok(number)
     }
 
     fn may(&self, uid: u32, region: &Region) -> bool {
@@ -246,7 +235,13 @@ impl<R: Room> Book<R> {
             );
         }
         let flags = call.flags & (region_flag::HUGE | region_flag::TEMPORARY);
-        let pages = pages_of(call.bytes, flags & region_flag::HUGE != 0)?;
+        let pool = if call.device.is_empty() { None } else { Some(self.pool(call)?) };
+        let align = match pool {
+            Some(pool) => self.pools[pool].align(),
+            None if flags & region_flag::HUGE != 0 => HUGE_PAGES,
+            None => 1,
+        };
+        let pages = pages_of(call.bytes, align)?;
         self.number_last += 1;
         let number = self.number_last;
         let bound_to = (flags & region_flag::TEMPORARY != 0).then_some(call.connection);
@@ -256,17 +251,22 @@ impl<R: Room> Book<R> {
             removed: false,
             owner: call.uid,
             flags,
+            device: pool.map(|pool| (pool, call.device.clone())),
+            policy: call.policy,
+            align,
             pieces: Vec::new(),
             opens: Vec::new(),
             exclusive: false,
             bound_to,
         };
-        let huge = region.is_huge();
-        self.begin_making(Purpose::Create(region), number, call.connection, pages, huge)
+        self.begin_making(Purpose::Create(region), number, call.connection, pages)
     }
 
     fn open(&mut self, call: &Call) -> Result<Answer, Refused> {
         let number = self.find(call)?;
+        if let Some(pool) = self.regions[&number].pool() {
+            self.may_use(call.uid, pool)?;
+        }
         let region = self.regions.get_mut(&number).expect("it was just found");
         // Once more by the same: it wants to see what has become of it.
         if region.opens.contains(&call.connection) {
@@ -298,16 +298,16 @@ impl<R: Room> Book<R> {
     fn resize(&mut self, call: &Call) -> Result<Option<Answer>, Refused> {
         let number = self.find(call)?;
         let region = &self.regions[&number];
-        let (huge, have) = (region.is_huge(), region.pages());
-        let want = pages_of(call.bytes, huge)?;
+        let have = region.pages();
+        let want = pages_of(call.bytes, region.align)?;
         if want > have {
             if region.pieces.len() >= REGION_SPANS_MAX {
                 return refuse(
                     RegionRefusal::TooMany,
-                    format!("region \"{}\" has grown {REGION_SPANS_MAX} times: make a new one", call.name),
+                    format!("region \"{}\" has {REGION_SPANS_MAX} stretches: make a new one", call.name),
                 );
             }
-            self.begin_making(Purpose::Grow, number, call.connection, want - have, huge)?;
+            self.begin_making(Purpose::Grow, number, call.connection, want - have)?;
             return Ok(None);
         }
         if want < have {
@@ -318,7 +318,11 @@ impl<R: Room> Book<R> {
                     format!("a program has region \"{}\" open: it can shrink when that is done", call.name),
                 );
             }
-            self.shrink(number, want)?;
+            if !self.shrink(number, want)? {
+                let (whole, at) = self.regions[&number].whole_within(want);
+                self.begin_making(Purpose::Cut(whole), number, call.connection, want - at)?;
+                return Ok(None);
+            }
         }
         Ok(Some(self.regions[&number].answer(call.connection)))
     }
@@ -331,11 +335,8 @@ impl<R: Room> Book<R> {
         }
         let region = self.regions.remove(&number).expect("it was just there");
         // (Not all of its leases: it may have been growing.)
-        for piece in region.pieces {
-            // First the memory, then its place for others.
-            release(piece.file, piece.span.pages);
-            assert_eq!(self.spans.keep(BorrowerId(number), piece.lease, 0), Some(piece.span));
-            self.room.give(BasePages(piece.span.pages));
+        for piece in &region.pieces {
+            self.give_back(number, region.pool(), piece);
         }
     }
 
@@ -345,17 +346,23 @@ impl<R: Room> Book<R> {
     /// If regions and ledger do not say the same.
     #[cfg(test)]
     pub(super) fn audit(&self) {
-        self.spans.audit();
-        let pages: u64 = self.regions.values().map(Region::pages).sum();
-        assert_eq!(pages + self.making_pages(), self.spans.used());
+        for pool in (0..self.pools.len()).map(Some).chain([None]) {
+            let spans = pool.map_or(&self.spans, |pool| &self.pools[pool].spans);
+            spans.audit();
+            let of = self.regions.values().filter(|region| region.pool() == pool);
+            assert_eq!(of.map(Region::pages).sum::<u64>() + self.making_pages(pool), spans.used());
+        }
         for (number, region) in &self.regions {
             assert!(!region.removed || !region.opens.is_empty(), "nobody can reach it");
             assert!(!region.exclusive || region.opens.len() <= 1);
             assert_eq!(region.id, *number);
             for piece in &region.pieces {
-                assert_eq!(self.spans.span(BorrowerId(*number), piece.lease), Some(piece.span));
-                let bytes = rustix::fs::fstat(&piece.file).expect("it is open").st_size;
-                assert_eq!(bytes as u64, BasePages(piece.span.pages).bytes().0);
+                let spans = region.pool().map_or(&self.spans, |pool| &self.pools[pool].spans);
+                assert_eq!(spans.span(loam_core::region::BorrowerId(*number), piece.lease), Some(piece.span));
+                assert!(piece.span.first % region.align == 0 && piece.span.pages % region.align == 0);
+                let bytes = rustix::fs::fstat(&piece.file).expect("it is open").st_size as u64;
+                let (offset, pages) = (piece.offset(), BasePages(piece.span.pages).bytes().0);
+                assert!(offset + pages <= bytes && (piece.device.is_some() || pages == bytes));
             }
         }
     }
@@ -372,16 +379,12 @@ impl<R: Room> Book<R> {
     }
 }
 
-/// Whole pages of a region of `bytes`.
-fn pages_of(bytes: u64, huge: bool) -> Result<u64, Refused> {
-    let pages = bytes.div_ceil(BASE_PAGE_BYTES as u64);
-    let pages = if huge { pages.next_multiple_of(HUGE_PAGES) } else { pages };
+/// Whole pages of a region of `bytes`, a multiple of `align`.
+fn pages_of(bytes: u64, align: u64) -> Result<u64, Refused> {
+    let pages = bytes.div_ceil(BASE_PAGE_BYTES as u64).next_multiple_of(align);
     if pages == 0 || pages > ROOM_PAGES {
-        let max = BasePages(ROOM_PAGES).bytes();
-        return refuse(
-            RegionRefusal::Invalid,
-            format!("a region has at least {} and at most {max}", Bytes(4096)),
-        );
+        let (min, max) = (BasePages(align).bytes(), BasePages(ROOM_PAGES).bytes());
+        return refuse(RegionRefusal::Invalid, format!("a region has at least {min} and at most {max}"));
     }
     Ok(pages)
 }

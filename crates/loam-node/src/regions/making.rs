@@ -1,14 +1,23 @@
-//! A region gets memory: step by step, since clearing it takes about a second for each gigabyte, and others have calls meanwhile. One region at a
-//! time. Where it fails everything is as before.
+//! A region gets memory, or a stretch of one is made anew: step by step, since clearing takes about a second for each gigabyte, and others have calls
+//! meanwhile. One region at a time. Where it fails everything is as before.
+//!
+//! Of the machine's memory: room first (copies of runs may have to go), then the memory, then, if a stretch is cut, a copy of what is kept.
+//! Huge pages: first the memory, since there may be none, then the room. Of a device: only clearing.
 
-use super::book::{Answer, Book, HUGE_PAGES, Refused, Region, refuse};
+mod reserving;
+
+use super::book::{Book, Refused, refuse};
 use super::memory;
 use super::pieces::{Piece, hint};
+use super::pool::Clearing;
+use super::region::{Answer, Region};
 use super::room::Room;
 use loam_core::region::{BorrowerId, LeaseNumber, Span};
 use loam_core::units::{BasePages, Bytes};
 use loam_wire::RegionRefusal;
+use rustix::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// What the memory is for.
 #[derive(Debug)]
@@ -17,6 +26,36 @@ pub(super) enum Purpose {
     Create(Region),
     /// One that is there, unless it goes meanwhile.
     Grow,
+    /// In place of this stretch of one that is there: what is kept of it.
+    Cut(usize),
+}
+
+#[derive(Debug)]
+enum Memory {
+    New(memory::Making),
+    Device(Clearing),
+}
+
+/// A stretch to be.
+#[derive(Debug)]
+struct Part {
+    /// None: it takes the place of another.
+    lease: Option<(LeaseNumber, Span)>,
+    memory: Memory,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Copies of runs are on their way out.
+    Room {
+        until: Instant,
+    },
+    Memory,
+    /// So many bytes are copied.
+    Copy {
+        at: u64,
+    },
+    Done,
 }
 
 /// Memory that is being made for a region.
@@ -27,10 +66,14 @@ pub(super) struct Making {
     number: u64,
     /// Who has asked for it, and waits.
     connection: u64,
+    /// All base pages of it.
+    pages: u64,
     huge: bool,
-    lease: LeaseNumber,
-    span: Span,
-    memory: memory::Making,
+    pool: Option<usize>,
+    phase: Phase,
+    parts: Vec<Part>,
+    /// So many parts are whole.
+    whole: usize,
     /// Base pages that the room has given for it, and what of that is taken from the machine.
     taken: u64,
     settled: u64,
@@ -42,61 +85,26 @@ impl<R: Room> Book<R> {
         self.making.is_some()
     }
 
-    /// Reserves base pages, and begins to make their memory.
-    ///
-    /// # Panics
-    /// If memory is being made already.
-    pub(super) fn begin_making(
-        &mut self,
-        purpose: Purpose,
-        number: u64,
-        connection: u64,
-        pages: u64,
-        huge: bool,
-    ) -> Result<(), Refused> {
-        assert!(self.making.is_none(), "one at a time");
-        let align = if huge { HUGE_PAGES } else { 1 };
-        let size = BasePages(pages).bytes();
-        let Ok((lease, span)) = self.spans.reserve(BorrowerId(number), pages, align) else {
-            let left = BasePages(self.spans.limit() - self.spans.used()).bytes();
-            return refuse(
-                RegionRefusal::NoRoom,
-                format!(
-                    "{size} are not free: of {} that this node lends, regions may still get {left}",
-                    BasePages(self.spans.limit()).bytes()
-                ),
-            );
-        };
-        // Huge pages are set aside already, if at all: whether there are any is seen before runs lose copies.
-        let taken = if huge { Ok(0) } else { self.room.take(BasePages(pages)).map(|()| pages) };
-        let begun = taken.map_err(|why| (RegionRefusal::NoRoom, why)).and_then(|taken| {
-            let begun = memory::Making::begin(size.0, huge).map_err(|why| failed(huge, pages, &why));
-            begun.inspect_err(|_| self.room.give_up(BasePages(taken))).map(|memory| (taken, memory))
-        });
-        match begun {
-            Ok((taken, memory)) => {
-                let settled = 0;
-                let making =
-                    Making { purpose, number, connection, huge, lease, span, memory, taken, settled };
-                self.making = Some(making);
-                Ok(())
-            }
-            Err(refused) => {
-                assert_eq!(self.spans.keep(BorrowerId(number), lease, 0), Some(span));
-                Err(refused)
-            }
-        }
+    /// What is being made waits for others: to go on at once would change nothing.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.making.as_ref().is_some_and(|making| matches!(making.phase, Phase::Room { .. }))
+    }
+
+    /// This region is being made smaller, and must not be opened meanwhile: what was written to it could be lost.
+    pub(super) fn is_cutting(&self, number: u64) -> bool {
+        let cut = |making: &Making| matches!(making.purpose, Purpose::Cut(_)) && making.number == number;
+        self.making.as_ref().is_some_and(cut)
     }
 
     /// Makes the next piece; answers the call when all is made, or nothing comes of it.
     pub(super) fn go_on(&mut self) -> Option<Result<Answer, Refused>> {
         let mut making = self.making.take()?;
         match self.step(&mut making) {
-            Ok(false) => {
+            Ok(()) if making.phase == Phase::Done => Some(self.finish(making)),
+            Ok(()) => {
                 self.making = Some(making);
                 None
             }
-            Ok(true) => Some(self.finish(making)),
             Err(refused) => {
                 self.undo(making);
                 Some(Err(refused))
@@ -111,76 +119,162 @@ impl<R: Room> Book<R> {
         }
     }
 
-    /// Whether that was all.
-    fn step(&self, making: &mut Making) -> Result<bool, Refused> {
-        let step = making.memory.step().map_err(|why| failed(making.huge, making.span.pages, &why))?;
-        let step = Bytes(step).base_pages();
-        if !making.huge {
-            self.room.settle(step);
-            making.settled += step.0;
-        }
+    fn step(&self, making: &mut Making) -> Result<(), Refused> {
         if self.room.ends() {
             return refuse(RegionRefusal::NoRoom, "the node ends");
         }
-        if !making.memory.is_whole() {
-            return Ok(false);
+        let cut = match making.purpose {
+            Purpose::Cut(stretch) => Some(stretch),
+            _ => None,
+        };
+        match making.phase {
+            Phase::Room { until } => {
+                if self.room.has_come() {
+                    making.phase = Phase::Memory;
+                    if making.huge {
+                        self.room.settle(BasePages(making.pages));
+                        making.settled = making.pages;
+                        making.phase = Phase::Done;
+                    }
+                } else if Instant::now() >= until {
+                    return refuse(RegionRefusal::NoRoom, self.room.refusal(BasePages(making.pages)));
+                }
+            }
+            Phase::Memory => {
+                self.fill(making)?;
+                if making.whole == making.parts.len() {
+                    making.phase = if cut.is_some() { Phase::Copy { at: 0 } } else { Phase::Done };
+                    if making.huge {
+                        self.take_room(making)?;
+                    }
+                }
+            }
+            Phase::Copy { at } => {
+                let (Some(stretch), Memory::New(to)) = (cut, &making.parts[0].memory) else {
+                    unreachable!("only what is cut is copied")
+                };
+                // (It may have gone meanwhile. Then nothing comes of it.)
+                let from =
+                    self.regions.get(&making.number).map(|region| Arc::clone(&region.pieces[stretch].file));
+                let bytes = BasePages(making.pages).bytes().0;
+                let copied =
+                    from.map_or(Ok(bytes - at), |from| memory::copy_step(&from, to.file(), at, bytes));
+                let at = at + copied.map_err(|why| failed(false, false, making.pages, &why))?;
+                making.phase = if at < bytes { Phase::Copy { at } } else { Phase::Done };
+            }
+            Phase::Done => unreachable!("it is finished then"),
         }
-        if making.huge {
-            let pages = BasePages(making.span.pages);
-            self.room.take(pages).map_err(|why| (RegionRefusal::NoRoom, why))?;
-            self.room.settle(pages);
-            (making.taken, making.settled) = (pages.0, pages.0);
+        Ok(())
+    }
+
+    /// Makes the next piece of the part that is not yet whole.
+    fn fill(&self, making: &mut Making) -> Result<(), Refused> {
+        let part = &mut making.parts[making.whole];
+        let (step, is_whole) = match &mut part.memory {
+            Memory::New(memory) => (memory.step(), memory.is_whole()),
+            Memory::Device(memory) => (memory.step(), memory.is_whole()),
+        };
+        let step = step.map_err(|why| failed(making.pool.is_some(), making.huge, making.pages, &why))?;
+        making.whole += usize::from(is_whole);
+        if making.pool.is_none() && !making.huge {
+            let step = Bytes(step).base_pages();
+            self.room.settle(step);
+            making.settled += step.0;
         }
-        Ok(true)
+        Ok(())
     }
 
     fn finish(&mut self, making: Making) -> Result<Answer, Refused> {
-        let Making { purpose, number, connection, huge, lease, span, memory, .. } = making;
-        let back = |this: &mut Self| {
-            assert_eq!(this.spans.keep(BorrowerId(number), lease, 0), Some(span));
-            this.room.give(BasePages(span.pages));
-        };
-        let file = match memory.finish() {
-            Ok(file) => file,
-            Err(why) => {
-                back(self);
-                return Err(failed(huge, span.pages, &why));
-            }
-        };
-        let piece = Piece { lease, span, file: Arc::new(file) };
-        if let Purpose::Create(region) = purpose {
-            assert!(self.regions.insert(number, region).is_none());
+        let number = making.number;
+        if !matches!(making.purpose, Purpose::Create(_)) && !self.regions.contains_key(&number) {
+            self.undo(making);
+            return refuse(RegionRefusal::NotFound, "the region was removed while its size was to change");
         }
-        let Some(region) = self.regions.get_mut(&number) else {
-            drop(piece);
-            back(self);
-            return refuse(RegionRefusal::NotFound, "the region was removed while it was to grow");
-        };
-        region.pieces.push(piece);
-        Ok(region.answer(connection))
+        let mut made = Vec::new();
+        for part in &making.parts {
+            match part.memory.finish() {
+                Ok(file) => made.push(file),
+                Err(why) => {
+                    let refused = failed(making.pool.is_some(), making.huge, making.pages, &why);
+                    self.undo(making);
+                    return Err(refused);
+                }
+            }
+        }
+        let Making { purpose, connection, pages, parts, .. } = making;
+        if let Purpose::Cut(stretch) = purpose {
+            self.exchange(number, stretch, made.remove(0), pages);
+        } else {
+            if let Purpose::Create(region) = purpose {
+                assert!(self.regions.insert(number, region).is_none());
+            }
+            let region = self.regions.get_mut(&number).expect("seen to above");
+            for (part, file) in parts.into_iter().zip(made) {
+                let (lease, span) = part.lease.expect("what is new has a place");
+                let device = match part.memory {
+                    Memory::New(_) => None,
+                    Memory::Device(clearing) => Some(clearing.device),
+                };
+                region.pieces.push(Piece { lease, span, file, device });
+            }
+        }
+        Ok(self.regions[&number].answer(connection))
+    }
+
+    /// A stretch that is cut becomes another file, and what was behind it goes.
+    fn exchange(&mut self, number: u64, stretch: usize, file: Arc<OwnedFd>, kept: u64) {
+        let region = self.regions.get_mut(&number).expect("seen to above");
+        let cut = &mut region.pieces[stretch];
+        let before = cut.span.pages;
+        let old = std::mem::replace(&mut cut.file, file);
+        if let Err(why) = memory::release(&old, 0, BasePages(before).bytes().0) {
+            tracing::warn!("cannot give a region's memory back before all that have it have ended: {why}");
+        }
+        self.room.give(BasePages(before));
+        self.keep(number, stretch, kept);
     }
 
     fn undo(&mut self, making: Making) {
-        // First the memory, then its place for others.
-        drop(making.memory);
-        assert_eq!(self.spans.keep(BorrowerId(making.number), making.lease, 0), Some(making.span));
+        for part in making.parts {
+            // First the memory, then its place for others.
+            drop(part.memory);
+            if let Some((lease, span)) = part.lease {
+                let freed = self.spans_of(making.pool).keep(BorrowerId(making.number), lease, 0);
+                assert_eq!(freed, Some(span));
+            }
+        }
         self.room.give(BasePages(making.settled));
         self.room.give_up(BasePages(making.taken - making.settled));
     }
 
-    /// Base pages of what is being made.
+    /// Base pages of what is being made that have a place of their own, in the machine's memory or in a pool.
     #[cfg(test)]
-    pub(super) fn making_pages(&self) -> u64 {
-        self.making.as_ref().map_or(0, |making| making.span.pages)
+    pub(super) fn making_pages(&self, pool: Option<usize>) -> u64 {
+        let of = self.making.as_ref().filter(|making| making.pool == pool);
+        let parts = of.into_iter().flat_map(|making| &making.parts);
+        parts.filter_map(|part| part.lease).map(|(_, span)| span.pages).sum()
     }
 }
 
-fn failed(huge: bool, pages: u64, why: &std::io::Error) -> Refused {
+impl Memory {
+    /// What programs will map.
+    fn finish(&self) -> std::io::Result<Arc<OwnedFd>> {
+        match self {
+            Self::New(memory) => memory.finish(),
+            Self::Device(clearing) => Ok(Arc::clone(clearing.device.file())),
+        }
+    }
+}
+
+fn failed(device: bool, huge: bool, pages: u64, why: &std::io::Error) -> Refused {
     let size = BasePages(pages).bytes();
     if huge {
         let text = format!(
             "cannot reserve {size} of huge pages: {why}; set /proc/sys/vm/nr_hugepages, or leave --huge out"
         );
+        (RegionRefusal::Unavailable, text)
+    } else if device {
+        let text = format!("cannot clear {size} of the device: {why}; is there room in its file system?");
         (RegionRefusal::Unavailable, text)
     } else {
         (RegionRefusal::NoRoom, format!("cannot reserve {size}: {}", hint(why)))

@@ -5,24 +5,33 @@
 //! back through the loop's mailbox.
 
 mod book;
+mod device;
 mod making;
 mod memory;
 mod pieces;
+mod placement;
+mod pool;
+mod region;
 mod room;
 #[cfg(test)]
 mod tests;
 
 use crate::drainer::Reply;
 use crate::shared::Shared;
-pub(crate) use book::Call;
-use book::{Answer, Book, Refused};
+use book::{Book, Refused};
+pub use device::DeviceError;
 use loam_core::units::BasePages;
 use loam_wire::encode;
+pub(crate) use pool::{Pool, open};
+use region::Answer;
+pub(crate) use region::Call;
+use room::ROOM_LOOK;
 pub(crate) use room::Shares;
 use std::collections::VecDeque;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 
 /// What the thread is told.
 #[derive(Debug)]
@@ -77,20 +86,28 @@ impl Desk {
 pub(crate) struct Ear(Receiver<Word>);
 
 /// Serves until the node ends; created regions end with it (what programs have mapped stays theirs).
-pub(crate) fn run(shared: &Arc<Shared>, capacity: BasePages, ear: &Ear) {
+pub(crate) fn run(shared: &Arc<Shared>, capacity: BasePages, pools: Vec<Pool>, root: &Path, ear: &Ear) {
     let own = rustix::process::geteuid().as_raw();
-    let mut book = Book::new(capacity, own, Arc::clone(shared));
+    let mut book = Book::new(capacity, pools, root, own, Arc::clone(shared));
     // Whose memory is being made, and who waits for that to be done.
     let mut making: Option<(u64, Reply)> = None;
     let mut waiting: VecDeque<(Call, Reply)> = VecDeque::new();
     loop {
-        let word = if making.is_some() {
+        // Who waited to be let in goes before who waits for memory.
+        let next = waiting.iter().position(|(call, _)| !call.may_make()).unwrap_or(0);
+        let word = if book.is_waiting() {
+            match ear.0.recv_timeout(ROOM_LOOK) {
+                Ok(word) => Some(word),
+                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+        } else if making.is_some() {
             match ear.0.try_recv() {
                 Ok(word) => Some(word),
                 Err(TryRecvError::Empty) => None,
                 Err(TryRecvError::Disconnected) => return,
             }
-        } else if let Some((call, reply)) = waiting.pop_front() {
+        } else if let Some((call, reply)) = waiting.remove(next) {
             Some(Word::Call(call, reply))
         } else {
             let Ok(word) = ear.0.recv() else { return };
@@ -103,7 +120,7 @@ pub(crate) fn run(shared: &Arc<Shared>, capacity: BasePages, ear: &Ear) {
                 waiting.retain(|(call, _)| call.connection != connection);
                 book.handle_gone(connection);
             }
-            Some(Word::Call(call, reply)) if making.is_some() && call.may_make() => {
+            Some(Word::Call(call, reply)) if book.must_wait(&call) => {
                 waiting.push_back((call, reply));
             }
             Some(Word::Call(call, reply)) => match book.begin(&call) {

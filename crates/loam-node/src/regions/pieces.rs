@@ -1,110 +1,93 @@
-//! What regions are made of, and how they give it back. Where something fails, everything is as before.
+//! What regions are made of, and how they give it back.
 
 use super::book::{Book, Refused, refuse};
+use super::device::Device;
 use super::memory;
 use super::room::Room;
 use loam_core::region::{BorrowerId, LeaseNumber, Span};
-use loam_core::units::{BasePages, Bytes};
+use loam_core::units::{BASE_PAGE_BYTES, BasePages};
 use loam_wire::RegionRefusal;
 use rustix::fd::OwnedFd;
 use std::io;
 use std::sync::Arc;
 
-/// A stretch of a region's memory: a file of its own.
+/// A stretch of a region's memory: a file of its own, or a span of a device.
 #[derive(Debug)]
 pub(super) struct Piece {
     pub(super) lease: LeaseNumber,
     pub(super) span: Span,
     pub(super) file: Arc<OwnedFd>,
+    pub(super) device: Option<Arc<Device>>,
+}
+
+impl Piece {
+    /// Where it begins in its file.
+    pub(super) fn offset(&self) -> u64 {
+        if self.device.is_some() { self.span.first * BASE_PAGE_BYTES as u64 } else { 0 }
+    }
+
+    /// Gives back what is behind its first `keep` base pages. Somebody may still have its descriptor, or have it mapped, without a right to it: what is
+    /// free for others must be free.
+    fn release(&self, keep: u64) {
+        let (from, bytes) = (BasePages(keep).bytes().0, BasePages(self.span.pages - keep).bytes().0);
+        let released = match &self.device {
+            Some(device) => device.release(self.offset() + from, bytes),
+            None => memory::release(&self.file, from, bytes),
+        };
+        if let Err(why) = released {
+            tracing::warn!("cannot give a region's memory back before all that have it have ended: {why}");
+        }
+    }
 }
 
 impl<R: Room> Book<R> {
-    /// Takes away what is behind the first `want` base pages. A stretch that is cut is made anew: it is sealed, and who once had its
-    /// descriptor could use all of it.
-    pub(super) fn shrink(&mut self, number: u64, want: u64) -> Result<(), Refused> {
-        let region = self.regions.get_mut(&number).expect("it was just there");
-        let (huge, mut at, mut whole) = (region.is_huge(), 0, 0);
-        while at + region.pieces[whole].span.pages <= want {
-            at += region.pieces[whole].span.pages;
-            whole += 1;
-        }
-        if want > at {
-            let kept = want - at;
-            if huge {
+    /// Takes away what is behind the first `want` base pages; false: the stretch that is cut has to be [made anew](Self::begin_cut) first.
+    pub(super) fn shrink(&mut self, number: u64, want: u64) -> Result<bool, Refused> {
+        let region = &self.regions[&number];
+        let (whole, at) = region.whole_within(want);
+        if want > at && region.pool().is_none() {
+            if region.is_huge() {
                 return refuse(
                     RegionRefusal::Unavailable,
                     "a region of huge pages shrinks by what it has grown by, or not at all",
                 );
             }
-            let failed = |why| (RegionRefusal::NoRoom, why);
-            // For a moment it is there twice.
-            self.room.take(BasePages(kept)).map_err(failed)?;
+            // It is sealed, and who once had its descriptor could use all of it.
+            return Ok(false);
+        }
+        self.keep(number, whole, want - at);
+        Ok(true)
+    }
+
+    /// Keeps the first `whole` stretches of a region, and `kept` base pages of the next one.
+    pub(super) fn keep(&mut self, number: u64, mut whole: usize, kept: u64) {
+        let region = self.regions.get_mut(&number).expect("it was just there");
+        let pool = region.pool();
+        if kept > 0 {
             let cut = &mut region.pieces[whole];
-            let copied = make_at_once(&self.room, kept).and_then(|file| {
-                let bytes = BasePages(kept).bytes().0;
-                let ends = || self.room.ends();
-                match cut.file.try_clone().and_then(|from| memory::copy(from, &file, bytes, ends)) {
-                    Ok(()) => Ok(file),
-                    Err(why) => {
-                        drop(file);
-                        self.room.give(BasePages(kept));
-                        Err(why)
-                    }
-                }
-            });
-            match copied {
-                Ok(file) => release(std::mem::replace(&mut cut.file, Arc::new(file)), cut.span.pages),
-                Err(why) => {
-                    return refuse(
-                        RegionRefusal::NoRoom,
-                        format!("cannot make its memory anew: {}", hint(&why)),
-                    );
-                }
+            let (gone, lease) = (cut.span.pages - kept, cut.lease);
+            if gone > 0 && pool.is_some() {
+                cut.release(kept);
             }
-            self.room.give(BasePages(cut.span.pages));
-            let freed = self.spans.keep(BorrowerId(number), cut.lease, kept);
-            assert_eq!(freed.map(|span| span.pages), Some(cut.span.pages - kept));
             cut.span.pages = kept;
+            let freed = self.spans_of(pool).keep(BorrowerId(number), lease, kept);
+            assert_eq!(freed.map_or(0, |span| span.pages), gone);
             whole += 1;
         }
-        for piece in region.pieces.drain(whole..) {
-            let freed = self.spans.keep(BorrowerId(number), piece.lease, 0);
-            assert_eq!(freed, Some(piece.span));
-            release(piece.file, piece.span.pages);
+        let region = self.regions.get_mut(&number).expect("it was just there");
+        for piece in region.pieces.split_off(whole) {
+            self.give_back(number, pool, &piece);
+        }
+    }
+
+    /// A stretch that is no region's any more: first the memory, then its place for others.
+    pub(super) fn give_back(&mut self, number: u64, pool: Option<usize>, piece: &Piece) {
+        piece.release(0);
+        let freed = self.spans_of(pool).keep(BorrowerId(number), piece.lease, 0);
+        assert_eq!(freed, Some(piece.span));
+        if pool.is_none() {
             self.room.give(BasePages(piece.span.pages));
         }
-        Ok(())
-    }
-}
-
-/// Memory for base pages that were taken of the room. If there is none, the room has them back.
-fn make_at_once<R: Room>(room: &R, pages: u64) -> io::Result<OwnedFd> {
-    let mut settled = 0;
-    let mut make = || {
-        let mut memory = memory::Making::begin(BasePages(pages).bytes().0, false)?;
-        while !memory.is_whole() {
-            let step = Bytes(memory.step()?).base_pages();
-            room.settle(step);
-            settled += step.0;
-            if room.ends() {
-                return Err(io::Error::other("the node ends"));
-            }
-        }
-        memory.finish()
-    };
-    let made = make();
-    if made.is_err() {
-        room.give(BasePages(settled));
-        room.give_up(BasePages(pages - settled));
-    }
-    made
-}
-
-/// Gives memory back that is no region's any more. Somebody may still have its descriptor, or have it mapped, without a right to it: what is free for
-/// others must be free.
-pub(super) fn release(file: Arc<OwnedFd>, pages: u64) {
-    if let Err(why) = memory::release(&file, BasePages(pages).bytes().0) {
-        tracing::warn!("cannot give a region's memory back before all that have it have ended: {why}");
     }
 }
 

@@ -1,23 +1,28 @@
 //! Room for regions beside what runs store: together never more than the node lends.
 
 use crate::shared::Shared;
-use loam_core::lender::{Lender, Terms};
+use loam_core::lender::Lender;
 use loam_core::units::BasePages;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How long spare copies may take to go before a region is refused.
-const ROOM_TIME: Duration = Duration::from_secs(2);
+pub(super) const ROOM_TIME: Duration = Duration::from_secs(2);
 /// How often that is looked at.
-const ROOM_LOOK: Duration = Duration::from_millis(5);
+pub(super) const ROOM_LOOK: Duration = Duration::from_millis(5);
 
 /// Where regions get room.
 pub(super) trait Room {
-    /// So many base pages are a region's from now on. Until [`Self::settle`] they are not yet taken from the machine.
+    /// So many base pages are a region's from now on, as soon as [`Self::has_come`]. Until [`Self::settle`] they are not yet taken from the
+    /// machine.
     ///
     /// # Errors
-    /// Why there is no room, for people; nothing has changed.
+    /// Why there can be no such room, for people; nothing has changed.
     fn take(&self, pages: BasePages) -> Result<(), String>;
+    /// Whether what was taken is free by now. It takes [`ROOM_TIME`] at most, or does not come.
+    fn has_come(&self) -> bool;
+    /// Why what was taken has not come.
+    fn refusal(&self, pages: BasePages) -> String;
     /// So many of them are taken from the machine now.
     fn settle(&self, pages: BasePages);
     /// So many that were settled are free again.
@@ -75,24 +80,22 @@ impl Shares {
 
 impl Room for Arc<Shared> {
     fn take(&self, pages: BasePages) -> Result<(), String> {
-        let begun = Instant::now();
         // What can never be must not cost runs their copies.
-        if !self.take_if_possible(pages) {
-            return Err(self.no_room(pages));
-        }
-        loop {
-            let (stored, rest) = self.stored_and_rest();
-            if rest.is_some_and(|rest| stored <= rest) {
-                return Ok(());
-            }
-            if begun.elapsed() >= ROOM_TIME || self.stopping() {
-                self.give_up(pages);
-                return Err(self.no_room(pages));
-            }
+        if self.take_if_possible(pages) { Ok(()) } else { Err(self.no_room(pages)) }
+    }
+
+    fn has_come(&self) -> bool {
+        let (stored, rest) = self.stored_and_rest();
+        let has_come = rest.is_some_and(|rest| stored <= rest);
+        if !has_come {
             // Spare copies are on their way out.
             self.tell_keeper();
-            std::thread::sleep(ROOM_LOOK);
         }
+        has_come
+    }
+
+    fn refusal(&self, pages: BasePages) -> String {
+        self.no_room(pages)
     }
 
     fn settle(&self, pages: BasePages) {
@@ -126,8 +129,7 @@ impl Shared {
     fn take_if_possible(&self, pages: BasePages) -> bool {
         let mut possible = false;
         self.change_shares_with(|lender, shares| {
-            let spare: u64 = lender.ages(Terms::Spare, self.now()).map(|(_, pages)| pages).sum();
-            let stays = lender.stats().pages.saturating_sub(spare);
+            let stays = lender.firm_pages();
             let taken = Shares {
                 regions: shares.regions.saturating_add(pages.0),
                 unsettled: shares.unsettled.saturating_add(pages.0),
@@ -150,9 +152,9 @@ impl Shared {
         )
     }
 
-    /// Base pages that runs store, and that they may.
+    /// Base pages that runs store or have reserved, and that they may.
     fn stored_and_rest(&self) -> (u64, Option<u64>) {
-        let stored = self.lender().stats().pages;
+        let stored = self.lender().committed_pages();
         (stored, self.shares().rest())
     }
 

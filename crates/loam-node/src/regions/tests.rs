@@ -1,15 +1,17 @@
 //! The book against a simple model, and the cases that matter by themselves.
 
-use super::book::{Answer, Book, Call, REGIONS_OF_USER_MAX};
-use super::memory::STEP_BYTES;
+mod cutting;
+mod devices;
+mod model;
+
+use super::book::{Book, REGIONS_OF_USER_MAX};
+use super::region::{Answer, Call};
 use super::room::Room;
 use loam_core::units::BasePages;
-use loam_wire::{RegionCall, RegionRefusal, region_flag};
-use proptest::collection::vec;
-use proptest::prelude::*;
+use loam_wire::{MemoryPolicy, RegionCall, RegionRefusal, region_flag};
 use std::cell::Cell;
-use std::collections::BTreeMap;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 
 const OWN: u32 = 10;
 const PAGE: u64 = 4096;
@@ -22,6 +24,8 @@ struct Counted {
     most: u64,
     /// After so many steps more the node ends.
     ends_after: Cell<Option<u64>>,
+    /// So many looks before what was taken has come.
+    comes_after: Cell<u64>,
 }
 
 impl Room for Counted {
@@ -32,6 +36,14 @@ impl Room for Counted {
         self.taken.set(self.taken.get() + pages.0);
         self.unsettled.set(self.unsettled.get() + pages.0);
         Ok(())
+    }
+    fn has_come(&self) -> bool {
+        let left = self.comes_after.get();
+        self.comes_after.set(left.saturating_sub(1));
+        left == 0
+    }
+    fn refusal(&self, _: BasePages) -> String {
+        "it did not come".into()
     }
     fn settle(&self, pages: BasePages) {
         self.unsettled.set(self.unsettled.get() - pages.0);
@@ -57,16 +69,19 @@ impl Room for Counted {
     }
 }
 
+fn room(most: u64) -> Counted {
+    let (taken, unsettled) = (Cell::new(0), Cell::new(0));
+    Counted { taken, unsettled, most, ends_after: Cell::new(None), comes_after: Cell::new(0) }
+}
+
 fn book(lend: u64, most: u64) -> Book<Counted> {
-    Book::new(
-        BasePages(lend),
-        OWN,
-        Counted { taken: Cell::new(0), unsettled: Cell::new(0), most, ends_after: Cell::new(None) },
-    )
+    Book::new(BasePages(lend), Vec::new(), Path::new("/"), OWN, room(most))
 }
 
 fn call(call: RegionCall, name: &str, pages: u64, flags: u8, connection: u64, uid: u32) -> Call {
-    Call { request: 0, call, flags, bytes: pages * PAGE, id: 0, name: name.into(), connection, uid }
+    let (bytes, name, device) = (pages * PAGE, name.into(), String::new());
+    let policy = MemoryPolicy::Unset;
+    Call { request: 0, call, flags, bytes, id: 0, name, policy, device, connection, uid }
 }
 
 /// From the beginning to the answer.
@@ -137,7 +152,7 @@ fn names_sizes_and_numbers_have_limits() {
 
 fn entry(answer: Result<Answer, (RegionRefusal, String)>) -> loam_wire::RegionEntry {
     match answer {
-        Ok(Answer::Region(entry, ..)) => entry,
+        Ok(Answer::Region(entry, ..)) => *entry,
         other => panic!("{other:?}"),
     }
 }
@@ -247,152 +262,4 @@ fn others_are_served_while_memory_is_made() {
     book.audit();
     // The name is free, and so is the room.
     handle(&mut book, &call(Create, "b", 40, 0, 4, 7)).expect("room");
-}
-
-#[derive(Clone, Debug)]
-struct Step {
-    what: u8,
-    name: usize,
-    pages: u64,
-    flags: u8,
-    connection: u64,
-    /// Not by its name.
-    id: Option<u64>,
-    /// The memory for it cannot be had, from that step on.
-    fails_after: Option<u64>,
-}
-
-fn step() -> impl Strategy<Value = Step> {
-    let flags = prop::sample::select(vec![0, region_flag::SHARED, region_flag::TEMPORARY]);
-    let id = prop::option::weighted(0.3, 1..8_u64);
-    let fails_after = prop::option::weighted(0.3, 0..4_u64);
-    (0..6_u8, 0..3_usize, 1..6_u64, flags, 1..4_u64, (id, fails_after)).prop_map(
-        |(what, name, pages, flags, connection, (id, fails_after))| Step {
-            what,
-            name,
-            pages,
-            flags,
-            connection,
-            id,
-            fails_after,
-        },
-    )
-}
-
-/// Name, base pages, the connection with which it goes, who has it open, whether alone.
-type Known = (Option<usize>, u64, Option<u64>, Vec<u64>, bool);
-
-#[derive(Clone, Debug, Default)]
-struct Model {
-    /// Removed ones too, by number.
-    regions: BTreeMap<u64, Known>,
-}
-
-impl Model {
-    fn named(&self, name: usize) -> Option<u64> {
-        self.regions.iter().find(|(_, region)| region.0 == Some(name)).map(|(number, _)| *number)
-    }
-    /// What a call is about.
-    fn meant(&self, name: usize, id: Option<u64>, connection: u64) -> Option<u64> {
-        let Some(id) = id else { return self.named(name) };
-        let reached = |region: &&Known| region.0.is_some() || region.3.contains(&connection);
-        self.regions.get(&id).filter(reached).map(|_| id)
-    }
-    fn pages(&self) -> u64 {
-        self.regions.values().map(|region| region.1).sum()
-    }
-    fn sweep(&mut self) {
-        self.regions.retain(|_, region| region.0.is_some() || !region.3.is_empty());
-    }
-}
-
-const LEND: u64 = 12;
-const NAMES: [&str; 3] = ["a", "b", "c"];
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
-    #[test]
-    fn it_is_as_the_model(steps in vec(step(), 1..40)) {
-        let mut book = book(LEND, LEND);
-        let mut model = Model::default();
-        for Step { what, name, pages, flags, connection, id, fails_after } in steps {
-            book.room().ends_after.set(fails_after);
-            let fails = |pages: u64| fails_after.is_some_and(|after| after < (pages * PAGE).div_ceil(STEP_BYTES));
-            let ask = |what, flags| {
-                let id = id.filter(|_| what != RegionCall::Create).unwrap_or(0);
-                Call { id, ..call(what, NAMES[name], pages, flags, connection, 7) }
-            };
-            let found = model.meant(name, id.filter(|_| what != 0), connection);
-            match what {
-                0 => {
-                    let flags = flags & region_flag::TEMPORARY;
-                    let made = handle(&mut book, &ask(RegionCall::Create, flags));
-                    let fits = found.is_none() && model.pages() + pages <= LEND;
-                    prop_assert!(fits || made.is_err());
-                    prop_assert_eq!(made.is_ok(), fits && !fails(pages));
-                    if made.is_ok() {
-                        let bound = (flags != 0).then_some(connection);
-                        let known = (Some(name), pages, bound, Vec::new(), false);
-                        prop_assert!(model.regions.insert(entry(made).id(), known).is_none());
-                    }
-                }
-                1 => {
-                    let shared = flags & region_flag::SHARED != 0;
-                    let opened = handle(&mut book, &ask(RegionCall::Open, flags & region_flag::SHARED)).is_ok();
-                    let Some(region) = found.and_then(|number| model.regions.get_mut(&number)) else {
-                        prop_assert!(!opened);
-                        continue;
-                    };
-                    let again = region.3.contains(&connection);
-                    let may = again || region.3.is_empty() || (shared && !region.4);
-                    prop_assert_eq!(opened, may);
-                    if may && !again {
-                        region.3.push(connection);
-                        region.4 = !shared;
-                    }
-                }
-                2 | 3 => {
-                    let resized = handle(&mut book, &ask(RegionCall::Resize, 0)).is_ok();
-                    let taken = model.pages();
-                    let Some(region) = found.and_then(|number| model.regions.get_mut(&number)) else {
-                        prop_assert!(!resized);
-                        continue;
-                    };
-                    if pages >= region.1 {
-                        let more = pages - region.1;
-                        prop_assert_eq!(resized, taken + more <= LEND && !fails(more));
-                    } else if region.3.iter().any(|open| *open != connection) {
-                        prop_assert!(!resized);
-                    }
-                    // A cut needs room for a moment, which there may not be.
-                    if resized {
-                        region.1 = pages;
-                    }
-                }
-                4 => {
-                    prop_assert_eq!(handle(&mut book, &ask(RegionCall::Remove, 0)).is_ok(), found.is_some());
-                    if let Some(number) = found {
-                        model.regions.get_mut(&number).expect("found").0 = None;
-                    }
-                }
-                _ => {
-                    book.handle_gone(connection);
-                    for region in model.regions.values_mut() {
-                        region.3.retain(|open| *open != connection);
-                        if region.2 == Some(connection) {
-                            region.0 = None;
-                        }
-                    }
-                }
-            }
-            model.sweep();
-            // Whatever failed, book and room are as the model, which knows nothing of it.
-            for (number, pages) in book.sizes() {
-                prop_assert_eq!(model.regions.get(&number).map(|known| known.1), Some(pages));
-            }
-            book.audit();
-            prop_assert_eq!(book.room().taken.get(), model.pages());
-            prop_assert_eq!(book.room().unsettled.get(), 0);
-        }
-    }
 }

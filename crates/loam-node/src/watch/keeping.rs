@@ -22,6 +22,8 @@ pub(crate) struct Watch {
     told_short: bool,
     /// The log knows that pages stay above the limit.
     told_kept: bool,
+    /// What borrowers had reserved at the last look.
+    reserved: Bytes,
 }
 
 impl Watch {
@@ -29,7 +31,14 @@ impl Watch {
         let sources = Sources::new(&config.machine_root);
         let reserve = config.keep.unwrap_or_else(|| default_reserve(sources.total().unwrap_or_default()));
         let governor = Governor::new(size, reserve);
-        Self { sources, governor, due: Instant::now(), told_short: false, told_kept: false }
+        Self {
+            sources,
+            governor,
+            due: Instant::now(),
+            told_short: false,
+            told_kept: false,
+            reserved: Bytes(0),
+        }
     }
 
     /// Ready (POLLPRI) when programs have begun to wait for memory.
@@ -57,7 +66,7 @@ impl Watch {
         let interval = self.governor.interval(slab);
         self.due = now + interval;
         let mut report = self.governor.report().clone();
-        let (limit, before, room, kept, regions) = {
+        let (limit, before, room, kept, pinned) = {
             let mut lender = shared.lender();
             let (limit, regions) = {
                 let mut shares = shared.shares();
@@ -67,23 +76,25 @@ impl Watch {
             if before != limit {
                 lender.handle_limit(limit);
             }
-            (limit, before, lender.free(), lender.stats().kept, regions)
+            let pinned = Pinned { regions: regions.bytes(), reserved: lender.reserved().bytes() };
+            (limit, before, lender.free(), lender.stats().kept, pinned)
         };
-        self.tell_log(&report, kept, regions);
-        report.reason = reason_with(regions, report.reason);
+        self.tell_log(&report, kept, pinned);
+        report.reason = pinned.before(report.reason);
         *shared.memory() = report;
-        let grown = limit > before && room > Bytes(0);
+        let ended = pinned.reserved < std::mem::replace(&mut self.reserved, pinned.reserved);
+        let grown = (limit > before || ended) && room > Bytes(0);
         if grown {
             tell_room(shared, room);
         }
         (grown || given, interval)
     }
 
-    fn tell_log(&mut self, report: &super::Report, kept: u64, regions: BasePages) {
+    fn tell_log(&mut self, report: &super::Report, kept: u64, pinned: Pinned) {
         let short = !report.reason.is_empty();
         if short != self.told_short {
             if short {
-                let reason = reason_with(regions, report.reason.clone());
+                let reason = pinned.before(report.reason.clone());
                 tracing::info!("lending {} at most now: {reason}", report.limit);
             } else {
                 tracing::info!("lending up to {} again", report.limit);
@@ -108,7 +119,7 @@ pub(crate) fn post_recall(shared: &Shared, recall: &Recall) {
         recall.pages.iter().map(|(index, version)| PageRef::new(*index, *version)).collect();
     let mut frame = Vec::new();
     let within_ms = u32::try_from(RECALL_TIME.0 / 1_000_000).expect("a second or so");
-    let room = shared.lender().free();
+    let room = room_for(shared, recall.space);
     encode::recall(&mut frame, room.0, within_ms, &pages);
     shared.post(recall.space, frame);
 }
@@ -118,7 +129,7 @@ pub(crate) fn post_gone(shared: &Shared, gone: &Gone) {
     let pages: Vec<PageRef> =
         gone.pages.iter().map(|(index, version)| PageRef::new(*index, *version)).collect();
     let mut frame = Vec::new();
-    let room = shared.lender().free();
+    let room = room_for(shared, gone.space);
     encode::gone(&mut frame, room.0, &pages);
     shared.post(gone.space, frame);
 }
@@ -135,19 +146,42 @@ pub(crate) fn post_stored(shared: &Shared, stored: &Stored) {
 
 /// Leaves word for the loops that one who was refused has room again.
 pub(crate) fn post_room(shared: &Shared, space: SpaceId) {
-    let room = shared.lender().free();
+    let room = room_for(shared, space);
     let mut frame = Vec::new();
     encode::recall(&mut frame, room.0, 0, &[]);
     shared.post(space, frame);
 }
 
-/// Regions' memory is not asked back, so it is said to be theirs before anything else is.
-fn reason_with(regions: BasePages, reason: String) -> String {
-    if regions == BasePages(0) {
-        return reason;
+/// What is free for anybody, and what is pledged to this one.
+fn room_for(shared: &Shared, space: SpaceId) -> Bytes {
+    let lender = shared.lender();
+    Bytes(lender.free().0 + lender.pledged_to(space).0)
+}
+
+/// Memory that is not asked back, whatever the machine needs.
+#[derive(Clone, Copy, Debug)]
+struct Pinned {
+    regions: Bytes,
+    /// For borrowers.
+    reserved: Bytes,
+}
+
+impl Pinned {
+    /// It is said before anything else is.
+    fn before(self, reason: String) -> String {
+        let mut reasons = Vec::new();
+        if self.regions > Bytes(0) {
+            reasons.push(format!("direct regions have {}, until they are removed", self.regions));
+        }
+        // (Of what may be lent nothing is missing by it; only when that is less than was offered is it part of the reason.)
+        if self.reserved > Bytes(0) && !reason.is_empty() {
+            reasons.push(format!("{} are reserved, until those runs end", self.reserved));
+        }
+        if !reason.is_empty() {
+            reasons.push(reason);
+        }
+        reasons.join("; ")
     }
-    let of_regions = format!("direct regions have {}, until they are removed", regions.bytes());
-    if reason.is_empty() { of_regions } else { format!("{of_regions}; {reason}") }
 }
 
 /// Room that regions have given back is told to who was refused. Answers whether there was something to tell.
@@ -170,7 +204,8 @@ fn tell_room(shared: &Shared, room: Bytes) {
     };
     for space in spaces {
         let mut frame = Vec::new();
-        encode::recall(&mut frame, room.0, 0, &[]);
+        let pledged = shared.lender().pledged_to(space);
+        encode::recall(&mut frame, room.0 + pledged.0, 0, &[]);
         shared.post(space, frame);
     }
 }

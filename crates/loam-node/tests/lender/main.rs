@@ -6,6 +6,7 @@ mod hostile;
 mod plans;
 mod refusals;
 mod regions;
+mod reserving;
 mod sharing;
 mod signals;
 mod staging;

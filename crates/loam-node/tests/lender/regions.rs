@@ -4,7 +4,7 @@ use crate::giveback::Machine;
 use crate::support::*;
 use loam_core::units::Bytes;
 use loam_wire::client::Client;
-use loam_wire::{Frame, PutStatus, RegionCall, RegionRefusal, encode, feature};
+use loam_wire::{Frame, PutStatus, RegionAsk, RegionCall, RegionRefusal, encode, feature};
 
 const MIB: u64 = 1 << 20;
 const BOTH: u64 = feature::RECALL | feature::SPARE;
@@ -16,7 +16,8 @@ fn program(machine: &Machine) -> Client {
 
 fn call(program: &mut Client, call: RegionCall, bytes: u64) -> Result<(), (RegionRefusal, String)> {
     let asked = program.next_request();
-    program.send(&[], |out| encode::region_call(out, asked, call, 0, bytes, 0, "a")).unwrap();
+    let ask = RegionAsk { bytes, ..RegionAsk::new(call, "a") };
+    program.send(&[], |out| encode::region_call(out, asked, &ask)).unwrap();
     match program.receive().unwrap() {
         Frame::Region { request, .. } if request == asked => Ok(()),
         Frame::RegionRefused { request, why, text } if request == asked => Err((why, text.to_owned())),

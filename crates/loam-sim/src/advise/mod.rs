@@ -26,6 +26,7 @@ pub use cluster::{Cluster, Direct};
 pub use options::{Choice, Way};
 pub use structures::Named;
 
+use crate::jobs;
 use crate::trace::{Source, TraceError};
 use options::{Budget, Replays};
 use serde::Serialize;
@@ -122,10 +123,12 @@ pub struct Fixed {
 /// The advice.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Advice {
-    /// Local memory that there is, and what of it the agent's buffers take if anything is paged.
+    /// Local memory that there is, and what of it the agent's buffers take if anything is paged: those of each structure's replay.
     pub local_bytes: u64,
     /// See above.
     pub buffers_bytes: u64,
+    /// Local memory is too little for that: only one set of buffers is counted, and [`Self::time_ns`] is too short.
+    pub buffers_shared: bool,
     /// What a reference takes that finds its data here.
     pub reference_ns: f64,
     /// The structures, largest first; the rest is the last one.
@@ -166,17 +169,16 @@ pub fn advise(
     })?;
     let with_fewest = choose::choose(&tried, &budget, &fewest).expect("as much fits as before");
     let fixed = options::fixed(&tried, &budget);
-    let chosen: Vec<Choice> = tried.iter().zip(&best).map(|(options, &at)| options[at]).collect();
-    let is_paged = |choice: &Choice| matches!(choice.way, Way::Paged { .. });
+    let chosen: Vec<Choice> = tried.iter().zip(&best.places).map(|(options, &at)| options[at]).collect();
     let fits = budget.data_bytes <= cluster.local_bytes;
     let together = if fits { Vec::new() } else { together(&replays, &chosen, options.threads) };
     let time_ns = chosen.iter().map(|choice| choice.time_ns).fold(0, u64::saturating_add);
-    let buffers_bytes = if chosen.iter().any(is_paged) { budget.buffers_bytes } else { 0 };
     let local_used_bytes = chosen.iter().map(|choice| choice.local_bytes).sum();
     // Another size of page, or another part of local memory, is no other way.
     let other = |at: usize| {
         let kind = |place: usize| core::mem::discriminant(&tried[at][place].way);
-        (kind(with_fewest[at]) != kind(best[at])).then_some(with_fewest[at])
+        let fewest = with_fewest.places[at];
+        (kind(fewest) != kind(best.places[at])).then_some(fewest)
     };
     let others: Vec<Option<usize>> = (0..tried.len()).map(other).collect();
     let structures = map.structures.into_iter().zip(tried).zip(&recorded.structures).enumerate();
@@ -189,12 +191,13 @@ pub fn advise(
         references: recorded.references,
         lines: lines_known.then_some([recorded.lines_fewest, recorded.lines_most]),
         options,
-        best: best[at],
+        best: best.places[at],
         best_with_fewest_lines: others[at],
     });
     Ok(Advice {
         local_bytes: cluster.local_bytes,
-        buffers_bytes,
+        buffers_bytes: best.buffers_bytes,
+        buffers_shared: best.buffers_shared,
         reference_ns: options.reference_ns,
         structures: structures.collect(),
         time_ns,
@@ -221,13 +224,7 @@ fn together(replays: &Replays<'_>, chosen: &[Choice], threads: usize) -> Vec<Fix
         }
     }
     let run = |(name, set): &(&str, Vec<bool>)| replays.together(name, chosen, set);
-    if threads == 1 {
-        return sets.iter().filter_map(run).collect();
-    }
-    std::thread::scope(|scope| {
-        let running: Vec<_> = sets.iter().map(|set| scope.spawn(|| run(set))).collect();
-        running.into_iter().filter_map(|one| one.join().expect("no replay panicked")).collect()
-    })
+    jobs::run(&sets, threads, &|_| {}, run).into_iter().flatten().collect()
 }
 
 impl Advice {

@@ -4,13 +4,12 @@ use super::Fixed;
 use super::cluster::{self, Cluster};
 use super::record::{Of, Recorded, Touches};
 use super::structures::{BASE_BYTES, Found, Map};
+use crate::jobs;
 use crate::paging::{self, Config, LOCAL_LEAST, Sizing};
 use loam_core::borrower::BUFFERS_MIN;
 use loam_core::page_size::PageSize;
 use loam_core::units::{BasePages, Duration};
 use serde::Serialize;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Of this many parts of local memory one is the agent's page buffers, as live.
 const BUFFERS_SHARE: u64 = 50;
@@ -70,6 +69,9 @@ pub struct Budget {
     pub local_bytes: u64,
     /// What the agent takes of it if something is paged.
     pub buffers_bytes: u64,
+    /// And more for each further structure that is paged: its replay has buffers of its own, where what has just left is found again, so that
+    /// without this several of them together would have more memory than there is.
+    pub buffers_more_bytes: u64,
     /// The piece that it is given out in.
     pub piece_bytes: u64,
     /// For each structure its part of local memory, in proportion to its size. None: it is too small to be paged.
@@ -87,13 +89,17 @@ impl Budget {
         let buffers_bytes =
             (local_bytes / BASE_BYTES / BUFFERS_SHARE).max(u64::from(BUFFERS_MIN)) * BASE_BYTES;
         let piece_bytes = (local_bytes / PIECES).next_multiple_of(BASE_BYTES).max(BASE_BYTES);
-        let mut budget = Self { local_bytes, buffers_bytes, piece_bytes, parts: Vec::new(), data_bytes: 0 };
+        let buffers_more_bytes = u64::from(BUFFERS_MIN) * BASE_BYTES;
+        let (parts, data_bytes) = (Vec::new(), 0);
+        let mut budget =
+            Self { local_bytes, buffers_bytes, buffers_more_bytes, piece_bytes, parts, data_bytes };
         let (mut kept, mut paged) = (0, 0);
         for of in &map.structures {
             budget.data_bytes += of.bytes;
             if is_pageable(of) { paged += of.bytes } else { kept += budget.pieces(of.bytes) }
         }
-        let pieces = (budget.for_data_bytes() / piece_bytes).saturating_sub(kept);
+        let all_paged = map.structures.iter().filter(|of| is_pageable(of)).count();
+        let pieces = (budget.for_data_with(all_paged) / piece_bytes).saturating_sub(kept);
         let part = |bytes: u64| u128::from(pieces) * u128::from(bytes) / u128::from(paged.max(1));
         let least = budget.pieces(LOCAL_LEAST * BASE_BYTES);
         let part = |of: &Found| u64::try_from(part(of.bytes)).unwrap_or(u64::MAX).max(least) * piece_bytes;
@@ -108,7 +114,20 @@ impl Budget {
 
     /// What is left for data if something is paged.
     pub fn for_data_bytes(&self) -> u64 {
-        self.local_bytes.saturating_sub(self.buffers_bytes)
+        self.for_data_with(1)
+    }
+
+    /// The same if so many structures are.
+    pub fn for_data_with(&self, paged: usize) -> u64 {
+        self.local_bytes.saturating_sub(self.buffers_of(paged))
+    }
+
+    /// What the buffers take if so many structures are paged.
+    pub fn buffers_of(&self, paged: usize) -> u64 {
+        match paged as u64 {
+            0 => 0,
+            more => self.buffers_bytes + (more - 1) * self.buffers_more_bytes,
+        }
     }
 
     /// Local memory that is tried for a structure, least first. (Where all of it fits it is not paged.)
@@ -156,20 +175,7 @@ pub(super) fn tried(
             budget.shares(structure, of).into_iter().map(|local_bytes| Job { structure, local_bytes }),
         );
     }
-    let done: Vec<Mutex<Vec<Choice>>> = jobs.iter().map(|_| Mutex::default()).collect();
-    let next = AtomicUsize::new(0);
-    let work = || {
-        while let Some((at, job)) =
-            Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|at| Some((at, jobs.get(at)?)))
-        {
-            *done[at].lock().expect("no replay panicked") = replays.paged(job.structure, job.local_bytes);
-        }
-    };
-    std::thread::scope(|scope| {
-        (0..threads.clamp(1, jobs.len().max(1))).for_each(|_| {
-            scope.spawn(work);
-        });
-    });
+    let done = jobs::run(&jobs, threads, &|_| {}, |job| replays.paged(job.structure, job.local_bytes));
     let mut tried: Vec<Vec<Choice>> = Vec::new();
     for (of, recorded) in map.structures.iter().zip(&recorded.structures) {
         let time_ns = replays.computing_ns(recorded);
@@ -177,7 +183,7 @@ pub(super) fn tried(
         tried.push(vec![Choice { way, local_bytes, time_ns, time_fewest_ns: None, faults: None }]);
     }
     for (job, done) in jobs.iter().zip(done) {
-        tried[job.structure].extend(done.into_inner().expect("no replay panicked"));
+        tried[job.structure].extend(done);
     }
     for (options, of) in tried.iter_mut().zip(&recorded.structures) {
         options.extend(lines_known.then(|| replays.direct(of)).flatten());
@@ -313,9 +319,9 @@ pub(super) fn fixed(tried: &[Vec<Choice>], budget: &Budget) -> Vec<Fixed> {
                 Some(part) => choice.way == Way::Paged { page_bytes } && choice.local_bytes == part,
                 None => choice.way == Way::Local,
             });
-        let fits = paged.local_bytes <= budget.for_data_bytes();
-        let any = (0..tried.len()).any(|at| budget.part_bytes(at).is_some());
-        fixed.extend((fits && any && paged.time_ns.is_some()).then_some(paged));
+        let many = (0..tried.len()).filter(|&at| budget.part_bytes(at).is_some()).count();
+        let fits = paged.local_bytes <= budget.for_data_with(many);
+        fixed.extend((fits && many > 0 && paged.time_ns.is_some()).then_some(paged));
     }
     let direct = all("all direct".into(), &|_, choice| choice.way == Way::Direct);
     fixed.extend(direct.time_ns.is_some().then_some(direct));
@@ -325,7 +331,8 @@ pub(super) fn fixed(tried: &[Vec<Choice>], budget: &Budget) -> Vec<Fixed> {
 #[cfg(test)]
 impl Budget {
     /// For tests of choosing alone.
-    pub(super) fn of(local_bytes: u64, buffers_bytes: u64) -> Self {
-        Self { local_bytes, buffers_bytes, piece_bytes: BASE_BYTES, parts: Vec::new(), data_bytes: u64::MAX }
+    pub(super) fn of(local_bytes: u64, buffers_bytes: u64, buffers_more_bytes: u64) -> Self {
+        let (piece_bytes, parts, data_bytes) = (BASE_BYTES, Vec::new(), u64::MAX);
+        Self { local_bytes, buffers_bytes, buffers_more_bytes, piece_bytes, parts, data_bytes }
     }
 }

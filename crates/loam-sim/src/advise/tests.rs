@@ -139,6 +139,26 @@ fn structures_that_are_used_one_after_the_other_are_better_together() {
     assert!(faster.name.contains("loam run"), "{faster:?}");
 }
 
+/// Two structures of which each would fit with buffers of its own: both are paged where there is memory for both, and what is used is told whole.
+#[test]
+fn each_paged_structure_pays_for_its_buffers() {
+    let one = |at| written(sweep(at, 12, 1)).chain(sweep(at, 12, 2));
+    let runs: Vec<Run> = one(16).chain(one(100)).collect();
+    let paged = |advice: &Advice| {
+        let ways = (0..2).map(|at| best(advice, at).way);
+        ways.filter(|way| matches!(way, Way::Paged { .. })).count() as u64
+    };
+    let without = |local_mib| Cluster { direct: None, ..cluster(local_mib, 0) };
+    let buffers = u64::from(loam_core::borrower::BUFFERS_MIN) * structures::BASE_BYTES;
+    let enough = advice(&without(11), &runs, |_| {}).expect("advice");
+    assert_eq!((paged(&enough), enough.buffers_bytes, enough.buffers_shared), (2, 2 * buffers, false));
+    assert!(enough.local_used_bytes + enough.buffers_bytes <= enough.local_bytes);
+    // Less: advice all the same, and it is said that the time is too short.
+    let little = advice(&without(8), &runs, |_| {}).expect("advice");
+    assert_eq!((paged(&little), little.buffers_bytes, little.buffers_shared), (2, buffers, true));
+    assert!(!little.together.is_empty(), "what is replayed as live stands beside it");
+}
+
 #[test]
 fn pages_alone_do_not_tell_what_direct_takes() {
     let runs: Vec<Run> =

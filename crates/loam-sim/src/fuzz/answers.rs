@@ -42,7 +42,6 @@ impl Seat {
                 sim.log(|| format!("borrower {}: lender {n} wants {} pages back", self.index, pages.len()));
                 for &page in &pages {
                     self.may_send_again(page);
-                    self.recalled.insert(page, n);
                 }
                 self.borrower.handle_recall(sim.now, lender, BasePages(free), pages.into_iter());
                 None

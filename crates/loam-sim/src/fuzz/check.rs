@@ -3,36 +3,116 @@
 //! What a thread reads and what is installed is checked where it happens ([`super::threads`], [`super::effects`]).
 
 use super::hand::hash_of;
-use super::kernel::{Process, Waits};
+use super::kernel::{Page, Process, Waits};
 use super::node::Node;
 use super::seat::Seat;
 use super::sim::{FailureKind, Sim};
 use loam_core::borrower::{BaseState, CopyView, LenderIndex};
+use loam_core::units::BasePages;
 
 /// Rule 2, for every page of every process, and the borrowers' own counts.
-pub(crate) fn everything(seats: &[Seat], sim: &mut Sim) {
+pub(crate) fn everything(seats: &mut [Seat], sim: &mut Sim) {
     for seat in seats {
         seat.borrower.audit();
+        let mut mended = Vec::new();
         for process in seat.processes.values().filter(|p| p.known && !p.ended && !p.is_changing()) {
             for (i, page) in process.pages.iter().enumerate() {
                 let missing = page.mapped && page.registered && page.present.is_none();
                 if missing && page.truth != 0 && page.also.is_none() {
                     let base = process.base_of(i);
-                    if let Err(why) = page_is_safe(seat, process, base, page.truth, sim) {
+                    if let Err(why) = page_is_safe(seat, process, base, page, sim) {
                         let (index, key, value) = (seat.index, process.key.0, page.truth);
                         sim.fail(FailureKind::Unsafe, || {
                             format!("borrower {index}: page {base} of process {key} (value {value}) {why}")
                         });
                         return;
                     }
+                    let copy = seat.borrower.copy_of(process.key, base);
+                    mended.extend(copy.filter(|copy| has_its_places(seat, copy, page.truth, sim)));
                 }
+            }
+        }
+        mended.into_iter().for_each(|copy| seat.is_mended((copy.index, copy.version)));
+    }
+}
+
+/// With the write cache: what has lost a lender is with as many as it is to be with, a while after the last fault, or nobody has room for it. What is missing
+/// without anybody knowing (a disk's slot that has rotted) is not mended before it is read.
+pub(crate) fn mended(seats: &[Seat], nodes: &[Node], sim: &mut Sim) {
+    if sim.settings.cache.is_none() || sim.settings.disk {
+        return;
+    }
+    for seat in seats {
+        for process in seat.processes.values().filter(|p| p.known && !p.ended && !p.is_changing()) {
+            for (i, page) in process.pages.iter().enumerate() {
+                let base = process.base_of(i);
+                let missing = page.mapped && page.registered && page.present.is_none() && page.also.is_none();
+                let away = missing && seat.borrower.state(process.key, base) == BaseState::Away;
+                let Some(copy) = seat.borrower.copy_of(process.key, base).filter(|_| away) else { continue };
+                if has_its_places(seat, &copy, page.truth, sim) || has_rotten_place(seat, &copy, sim) {
+                    continue;
+                }
+                let Some(taker) = who_could_take(seat, &copy, page.truth, nodes, sim) else { continue };
+                sim.fail(FailureKind::Unsafe, || {
+                    let (index, key, value) = (seat.index, process.key.0, page.truth);
+                    format!(
+                        "borrower {index}: page {base} of process {key} (value {value}) is not mended, and lender {taker} has room: {copy:?}"
+                    )
+                });
+                return;
             }
         }
     }
 }
 
+/// As many lenders have it as have to, or one has it on its disk, or the slot file does.
+fn has_its_places(seat: &Seat, copy: &CopyView, value: u64, sim: &Sim) -> bool {
+    if sim.settings.cache.is_none() {
+        return false;
+    }
+    let page = (copy.index, copy.version);
+    let places = places(seat, copy, value, sim);
+    let told = places.iter().any(|&n| seat.conns[n].told.contains(&page));
+    let on_disk = copy.on_disk && seat.disk.has(copy.index, value);
+    let firm = places.iter().filter(|&&n| !seat.conns[n].spared.contains(&page)).count();
+    told || on_disk || firm >= usize::from(sim.settings.replicas)
+}
+
+/// What a lender's disk has of it is lost, and the record says that it is there.
+fn has_rotten_place(seat: &Seat, copy: &CopyView, sim: &Sim) -> bool {
+    named(copy).any(|n| seat.is_rotten_at(n, (copy.index, copy.version), sim))
+}
+
+/// A lender that is there, does not have it, and has room for it.
+fn who_could_take(seat: &Seat, copy: &CopyView, value: u64, nodes: &[Node], sim: &Sim) -> Option<usize> {
+    let having = places(seat, copy, value, sim);
+    (0..seat.conns.len()).find(|&n| {
+        let conn = &seat.conns[n];
+        let room = nodes[conn.lender].core.room(sim.settings.terms()).base_pages();
+        conn.up && nodes[conn.lender].up && room > BasePages(0) && !having.contains(&n)
+    })
+}
+
+/// The lenders that the record names, by their `LenderIndex`.
+fn named(copy: &CopyView) -> impl Iterator<Item = usize> {
+    copy.at_others.into_iter().flatten().chain(copy.at_lender).map(|lender| usize::from(lender.0))
+}
+
+/// Which of those that the record names really have it. Where there is a write cache, what lenders have is known exactly: what one has said that it
+/// gave up counts no more, though the record may name it until it has answered.
+fn places(seat: &Seat, copy: &CopyView, value: u64, sim: &Sim) -> Vec<usize> {
+    let page = (copy.index, copy.version);
+    let has = |&n: &usize| {
+        let conn = &seat.conns[n];
+        let there = if sim.settings.cache.is_some() { seat.has_at(n, page, sim) } else { conn.up };
+        there && conn.stored.get(&page) == Some(&value)
+    };
+    named(copy).filter(has).collect()
+}
+
 /// A page that is not in local memory can be had again.
-fn page_is_safe(seat: &Seat, process: &Process, base: u64, value: u64, sim: &Sim) -> Result<(), String> {
+fn page_is_safe(seat: &Seat, process: &Process, base: u64, page: &Page, sim: &Sim) -> Result<(), String> {
+    let value = page.truth;
     match seat.borrower.state(process.key, base) {
         BaseState::Leaving => {
             let taken = process.hand.as_ref().and_then(|h| h.taken(base));
@@ -57,7 +137,7 @@ fn page_is_safe(seat: &Seat, process: &Process, base: u64, value: u64, sim: &Sim
                 Err(format!("has no safe copy: {copy:?}"))
             }
         }
-        BaseState::Lost if is_gone(seat, value, sim) => Ok(()),
+        BaseState::Lost if is_gone(seat, page, sim) => Ok(()),
         BaseState::Lost => Err("is called lost".into()),
         state @ (BaseState::Local | BaseState::Empty) => {
             Err(format!("is called {state:?}, and is not there"))
@@ -66,22 +146,15 @@ fn page_is_safe(seat: &Seat, process: &Process, base: u64, value: u64, sim: &Sim
 }
 
 /// A fault has taken it: it may be lost.
-fn is_gone(seat: &Seat, value: u64, sim: &Sim) -> bool {
-    if sim.settings.cache.is_some() { !seat.has_value(value, sim) } else { sim.is_harmed(value) }
+fn is_gone(seat: &Seat, page: &Page, sim: &Sim) -> bool {
+    if sim.settings.cache.is_some() { !seat.has_page(page, sim) } else { sim.is_harmed(page.truth) }
 }
 
-/// As many lenders have it as have to, or a fault has taken it. Where there is a write cache, what lenders have is known exactly: what one has said that it
-/// gave up counts no more, though the record may name it until it has answered.
+/// As many lenders have it as have to, or a fault has taken it.
 fn lenders_have(seat: &Seat, copy: &CopyView, value: u64, sim: &Sim) -> bool {
     let page = (copy.index, copy.version);
     let in_cache = sim.settings.cache.is_some();
-    let has = |&n: &usize| {
-        let conn = &seat.conns[n];
-        let there = if in_cache { seat.has_at(n, page, sim) } else { conn.up };
-        there && conn.stored.get(&page) == Some(&value)
-    };
-    let named = copy.at_others.into_iter().flatten().chain(copy.at_lender);
-    let places: Vec<usize> = named.map(|lender| usize::from(lender.0)).filter(has).collect();
+    let places = places(seat, copy, value, sim);
     let harmed = if in_cache { seat.is_harmed(page, sim) } else { sim.is_harmed(value) };
     // One that is lost is made good by and by.
     let one_will_do = if in_cache {
@@ -90,7 +163,7 @@ fn lenders_have(seat: &Seat, copy: &CopyView, value: u64, sim: &Sim) -> bool {
         sim.lenders_harmed()
     };
     let wanted = if one_will_do { 1 } else { usize::from(sim.settings.replicas) };
-    let gone = harmed && (!in_cache || !seat.has_value(value, sim));
+    let gone = harmed && (!in_cache || !seat.is_at_lender(page, None, sim));
     gone || !sim.settings.disk && places.len() >= wanted
 }
 

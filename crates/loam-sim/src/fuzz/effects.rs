@@ -2,7 +2,7 @@
 
 use super::seat::Seat;
 use super::sim::{FailureKind, Sabotage, SeatEvent, Sim};
-use loam_core::borrower::{BufferIndex, Effect, InstallOutcome, InstallSource, SpaceKey};
+use loam_core::borrower::{BufferIndex, Effect, InstallOutcome, InstallSource, PutAnswer, SpaceKey};
 use loam_core::ids::Urgency;
 use loam_core::units::{Duration, EXTENT_BASE_PAGES};
 
@@ -91,8 +91,16 @@ impl Seat {
                 }
             }
             Effect::Put { lender, copy, version, hash, buffer, class } => {
-                let value = self.buffers[buffer.0 as usize];
-                self.count_sent((copy, version), value, sim);
+                self.count_sent((copy, version), sim);
+                if sim.sabotage == Sabotage::SkipsMending && self.harmed.get(&copy) == Some(&version) {
+                    return self.borrower.handle_put_answer(
+                        sim.now,
+                        lender,
+                        copy,
+                        version,
+                        PutAnswer::Stored,
+                    );
+                }
                 if let Some(conn) = self.conn(lender) {
                     conn.puts.push(super::sim::Sent { copy, version, hash, buffer, value: 0, class });
                 }
@@ -101,7 +109,6 @@ impl Seat {
                 let skips = sim.sabotage == Sabotage::NeverDrops;
                 let page = (copy, version);
                 self.may_send_again(page);
-                self.recalled.retain(|&of, n| of != page || *n != usize::from(lender.0));
                 if let Some(conn) = self.conns.get_mut(usize::from(lender.0)).filter(|_| !skips) {
                     conn.stored.remove(&page);
                     conn.told.remove(&page);

@@ -43,6 +43,7 @@ impl Seat {
     }
 
     pub(crate) fn deal_with_events(&mut self, key: u32, sim: &mut Sim) {
+        let mut changed = false;
         loop {
             let Some(process) = self.processes.get_mut(&key) else { return };
             match process.read.iter().position(|e| !matches!(e, Uevent::Fault { .. })) {
@@ -53,6 +54,7 @@ impl Seat {
                     let process = self.processes.get_mut(&key).expect("looked at above");
                     let event = process.read.remove(at).expect("its place was just found");
                     self.change(key, event, sim);
+                    changed = true;
                     self.let_go_on(key, sim);
                 }
                 None => match process.read.pop_front() {
@@ -66,6 +68,9 @@ impl Seat {
                     _ => break,
                 },
             }
+        }
+        if changed {
+            self.remember_copies(key);
         }
         self.drain(sim);
     }
@@ -88,6 +93,7 @@ impl Seat {
                 let made = self.processes.get_mut(&child.0).expect("the kernel made it");
                 made.known = true;
                 made.released = released;
+                self.remember_copies(child.0);
                 let delay = sim.dice.delay(Duration::from_micros(200));
                 self.after(delay, SeatEvent::HandCame { process: child.0 }, sim);
                 self.ring_agent(child, sim);

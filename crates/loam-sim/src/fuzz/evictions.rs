@@ -134,6 +134,9 @@ impl Seat {
             let base = self.borrower.batch_pages(batch).1[index];
             sim.log(|| format!("borrower {}: {}:{base} (value {value}) {}", self.index, space.0, name(fate)));
             self.borrower.handle_fate(batch, index, fate);
+            if let PageFate::Moved(_) = fate {
+                self.remember_copy(space, base);
+            }
         }
     }
 

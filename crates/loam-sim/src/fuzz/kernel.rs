@@ -7,6 +7,7 @@ use loam_core::units::Instant;
 use std::collections::VecDeque;
 
 use super::hand::Hand;
+use super::lenders::Page as Contents;
 use super::script::{Settings, Work};
 
 /// Base pages from one arena to the next: several extents, so that arenas never touch.
@@ -32,6 +33,8 @@ pub(crate) struct Page {
     pub windows: u8,
     /// Written since the first of them began.
     pub written: bool,
+    /// As which copy it left last, where that is known.
+    pub left_as: Option<Contents>,
 }
 
 impl Page {

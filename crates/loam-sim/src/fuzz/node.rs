@@ -6,7 +6,7 @@ use super::sim::{Event, Sabotage, Sent, Sim, ToBorrower, ToLender};
 use super::store::Store;
 use loam_core::borrower::CopyIndex;
 use loam_core::ids::{SpaceId, Version};
-use loam_core::lender::{Effect, Found, Lender, Put, ReadTicket, Slot, Terms};
+use loam_core::lender::{Effect, Found, Lender, Put, ReadTicket, Slot};
 use loam_core::units::{BasePages, Duration, Instant};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -138,11 +138,7 @@ impl Node {
 
     /// A borrower connects: answers the room, if it is taken in.
     pub(crate) fn open(&mut self, wire: usize, sim: &mut Sim) -> Option<BasePages> {
-        let terms = match &sim.settings.cache {
-            _ if sim.settings.disk => Terms::Spare,
-            Some(cache) if cache.staged => Terms::Staging,
-            _ => Terms::Recallable,
-        };
+        let terms = sim.settings.terms();
         self.core.connection_opened(sim.wires[wire].space, "borrower", terms).ok()?;
         self.conns.insert(wire, Conn::default());
         let room = self.core.room(terms).base_pages();
@@ -320,7 +316,7 @@ impl Node {
                     if let Some(slot) = stored {
                         if lie == Some(Lie::Forget) {
                             sim.harm(self.index, page.value);
-                            self.core.abort(slot);
+                            self.core.abort(space, slot);
                         } else {
                             self.slab.insert(slot, page.value);
                             let Sent { copy, version, hash, class, .. } = *page;

@@ -1,10 +1,11 @@
 //! Where each acknowledged copy really is: what lenders have said and borrowers have not taken back, without what faults have taken. The checkers go by
 //! this and not by the borrower's own record.
 
+use super::kernel;
 use super::lenders::Page;
 use super::seat::Seat;
 use super::sim::{FailureKind, Sim};
-use loam_core::borrower::{BaseState, LenderIndex};
+use loam_core::borrower::{BaseState, LenderIndex, SpaceKey};
 
 impl Seat {
     /// A lender, other than one, that can be reached or is waited for has these contents as far as it has said, and no fault has taken them.
@@ -31,27 +32,48 @@ impl Seat {
         self.harmed.get(&page.0) == Some(&page.1) || (0..self.conns.len()).any(rotten)
     }
 
-    /// Somebody has this value. (False where relatives have left with the same contents as copies of their own: which of them is whose is not known any more.)
-    pub(crate) fn has_value(&self, value: u64, sim: &Sim) -> bool {
-        if self.copies_of.get(&value).is_some_and(|copies| copies.len() > 1) {
-            return false;
+    /// Some lender has what a page left as. (Not only its value: a relative may have left with the same contents as a copy of its own.)
+    pub(crate) fn has_page(&self, page: &kernel::Page, sim: &Sim) -> bool {
+        page.left_as.is_some_and(|copy| {
+            let is_it = |n: &usize| self.conns[*n].stored.get(&copy) == Some(&page.truth);
+            (0..self.conns.len()).filter(is_it).any(|n| self.has_at(n, copy, sim))
+        })
+    }
+
+    /// A page has left. While mappings change, the address may mean another page: then [`Self::remember_copies`] sees to it.
+    pub(crate) fn remember_copy(&mut self, space: SpaceKey, base: u64) {
+        let copy = self.borrower.copy_of(space, base);
+        let process = self.processes.get_mut(&space.0).filter(|p| !p.is_changing());
+        if let Some(page) = process.and_then(|p| p.page(base)) {
+            page.left_as = copy.map(|copy| (copy.index, copy.version));
         }
-        let at = |n: usize| {
-            let mut pages = self.conns[n].stored.iter().filter(|(_, v)| **v == value);
-            pages.any(|(&page, _)| self.has_at(n, page, sim))
-        };
-        (0..self.conns.len()).any(at)
+    }
+
+    /// Changes of mappings have been dealt with: pages may have gone to other addresses, and to children.
+    pub(crate) fn remember_copies(&mut self, key: u32) {
+        let Some(process) = self.processes.get_mut(&key).filter(|p| !p.is_changing()) else { return };
+        for i in 0..process.pages.len() {
+            if let Some(copy) = self.borrower.copy_of(process.key, process.base_of(i)) {
+                process.pages[i].left_as = Some((copy.index, copy.version));
+            }
+        }
+    }
+
+    /// A copy has as many places again as it is to have: what a fault once took of it excuses nothing any more.
+    pub(crate) fn is_mended(&mut self, page: Page) {
+        if self.harmed.get(&page.0) == Some(&page.1) {
+            self.harmed.remove(&page.0);
+        }
     }
 
     /// A page is sent: to as many lenders as are to have it, and once more for each that has lost it or did not take it.
-    pub(crate) fn count_sent(&mut self, (copy, version): Page, value: u64, sim: &mut Sim) {
+    pub(crate) fn count_sent(&mut self, (copy, version): Page, sim: &mut Sim) {
         let replicas = i64::from(sim.settings.replicas);
         let may = self.may_send.entry(copy).or_insert((version, replicas));
         if may.0 != version {
             *may = (version, replicas);
         }
         may.1 -= 1;
-        self.copies_of.entry(value).or_default().insert((copy, version));
         // What lenders of other kinds give back without a word is not counted as lost.
         if may.1 < 0 && sim.settings.cache.is_some() {
             let index = self.index;
@@ -77,10 +99,7 @@ impl Seat {
         sent.extend(conn.puts.drain(..).map(|put| (put.copy, put.version)));
         let before = std::mem::take(&mut conn.stored);
         before.values().for_each(|&value| sim.harm(lender, value));
-        // What is said of a copy on its way from one lender to another counts when it has arrived: until then its buffer, or the old lender, has it.
-        self.recalled.retain(|_, of| *of != n);
-        let moves = &self.recalled;
-        let stays = |page: &Page| memory_only && told.contains(page) && !moves.contains_key(page);
+        let stays = |page: &Page| memory_only && told.contains(page);
         conn.stored =
             before.iter().filter(|(page, _)| stays(page)).map(|(&page, &value)| (page, value)).collect();
         conn.spared.clear();
@@ -130,7 +149,7 @@ impl Seat {
                 let base = process.base_of(i);
                 if missing
                     && self.borrower.state(process.key, base) == BaseState::Lost
-                    && self.has_value(page.truth, sim)
+                    && self.has_page(page, sim)
                 {
                     let (index, key, value) = (self.index, process.key.0, page.truth);
                     sim.fail(FailureKind::WrongBytes, || {

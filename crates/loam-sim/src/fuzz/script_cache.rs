@@ -3,6 +3,7 @@
 use super::dice::Dice;
 use super::script::{Act, DiskFault, Lie, Settings};
 use loam_core::borrower::{PLACEMENTS, Site};
+use loam_core::lender::Terms;
 
 /// What holds for such a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,6 +45,17 @@ pub enum StoreFault {
     Reads,
     /// A sync fails: from then on nothing is written until the lender is started again.
     Broken,
+}
+
+impl Settings {
+    /// What a borrower says of its pages when it connects.
+    pub(crate) fn terms(&self) -> Terms {
+        match &self.cache {
+            _ if self.disk => Terms::Spare,
+            Some(cache) if cache.staged => Terms::Staging,
+            _ => Terms::Recallable,
+        }
+    }
 }
 
 impl Cache {

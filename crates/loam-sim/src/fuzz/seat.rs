@@ -53,11 +53,7 @@ pub(crate) struct Seat {
     pub ended: Option<String>,
     /// How often more each page may be sent.
     pub may_send: BTreeMap<CopyIndex, (Version, i64)>,
-    /// As which copies each value has been sent.
-    pub copies_of: BTreeMap<u64, BTreeSet<(CopyIndex, Version)>>,
-    /// What a lender wants back, and which: until it is dropped there it may be on its way to another.
-    pub recalled: BTreeMap<(CopyIndex, Version), usize>,
-    /// Copies of which a fault has taken what a lender had.
+    /// Copies of which a fault has taken what a lender had, until they are mended.
     pub harmed: BTreeMap<CopyIndex, Version>,
     /// Lenders that have been joined, by their machines.
     pub met: BTreeSet<usize>,
@@ -118,8 +114,6 @@ impl Seat {
             looks: false,
             ended: None,
             may_send: BTreeMap::new(),
-            copies_of: BTreeMap::new(),
-            recalled: BTreeMap::new(),
             harmed: BTreeMap::new(),
             met: BTreeSet::new(),
         }
@@ -210,7 +204,7 @@ impl Seat {
         let Some(at) = process.index_of(base) else { return false };
         let page = &process.pages[at];
         if sim.settings.cache.is_some() {
-            return !self.has_value(page.truth, sim) || page.also.is_some();
+            return !self.has_page(page, sim) || page.also.is_some();
         }
         sim.is_harmed(page.truth) || (page.also.is_some() && harmed)
     }

@@ -238,6 +238,8 @@ pub enum Sabotage {
     InstallsTooEarly,
     /// A lender says that its disk has what is written and not synced.
     TellsTooEarly,
+    /// The agent says that another lender has what one has lost, and sends it to nobody.
+    SkipsMending,
 }
 
 /// See the module's documentation.

@@ -36,6 +36,11 @@ fn a_lender_that_tells_too_early_is_found() {
     );
 }
 
+#[test]
+fn an_agent_that_mends_nothing_is_found() {
+    is_found(Sabotage::SkipsMending, &[FailureKind::Unsafe], 400);
+}
+
 /// As many seeds of the write cache as are asked for: LOAM_FUZZ_FIRST, LOAM_FUZZ_SEEDS.
 #[test]
 #[ignore = "a campaign"]

@@ -91,7 +91,7 @@ impl<'a> World<'a> {
             self.restart_ended();
             // With a log, failures are to be told where they happen.
             if thorough || self.events.is_multiple_of(FULL_CHECK_EVENTS) {
-                check::everything(&self.seats, &mut self.sim);
+                check::everything(&mut self.seats, &mut self.sim);
             }
             if self.events > EVENTS_MAX {
                 self.sim.fail(FailureKind::Liveness, || "the run goes in circles".into());
@@ -324,13 +324,15 @@ impl<'a> World<'a> {
             }
             1 => {
                 check::answered(&self.seats, sim);
+                check::mended(&self.seats, &self.nodes, sim);
                 for seat in &mut self.seats {
                     seat.read_all(sim);
                 }
             }
             2 => {
                 check::answered(&self.seats, sim);
-                check::everything(&self.seats, sim);
+                check::everything(&mut self.seats, sim);
+                check::mended(&self.seats, &self.nodes, sim);
                 for seat in &mut self.seats {
                     let living: Vec<u32> =
                         seat.processes.values().filter(|p| !p.ended).map(|p| p.key.0).collect();

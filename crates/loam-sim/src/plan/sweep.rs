@@ -1,8 +1,8 @@
 //! Runs points on threads.
 
 use super::{Point, Value};
+use crate::jobs;
 use crate::report::Unit;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// What a report does with a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,28 +59,13 @@ pub fn sweep(
     threads: usize,
     progress: &(dyn Fn() + Sync),
 ) -> Vec<Row> {
-    let next = AtomicUsize::new(0);
     let columns = runner.columns().len();
-    let work = || {
-        let mut rows = Vec::new();
-        while let Some(point) = points.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let outcome = runner.run(point);
-            if let Ok(values) = &outcome {
-                assert_eq!(values.len(), columns, "values of a point");
-            }
-            rows.push(Row { index: point.index, outcome });
-            progress();
+    let mut rows = jobs::run(points, threads, &|_| progress(), |point| {
+        let outcome = runner.run(point);
+        if let Ok(values) = &outcome {
+            assert_eq!(values.len(), columns, "values of a point");
         }
-        rows
-    };
-    let threads = threads.clamp(1, points.len().max(1));
-    let mut rows: Vec<Row> = std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-        let joined = workers.into_iter().map(|worker| match worker.join() {
-            Ok(rows) => rows,
-            Err(panic) => std::panic::resume_unwind(panic),
-        });
-        joined.flatten().collect()
+        Row { index: point.index, outcome }
     });
     rows.sort_by_key(|row| row.index);
     rows

@@ -1,6 +1,7 @@
 //! The prototype's times (sections III to V).
 
 use crate::multiprocessor::config::Rate;
+use crate::multiprocessor::mesh::Mesh;
 use loam_core::units::Duration;
 
 /// What the paper prints: the `input` rows.
@@ -150,6 +151,11 @@ impl Config {
             refusal: Duration(refusal),
             again: Duration(if division == Division::RestLater { client_pass } else { 0 }),
         }
+    }
+
+    /// The nodes' mesh, with nothing under way.
+    pub fn mesh(&self) -> Mesh {
+        Mesh::new(self.nodes, self.link, self.hop)
     }
 
     /// A load over so many hops with nobody else about.

@@ -109,7 +109,7 @@ pub fn run(config: &Config, threads: &[Thread], seed: u64) -> Run {
     let mut machine = Machine {
         config,
         threads,
-        mesh: Mesh::new(config.nodes, config.link, config.hop),
+        mesh: config.mesh(),
         controllers: vec![Controller::default(); config.nodes],
         queue: Queue::new(),
         random: Pcg64Mcg::seed_from_u64(seed),

@@ -134,6 +134,13 @@ impl Options {
         Self { local_bytes, region_bytes, flags: Vec::new() }
     }
 
+    /// Has lenders set room aside for `bytes` of this program's pages before [`connect`] succeeds: as much as the region has, to be sure of all of it.
+    /// It is this program's alone until it ends. If they have less, `connect` fails, and says what is missing.
+    pub fn reserve(mut self, bytes: u64) -> Self {
+        self.flags.push(format!("--reserve={bytes}").into());
+        self
+    }
+
     /// More flags of `loam run`, such as `--lender ADDR:PORT`; without one the cluster of this machine's node lends.
     pub fn flags<S: AsRef<OsStr>>(mut self, flags: impl IntoIterator<Item = S>) -> Self {
         self.flags.extend(flags.into_iter().map(|flag| flag.as_ref().to_owned()));

@@ -29,6 +29,12 @@ pub enum RegionError {
         /// For people.
         text: String,
     },
+    /// A device's path has to be said to the node.
+    #[error("no path of a device: {} has more than {} bytes, or is no plain text; start the node with a link to it", path.display(), loam_wire::limits::REGION_DEVICE_BYTES_MAX)]
+    DevicePath {
+        /// As it was said.
+        path: PathBuf,
+    },
     /// The node has ended, or does not answer. What is mapped stays.
     #[error("lost the node: {0}; what is mapped stays as it is")]
     Lost(io::Error),

@@ -1,7 +1,7 @@
 //! One connection to the node.
 
 use super::{Info, List, RegionError};
-use loam_wire::{Decoded, Frame, RegionCall, RegionSpan, decode, encode};
+use loam_wire::{Decoded, Frame, RegionAsk, RegionCall, RegionSpan, decode, encode};
 use rustix::fd::OwnedFd;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags};
 use rustix::process::{Pid, getpid};
@@ -74,16 +74,9 @@ impl Link {
         let _ = self.stream.shutdown(std::net::Shutdown::Both);
     }
 
-    /// Makes a call about region `id`, or, if that is 0, the one that has the name now.
-    pub(super) fn call(
-        &mut self,
-        call: RegionCall,
-        flags: u8,
-        bytes: u64,
-        id: u64,
-        name: &str,
-    ) -> Result<Answer, RegionError> {
-        let (number, sent) = self.encode(call, flags, bytes, id, name);
+    /// Makes a call.
+    pub(super) fn call(&mut self, ask: &RegionAsk<'_>) -> Result<Answer, RegionError> {
+        let (number, sent) = self.encode(ask);
         self.exchange(&sent, |frame, files, lost| match frame {
             Frame::Region { request, entry, spans } if *request == number => {
                 let files = std::mem::take(files);
@@ -105,7 +98,7 @@ impl Link {
 
     /// Asks for all regions.
     pub(super) fn list(&mut self) -> Result<List, RegionError> {
-        let (number, sent) = self.encode(RegionCall::List, 0, 0, 0, "");
+        let (number, sent) = self.encode(&RegionAsk::new(RegionCall::List, ""));
         self.exchange(&sent, |frame, _, _| match frame {
             Frame::Regions { request, figures, entries } if *request == number => Some(Ok(List {
                 regions: entries.iter().map(Info::from).collect(),
@@ -116,10 +109,10 @@ impl Link {
         })
     }
 
-    fn encode(&mut self, call: RegionCall, flags: u8, bytes: u64, id: u64, name: &str) -> (u64, Vec<u8>) {
+    fn encode(&mut self, ask: &RegionAsk<'_>) -> (u64, Vec<u8>) {
         self.request_last += 1;
         let mut sent = Vec::new();
-        encode::region_call(&mut sent, self.request_last, call, flags, bytes, id, name);
+        encode::region_call(&mut sent, self.request_last, ask);
         (self.request_last, sent)
     }
 

@@ -2,7 +2,7 @@
 
 use super::RegionError;
 use super::link::Stretch;
-use rustix::fs::SealFlags;
+use rustix::fs::{FileType, SealFlags};
 use rustix::mm::{self, MapFlags, MlockFlags, ProtFlags};
 use rustix::process::{Pid, getpid};
 use std::ffi::c_void;
@@ -13,6 +13,8 @@ use std::sync::atomic::AtomicU8;
 
 const HUGE_BYTES: usize = 2 << 20;
 const PAGE_BYTES: usize = 4096;
+/// Bytes of one advice to put pages together: the kernel can be interrupted between two, and what one cannot is tried in smaller pieces.
+const COLLAPSE_BYTES: usize = if cfg!(test) { 2 * HUGE_BYTES } else { 64 << 20 };
 
 /// How a range is going to be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +33,15 @@ pub enum Advice {
     LargePages,
 }
 
+/// What came of an advice to put pages together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Collapsed {
+    All,
+    NotAll,
+    /// There is no room for large pages (any more), or this kernel has none.
+    NoMore,
+}
+
 /// Stretches of a region, mapped one behind the other. They are unmapped when it is dropped, by the process that has mapped them.
 #[derive(Debug)]
 pub(super) struct Map {
@@ -39,7 +50,8 @@ pub(super) struct Map {
     reserved_bytes: usize,
     base: NonNull<u8>,
     bytes: usize,
-    spans: usize,
+    /// Where each stretch ends.
+    ends: Vec<usize>,
     locked: bool,
     /// Of its pages: what the kernel takes advice for.
     page_bytes: usize,
@@ -53,19 +65,24 @@ unsafe impl Send for Map {}
 unsafe impl Sync for Map {}
 
 impl Map {
-    /// Maps memory of the node. With `alone` nobody else has it open, and children of a fork do not get it.
-    pub(super) fn new(memory: &[Stretch], huge: bool, alone: bool) -> io::Result<Self> {
+    /// Maps memory of the node, in pages of `page_bytes`: files in memory that are sealed, or spans of a device. With `alone` nobody else has it open, and
+    /// children of a fork do not get it.
+    pub(super) fn new(memory: &[Stretch], page_bytes: usize, device: bool, alone: bool) -> io::Result<Self> {
         let invalid = |text: &str| io::Error::new(io::ErrorKind::InvalidData, text.to_owned());
-        let page_bytes = if huge { HUGE_BYTES } else { PAGE_BYTES };
+        let align = page_bytes.max(HUGE_BYTES);
         let mut bytes = 0_usize;
         for (span, file) in memory {
             let end =
                 span.offset().checked_add(span.bytes()).ok_or_else(|| invalid("a stretch without end"))?;
-            let size = rustix::fs::fstat(file)?.st_size;
-            let sealed = rustix::fs::fcntl_get_seals(file)?.contains(SealFlags::SHRINK);
-            // Behind the end of a file there is SIGBUS, and in front of it, too, once it has shrunk.
-            if !sealed || u64::try_from(size).is_ok_and(|size| size < end) {
+            // Behind the end of a file there is SIGBUS, and in front of it, too, once it has shrunk. (A device that is no file tells no size, and
+            // has no end that could move; who may make a file of a device shorter could as well write to it.)
+            let stat = rustix::fs::fstat(file)?;
+            let has_end = FileType::from_raw_mode(stat.st_mode) != FileType::CharacterDevice;
+            if !device && !rustix::fs::fcntl_get_seals(file)?.contains(SealFlags::SHRINK) {
                 return Err(invalid("the node's memory could go away: it is not sealed"));
+            }
+            if (!device || has_end) && u64::try_from(stat.st_size).is_ok_and(|size| size < end) {
+                return Err(invalid("the node's memory is shorter than its stretch"));
             }
             let more = usize::try_from(span.bytes()).map_err(|_| invalid("larger than the address space"))?;
             if more == 0 || !more.is_multiple_of(page_bytes) || span.offset() % page_bytes as u64 != 0 {
@@ -73,19 +90,20 @@ impl Map {
             }
             bytes = bytes.checked_add(more).ok_or_else(|| invalid("larger than the address space"))?;
         }
-        if bytes == 0 || bytes > isize::MAX as usize - HUGE_BYTES {
+        if bytes == 0 || bytes > isize::MAX as usize - align {
             return Err(invalid("no memory, or larger than the address space"));
         }
-        // The kernel can put pages together into large ones where a large one would be aligned in the file and in memory.
-        let reserved_bytes = bytes + HUGE_BYTES;
+        // The kernel can put pages together into large ones where a large one would be aligned in the file and in memory; a device has to be mapped
+        // at a multiple of its pages.
+        let reserved_bytes = bytes + align;
         // SAFETY: a new mapping at an address that the kernel chooses touches no memory of the program.
         let reserved = unsafe {
             let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
             mm::mmap_anonymous(null_mut(), reserved_bytes, ProtFlags::empty(), flags)?
         };
         let reserved = NonNull::new(reserved).ok_or_else(|| invalid("mapped at address 0"))?;
-        let skip = reserved.as_ptr().align_offset(HUGE_BYTES);
-        // SAFETY: `HUGE_BYTES` more were set aside than are needed, so this is within the reservation.
+        let skip = reserved.as_ptr().align_offset(align);
+        // SAFETY: `align` more were set aside than are needed, so this is within the reservation.
         let base = unsafe { reserved.cast::<u8>().add(skip) };
         // From here on dropping it takes the reservation back.
         let mut map = Self {
@@ -93,7 +111,7 @@ impl Map {
             reserved_bytes,
             base,
             bytes,
-            spans: memory.len(),
+            ends: Vec::new(),
             locked: true,
             page_bytes,
             process: getpid(),
@@ -103,7 +121,8 @@ impl Map {
             let length = span.bytes() as usize;
             let protection = ProtFlags::READ | ProtFlags::WRITE;
             // SAFETY: the place is within the reservation, which is this map's alone and which nobody has a reference into yet. The file
-            // is as long as that and cannot shrink (both seen to above), so every byte of it is memory until it is unmapped.
+            // is as long as that and cannot shrink (both seen to above), so every byte of it is memory until it is unmapped. That of a device is for as
+            // long as those leave it alone who may open it: the node has it to itself (by a lock), and hands it to no other user's programs.
             unsafe {
                 let place = base.add(at).as_ptr().cast();
                 mm::mmap(place, length, protection, MapFlags::SHARED | MapFlags::FIXED, file, span.offset())?;
@@ -111,6 +130,7 @@ impl Map {
                 map.locked &= mm::mlock_with(place, length, MlockFlags::ONFAULT).is_ok();
             }
             at += length;
+            map.ends.push(at);
         }
         if alone {
             // SAFETY: it changes nothing in this process. A child that forks off has no mapping there, so what is `&mut` here is nobody's else.
@@ -126,7 +146,7 @@ impl Map {
             reserved_bytes: 0,
             base: NonNull::dangling(),
             bytes: 0,
-            spans: 0,
+            ends: Vec::new(),
             locked: false,
             page_bytes: PAGE_BYTES,
             process: getpid(),
@@ -142,7 +162,7 @@ impl Map {
     }
 
     pub(super) fn spans(&self) -> usize {
-        self.spans
+        self.ends.len()
     }
 
     pub(super) fn is_locked(&self) -> bool {
@@ -154,7 +174,7 @@ impl Map {
         // SAFETY: `bytes` initialised bytes (the kernel's zeros, or what was written), mapped for as long as `self` lives. Nobody else writes
         // there: the node hands it to one connection at a time and, to be used alone, to programs of its owner only. Such a program could
         // write here though it has said that it is done, as it could write any memory of this user's programs (ptrace); no safe function of this
-        // library does: it unmaps before it says so. A fork does not copy the mapping, and `&mut self` is needed to write here.
+        // library does: it unmaps before it says so. (That holds for a device, too: who has its descriptor is trusted with all of it.) A fork does not copy the mapping, and `&mut self` is needed to write here.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.bytes) }
     }
 
@@ -200,17 +220,36 @@ impl Map {
 
     /// Large pages, as far as they can be had: that there are none (any more) is no error.
     fn collapse(&self, start: usize, length: usize) {
-        if self.page_bytes == HUGE_BYTES {
+        if self.page_bytes >= HUGE_BYTES {
             return;
         }
-        let end = (start + length) / HUGE_BYTES * HUGE_BYTES;
-        for at in (start.next_multiple_of(HUGE_BYTES)..end).step_by(HUGE_BYTES) {
-            match self.tell_kernel(at, HUGE_BYTES, libc::MADV_COLLAPSE) {
-                // Between two stretches, or where the file has it in another place of a large page.
-                Ok(()) => {}
-                Err(why) if matches!(why.raw_os_error(), Some(libc::EINVAL | libc::EAGAIN)) => {}
-                Err(_) => return,
+        let begins = std::iter::once(0).chain(self.ends.iter().copied());
+        // One stretch after the other: the kernel goes no further than the first mapping that it can do nothing with.
+        for (begin, end) in begins.zip(&self.ends) {
+            let from = begin.max(start).next_multiple_of(HUGE_BYTES);
+            let to = (*end).min(start + length) / HUGE_BYTES * HUGE_BYTES;
+            for at in (from..to).step_by(COLLAPSE_BYTES) {
+                let part = COLLAPSE_BYTES.min(to - at);
+                let mut told = self.collapse_at(at, part);
+                if told == Collapsed::NotAll {
+                    // It does not say which: each by itself. (What is done already costs no copy.)
+                    let mut each = (at..at + part).step_by(HUGE_BYTES);
+                    let ends = each.any(|at| self.collapse_at(at, HUGE_BYTES) == Collapsed::NoMore);
+                    told = if ends { Collapsed::NoMore } else { Collapsed::All };
+                }
+                if told == Collapsed::NoMore {
+                    return;
+                }
             }
+        }
+    }
+
+    fn collapse_at(&self, start: usize, length: usize) -> Collapsed {
+        match self.tell_kernel(start, length, libc::MADV_COLLAPSE) {
+            Ok(()) => Collapsed::All,
+            // Where the file has it in another place of a large page, or where somebody uses it just now.
+            Err(why) if matches!(why.raw_os_error(), Some(libc::EINVAL | libc::EAGAIN)) => Collapsed::NotAll,
+            Err(_) => Collapsed::NoMore,
         }
     }
 
@@ -247,51 +286,4 @@ impl Drop for Map {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use rustix::fd::OwnedFd;
-    use rustix::fs::MemfdFlags;
-
-    fn memory(pages: usize) -> OwnedFd {
-        let file = rustix::fs::memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
-            .expect("memory");
-        rustix::fs::ftruncate(&file, (pages * PAGE_BYTES) as u64).expect("sized");
-        file
-    }
-
-    fn stretch(pages: usize, file: OwnedFd) -> Stretch {
-        (loam_wire::RegionSpan::new(0, 0, (pages * PAGE_BYTES) as u64), file)
-    }
-
-    #[test]
-    fn what_could_shrink_is_not_mapped() {
-        let (sealed, open) = (memory(2), memory(2));
-        rustix::fs::fcntl_add_seals(&sealed, SealFlags::SHRINK).expect("sealed");
-        assert!(
-            Map::new(&[stretch(3, sealed.try_clone().expect("a descriptor"))], false, true).is_err(),
-            "too long"
-        );
-        assert!(Map::new(&[stretch(2, open)], false, true).is_err(), "not sealed");
-        assert_eq!(Map::new(&[stretch(2, sealed)], false, true).expect("mapped").len(), 2 * PAGE_BYTES);
-    }
-
-    /// As on a kernel that has no advice for what is locked.
-    #[test]
-    fn locked_pages_are_unmapped_on_old_kernels_too() {
-        let file = memory(4);
-        rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK).expect("sealed");
-        let mut map = Map::new(&[stretch(4, file)], false, true).expect("mapped");
-        map.as_mut_slice().fill(3);
-        let resident = || {
-            let pages = std::fs::read_to_string("/proc/self/smaps").expect("ours");
-            let place = format!("{:x}-", map.base.as_ptr().addr());
-            let of_map = pages.lines().skip_while(|line| !line.starts_with(&place)).skip(1);
-            let rss = of_map.map(str::to_owned).find(|line| line.starts_with("Rss:")).expect("a mapping");
-            rss.trim_start_matches("Rss:").trim().to_owned()
-        };
-        assert_eq!(resident(), "16 kB");
-        map.unmap_locked(PAGE_BYTES, 2 * PAGE_BYTES).expect("unmapped");
-        assert_eq!(resident(), "8 kB");
-        assert!(map.as_slice().iter().all(|byte| *byte == 3), "it has kept its contents");
-    }
-}
+mod tests;

@@ -23,7 +23,8 @@
 //!
 //! **When the node ends** what is mapped stays as it is for as long as it is mapped: the memory belongs to whoever has it. Its name is
 //! gone with the node, and what needs the node answers [`RegionError::Lost`]. The memory cannot shrink below a mapping (it is sealed), so
-//! no access ends in SIGBUS.
+//! no access ends in SIGBUS. (A region of a [device](Options::device) is as sound as the device: who may open that may change all of it, or take
+//! it away.)
 
 mod cgroup;
 mod error;
@@ -38,7 +39,9 @@ pub use shared::SharedRegion;
 pub use vec::{Element, RegionVec};
 
 use link::Link;
-use loam_wire::{RegionCall, RegionEntry, region_flag};
+use loam_wire::limits::REGION_DEVICE_BYTES_MAX;
+pub use loam_wire::{MemoryPolicy, PolicyError};
+use loam_wire::{RegionAsk, RegionCall, RegionEntry, region_flag};
 use map::Map;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -62,6 +65,12 @@ pub struct Info {
     pub is_huge: bool,
     /// Removed with the program that made it.
     pub is_temporary: bool,
+    /// The path of the device that it is cut from; else it is of the machine's memory.
+    pub device: Option<String>,
+    /// From which memory nodes of the machine it is.
+    pub policy: MemoryPolicy,
+    /// Its size is a multiple of this, and so are the beginnings of its stretches.
+    pub align_bytes: u64,
 }
 
 impl From<&RegionEntry> for Info {
@@ -75,6 +84,9 @@ impl From<&RegionEntry> for Info {
             spans: entry.spans(),
             is_huge: entry.flags() & region_flag::HUGE != 0,
             is_temporary: entry.flags() & region_flag::TEMPORARY != 0,
+            device: Some(entry.device()).filter(|path| !path.is_empty()).map(str::to_owned),
+            policy: entry.policy(),
+            align_bytes: entry.align_bytes(),
         }
     }
 }
@@ -102,6 +114,8 @@ pub struct Options {
     socket: Option<PathBuf>,
     huge: bool,
     temporary: bool,
+    device: Option<PathBuf>,
+    policy: MemoryPolicy,
 }
 
 impl Options {
@@ -128,6 +142,28 @@ impl Options {
         self.temporary = temporary;
         self
     }
+    /// Cut from this device, which must be one that the node was started with (`--region-device`): memory of its own, a DAX device say. Who opens
+    /// such a region gets the descriptor of all of the device, so only programs of the node's own user, and of the device's owner, may.
+    #[must_use]
+    pub fn device(mut self, path: impl Into<PathBuf>) -> Self {
+        self.device = Some(path.into());
+        self
+    }
+    /// From these memory nodes of the machine (NUMA).
+    #[must_use]
+    pub fn memory_policy(mut self, policy: MemoryPolicy) -> Self {
+        self.policy = policy;
+        self
+    }
+    /// The device as the node knows it.
+    fn device_path(&self) -> Result<String, RegionError> {
+        let Some(path) = &self.device else { return Ok(String::new()) };
+        let text = std::path::absolute(path).ok().and_then(|path| path.into_os_string().into_string().ok());
+        let plain = |text: &String| {
+            text.len() <= REGION_DEVICE_BYTES_MAX && !text.is_empty() && !text.chars().any(char::is_control)
+        };
+        text.filter(plain).ok_or_else(|| RegionError::DevicePath { path: path.clone() })
+    }
     fn flags(&self) -> u8 {
         let flag = |set: bool, flag: u8| if set { flag } else { 0 };
         flag(self.huge, region_flag::HUGE) | flag(self.temporary, region_flag::TEMPORARY)
@@ -150,9 +186,12 @@ impl Regions {
     /// Reserves memory under a name.
     ///
     /// # Errors
-    /// [`RegionError::Refused`], [`RegionError::Lost`].
+    /// [`RegionError::Refused`], [`RegionError::Lost`], [`RegionError::DevicePath`].
     pub fn create(&mut self, name: &str, bytes: u64, options: &Options) -> Result<Info, RegionError> {
-        Ok(self.link.call(RegionCall::Create, options.flags(), bytes, 0, name)?.info)
+        let device = options.device_path()?;
+        let new = RegionAsk::new(RegionCall::Create, name);
+        let ask = RegionAsk { bytes, flags: options.flags(), policy: options.policy, device: &device, ..new };
+        Ok(self.link.call(&ask)?.info)
     }
 
     /// All that this user may open.
@@ -168,7 +207,7 @@ impl Regions {
     /// # Errors
     /// [`RegionError::Refused`], [`RegionError::Lost`].
     pub fn resize(&mut self, name: &str, bytes: u64) -> Result<Info, RegionError> {
-        Ok(self.link.call(RegionCall::Resize, 0, bytes, 0, name)?.info)
+        Ok(self.link.call(&RegionAsk { bytes, ..RegionAsk::new(RegionCall::Resize, name) })?.info)
     }
 
     /// Takes the name away, and the memory when nobody has it open any more. Answers what it was.
@@ -176,7 +215,7 @@ impl Regions {
     /// # Errors
     /// [`RegionError::Refused`], [`RegionError::Lost`].
     pub fn remove(&mut self, name: &str) -> Result<Info, RegionError> {
-        Ok(self.link.call(RegionCall::Remove, 0, 0, 0, name)?.info)
+        Ok(self.link.call(&RegionAsk::new(RegionCall::Remove, name))?.info)
     }
 }
 
@@ -197,11 +236,17 @@ pub struct Statistics {
 /// Opens region `id`, or, if that is 0, the one that has the name now.
 fn open_in(link: &mut Link, id: u64, name: &str, alone: bool) -> Result<(Map, Info), RegionError> {
     let flags = if alone { 0 } else { region_flag::SHARED };
-    mapped(link.call(RegionCall::Open, flags, 0, id, name)?, alone)
+    mapped(link.call(&RegionAsk { flags, id, ..RegionAsk::new(RegionCall::Open, name) })?, alone)
+}
+
+/// A call about a region that is open here, whatever else has its name by now.
+fn about(info: &Info, call: RegionCall) -> RegionAsk<'_> {
+    RegionAsk { id: info.id, ..RegionAsk::new(call, &info.name) }
 }
 
 fn mapped(answer: link::Answer, alone: bool) -> Result<(Map, Info), RegionError> {
-    let map = Map::new(&answer.memory, answer.info.is_huge, alone).map_err(RegionError::Map)?;
+    let (align_bytes, is_device) = (answer.info.align_bytes as usize, answer.info.device.is_some());
+    let map = Map::new(&answer.memory, align_bytes, is_device, alone).map_err(RegionError::Map)?;
     // Sharers would find their pages unmapped for it. And what is put together counts as the memory of who has asked for it: where that has a limit
     // the program has to say that it wants it.
     if alone && !cgroup::is_limited() {
@@ -239,7 +284,8 @@ impl Region {
             Ok((map, info)) => Ok(Self { map, link: regions.link, info }),
             Err(why) => {
                 // Nobody was told of it. (If the node does not hear it, the connection's end is all that can be done.)
-                let _ = regions.link.call(RegionCall::Remove, 0, 0, made.id, name);
+                let _ =
+                    regions.link.call(&RegionAsk { id: made.id, ..RegionAsk::new(RegionCall::Remove, name) });
                 Err(why)
             }
         }
@@ -305,7 +351,7 @@ impl Region {
     /// refusal), the node has what is left of it, and here it is empty until it is opened anew.
     pub fn resize(&mut self, bytes: u64) -> Result<(), RegionError> {
         let before = self.len() as u64;
-        let answer = self.link.call(RegionCall::Resize, 0, bytes, self.info.id, &self.info.name);
+        let answer = self.link.call(&RegionAsk { bytes, ..about(&self.info, RegionCall::Resize) });
         let why = match answer.and_then(|answer| mapped(answer, true)) {
             Ok((map, info)) => {
                 (self.map, self.info) = (map, info);
@@ -328,7 +374,7 @@ impl Region {
                 self.link.end();
             }
         } else if is_done {
-            let _ = self.link.call(RegionCall::Resize, 0, before, self.info.id, &self.info.name);
+            let _ = self.link.call(&RegionAsk { bytes: before, ..about(&self.info, RegionCall::Resize) });
         }
         Err(why)
     }
@@ -338,7 +384,7 @@ impl Region {
     /// # Errors
     /// [`RegionError::Refused`], [`RegionError::Lost`].
     pub fn remove(mut self) -> Result<(), RegionError> {
-        self.link.call(RegionCall::Remove, 0, 0, self.info.id, &self.info.name).map(|_| ())
+        self.link.call(&about(&self.info, RegionCall::Remove)).map(|_| ())
     }
 
     /// What there is to know of it.

@@ -300,6 +300,13 @@ fn fill(w: &mut World) {
     while w.complete(0) {}
 }
 
+/// Of three lenders the second has a disk: whoever has the other place of each page wants it back.
+fn recall_from_the_other(w: &mut World) {
+    let other = [0_u8, 2].into_iter().max_by_key(|&n| w.b.held_by(LenderIndex(n))).expect("there are two");
+    assert!(w.b.held_by(LenderIndex(other)).0 > 100);
+    w.recall(usize::from(other), 0, usize::MAX);
+}
+
 /// Pages that one lender wants back while the other's disk gets them: what the other says meanwhile is not said again.
 #[test]
 fn what_is_said_of_a_disk_while_pages_move_is_not_forgotten() {
@@ -307,7 +314,7 @@ fn what_is_said_of_a_disk_while_pages_move_is_not_forgotten() {
         let mut w = replicated(600, 3, 2, true);
         w.b.handle_lender_site(LenderIndex(1), Site { machine: 1, zone: 0, drains: true });
         fill(&mut w);
-        w.recall(0, 0, usize::MAX);
+        recall_from_the_other(&mut w);
         for _ in 0..before {
             w.complete(0);
         }
@@ -318,6 +325,44 @@ fn what_is_said_of_a_disk_while_pages_move_is_not_forgotten() {
         let (_, stats) = (w.read_all(), w.b.stats());
         let drained = w.replicas.drained.len() as u64;
         assert!(drained > 0 && stats.drained >= drained, "{before}: {drained} told, {} known", stats.drained);
+    }
+}
+
+/// The same, and then the other is away: what is on its disk is waited for, wherever the pages were on their way.
+#[test]
+fn who_is_away_keeps_what_it_has_on_its_disk_though_the_pages_were_moving() {
+    for (before, rescued) in [(0, false), (40, false), (400, false), (40, true)] {
+        let mut w = replicated(600, 3, 2, true);
+        let drains = LenderIndex(1);
+        w.b.handle_lender_site(drains, Site { machine: 1, zone: 0, drains: true });
+        fill(&mut w);
+        recall_from_the_other(&mut w);
+        for _ in 0..before {
+            w.complete(0);
+        }
+        if rescued {
+            // Threads wait for some of what is on its way.
+            (0..PAGES).step_by(7).for_each(|base| w.step(&Op::Read { space: 0, base }));
+        }
+        let under_way = w.b.copies.iter_live().filter(|(_, c)| c.recalled && c.busy()).count();
+        assert!(before > 0 || under_way > 5, "{under_way} pages are moving");
+        let staged = w
+            .replicas
+            .class
+            .iter()
+            .filter(|&(&(lender, ..), &class)| lender == drains && class == PutClass::Staged);
+        let staged: Vec<_> = staged.map(|(&page, _)| page).filter(|&page| w.has(page)).collect();
+        for &(lender, copy, version) in &staged {
+            w.stored(lender, copy, version);
+        }
+        w.drain();
+        let on_disk = w.replicas.drained.len() as u64;
+        assert!(on_disk > 100, "{before}: {on_disk}");
+        w.replicas.away.insert(drains);
+        let now = w.time();
+        assert_eq!(w.b.handle_lender_away(now, drains), BasePages(0), "{before}");
+        assert_eq!(w.b.held_by(drains), BasePages(on_disk), "{before}: waited for");
+        w.b.audit();
     }
 }
 

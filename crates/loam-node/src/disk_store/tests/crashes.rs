@@ -197,7 +197,7 @@ impl Run {
                         self.pages.get_mut(&(space, index)).expect("it was begun").begun.remove(&version);
                     }
                 }
-                Completion::Read { token, page } => {
+                Completion::Read { token, page, .. } => {
                     let (space, index, version) =
                         self.reads.remove(&token).expect("a read that was not begun");
                     assert!(*page == contents(space, index, version), "wrong bytes");

@@ -61,7 +61,10 @@ fn read<D: Device>(
     let token = store.read(SpaceId(space), index, Version(version)).map_err(Ok)?;
     loop {
         let ended = store.poll().find_map(|completion| match completion {
-            Completion::Read { token: ended, page } if ended == token => Some(Ok(page)),
+            Completion::Read { token: ended, page, hash } if ended == token => {
+                assert_eq!(hash, page_hash(&page[..]), "the hash is told with the contents");
+                Some(Ok(page))
+            }
             Completion::ReadFailed { token: ended, error } if ended == token => Some(Err(error)),
             _ => None,
         });

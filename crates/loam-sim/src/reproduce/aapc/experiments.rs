@@ -1,7 +1,7 @@
 //! The runs that the figures are made of.
 
 use super::pool::{self, Recorded};
-use super::programs::{FIXED_ITERATIONS, FOUND_ITERATIONS, Program, Sizes, config};
+use super::programs::{FIXED_ITERATIONS, FOUND_ITERATIONS, Program, Sizes, TODAY_BYTES, config};
 use crate::paging::{self, Outcome};
 use loam_core::page_size::Scope;
 use std::collections::BTreeMap;
@@ -58,7 +58,7 @@ impl Experiments {
         let programs = match extent {
             Extent::Paper => Program::paper(64, 102, 128, 23),
             Extent::All => {
-                Program::paper(64, 102, 128, 23).into_iter().chain(Program::today(128 << 20)).collect()
+                Program::paper(64, 102, 128, 23).into_iter().chain(Program::today(TODAY_BYTES)).collect()
             }
             Extent::Small => {
                 let today = Program::today(4 << 20).into_iter().take(2);

@@ -84,6 +84,9 @@ impl Program {
     }
 }
 
+/// What each kernel has on today's path. Integer sort's references are four times as many, at four times the size, as a recording may have.
+pub(super) const TODAY_BYTES: u64 = 32 << 20;
+
 /// Fixed sizes on today's path.
 pub(super) const TODAY_KIB: [u64; 5] = [4, 16, 64, 256, 1024];
 

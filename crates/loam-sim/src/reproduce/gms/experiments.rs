@@ -3,11 +3,11 @@
 use super::micro::{EpochCost, Micro};
 use super::scenes::{self, Outcome, Policy, SKEWS};
 use crate::cluster::Recording;
+use crate::jobs;
 use crate::workload::{self, NAMES, PAGE_BYTES, Scale};
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 /// Idle memory of figure 6, in megabytes.
 pub(super) const IDLE_MB: [u32; 6] = [0, 50, 100, 150, 200, 250];
@@ -90,20 +90,8 @@ impl Experiments {
         done: &(dyn Fn(usize, usize) + Sync),
     ) -> Self {
         self.recordings = recordings;
-        let (next, finished) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        let outcomes = Mutex::new(BTreeMap::new());
-        std::thread::scope(|scope| {
-            for _ in 0..threads.max(1) {
-                scope.spawn(|| {
-                    while let Some(&job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
-                        let outcome = self.one(job);
-                        outcomes.lock().expect("no run panicked").insert(job, outcome);
-                        done(finished.fetch_add(1, Ordering::Relaxed) + 1, jobs.len());
-                    }
-                });
-            }
-        });
-        self.outcomes = outcomes.into_inner().expect("no run panicked");
+        let outcomes = jobs::run(&jobs, threads, &|n| done(n, jobs.len()), |&job| self.one(job));
+        self.outcomes = jobs.into_iter().zip(outcomes).collect();
         self
     }
 

@@ -1,12 +1,11 @@
 //! The runs that tables and figures are made of.
 
 use super::machines::Machine;
+use crate::jobs;
 use crate::multiprocessor::{self, Outcome, Prefetch};
 use crate::workload::Scale;
 use crate::workload::parallel::{PARALLEL_NAMES, parallel_by_name};
 use std::collections::BTreeMap;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// How much is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,24 +44,12 @@ impl Experiments {
     /// # Errors
     /// If a program's result is wrong.
     pub fn run(extent: Extent, threads: usize, done: &(dyn Fn(usize, usize) + Sync)) -> Result<Self, String> {
-        let jobs = jobs(extent);
+        let keys = keys(extent);
         let scale = if extent == Extent::Small { Scale::Small } else { Scale::Paper };
-        let (next, finished) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        let results = Mutex::new(BTreeMap::new());
-        std::thread::scope(|scope| {
-            for _ in 0..threads.max(1) {
-                scope.spawn(|| {
-                    while let Some(&job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
-                        let result = run(job, scale);
-                        results.lock().expect("no run panicked").insert(job, result);
-                        done(finished.fetch_add(1, Ordering::Relaxed) + 1, jobs.len());
-                    }
-                });
-            }
-        });
+        let results = jobs::run(&keys, threads, &|n| done(n, keys.len()), |&key| run(key, scale));
         let mut outcomes = BTreeMap::new();
         let mut programs = vec![(Vec::new(), 0); PARALLEL_NAMES.len()];
-        for (key, result) in results.into_inner().expect("no run panicked") {
+        for (key, result) in keys.into_iter().zip(results) {
             let Done { outcome, checked, bytes } = result?;
             if key.1 == Machine::Paper {
                 programs[key.0] = (checked, bytes);
@@ -93,7 +80,7 @@ impl Experiments {
     }
 }
 
-fn jobs(extent: Extent) -> Vec<Key> {
+fn keys(extent: Extent) -> Vec<Key> {
     let machines = match extent {
         Extent::All => Machine::all(),
         Extent::Paper | Extent::Small => vec![Machine::Paper],

@@ -1,5 +1,6 @@
 //! The runs that tables and figures are made of.
 
+use crate::jobs;
 use crate::regions::btree::BTree;
 use crate::regions::config::{Config, Division, Inputs};
 use crate::regions::machine::{self, Thread};
@@ -7,8 +8,6 @@ use crate::regions::memory::{Memory, PAGE_BYTES, Spent, Times};
 use crate::regions::programs::{self, PROGRAMS, Ran};
 use loam_core::units::Duration;
 use std::collections::BTreeMap;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// How much is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -171,7 +170,7 @@ impl Experiments {
                     all.client.insert((division, servers, hops, threads), bar);
                 }
             }
-            let clients = clients();
+            let clients = clients(&config);
             let series =
                 (0..=clients.len()).map(|n| congestion(&config, &clients[..n], loads / 10)).collect();
             all.server.insert(division, series);
@@ -213,23 +212,10 @@ impl Experiments {
     }
 
     fn jobs(&self, jobs: &[Job], threads: usize, done: &(dyn Fn(usize) + Sync)) -> Vec<Done> {
-        let (next, ended) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        let results: Vec<Mutex<Option<Done>>> = jobs.iter().map(|_| Mutex::new(None)).collect();
-        let worker = || {
-            loop {
-                let at = next.fetch_add(1, Ordering::Relaxed);
-                let Some(&job) = jobs.get(at) else { return };
-                let of = match job {
-                    Job::Tree { children, keys } => Done::Tree(self.search(children, keys)),
-                    Job::Program(n) => Done::Program(programs::run(n, self.part, 1, self.memory())),
-                };
-                *results[at].lock().expect("no run panicked") = Some(of);
-                done(ended.fetch_add(1, Ordering::Relaxed) + 1);
-            }
-        };
-        std::thread::scope(|scope| (0..threads.clamp(1, jobs.len())).for_each(|_| _ = scope.spawn(worker)));
-        let all = results.into_iter().map(|of| of.into_inner().expect("no run panicked"));
-        all.map(|of| of.expect("each was run")).collect()
+        jobs::run(jobs, threads, done, |&job| match job {
+            Job::Tree { children, keys } => Done::Tree(self.search(children, keys)),
+            Job::Program(n) => Done::Program(programs::run(n, self.part, 1, self.memory())),
+        })
     }
 
     /// Builds a tree and searches it: first until local memory is in its steady state, then measured.
@@ -281,17 +267,11 @@ fn mixed(n: u64) -> u64 {
     n ^ n >> 31
 }
 
-/// Columns and rows of the mesh.
-const EDGE: usize = 4;
-
-fn apart(a: usize, b: usize) -> usize {
-    (a % EDGE).abs_diff(b % EDGE) + (a / EDGE).abs_diff(b / EDGE)
-}
-
 /// Figure 6, from a corner.
 fn distance(config: &Config, hops: u64, loads: u64) -> (u64, f64, f64) {
+    let mesh = config.mesh();
     let server =
-        (0..config.nodes).find(|&node| apart(0, node) as u64 == hops).expect("the mesh is that large");
+        (0..config.nodes).find(|&node| mesh.hops(0, node) as u64 == hops).expect("the mesh is that large");
     let each = |random| {
         let thread = Thread { node: 0, servers: vec![server], loads: Some(loads), random };
         let run = machine::run(config, &[thread], 1);
@@ -302,8 +282,9 @@ fn distance(config: &Config, hops: u64, loads: u64) -> (u64, f64, f64) {
 
 /// Figure 7: a number of loads, divided among the threads of one node.
 fn bar(config: &Config, servers: usize, hops: usize, threads: usize, loads: u64) -> Bar {
+    let mesh = config.mesh();
     let servers: Vec<usize> =
-        (0..config.nodes).filter(|&node| apart(CLIENT, node) == hops).take(servers).collect();
+        (0..config.nodes).filter(|&node| mesh.hops(CLIENT, node) == hops).take(servers).collect();
     let each = loads / threads as u64;
     let all: Vec<Thread> = (0..threads)
         .map(|_| Thread { node: CLIENT, servers: servers.clone(), loads: Some(each), random: true })
@@ -315,10 +296,11 @@ fn bar(config: &Config, servers: usize, hops: usize, threads: usize, loads: u64)
 
 /// Nodes that load the server of figure 8, the nearest first. Those of the first column are left out: the server's answers to them would pass the control
 /// thread's link.
-fn clients() -> Vec<usize> {
+fn clients(config: &Config) -> Vec<usize> {
+    let mesh = config.mesh();
     let mut clients: Vec<usize> =
-        (0..EDGE * EDGE).filter(|&node| node % EDGE != 0 && node != SERVER).collect();
-    clients.sort_by_key(|&node| (apart(node, SERVER), node));
+        (0..config.nodes).filter(|&node| node % mesh.columns() != 0 && node != SERVER).collect();
+    clients.sort_by_key(|&node| (mesh.hops(node, SERVER), node));
     clients
 }
 

@@ -1,12 +1,11 @@
 //! The runs that the paper's figures are made of.
 
 use super::{PAGE_BYTES, SUBPAGES};
+use crate::jobs;
 use crate::machine::{self, Config, LOCAL_PAGES_MIN, Outcome, Prepared};
 use crate::model::Model;
 use crate::trace::{Run, Source, TraceError};
 use std::collections::BTreeMap;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A program of the paper's kind.
 #[derive(Debug)]
@@ -123,25 +122,15 @@ impl Experiments {
         let network = load("alpha-an2-1996");
         let emulated = Model { emulation: Some(super::results::table_1()), ..network.clone() };
         let models = Models { network, emulated, disk: load("alpha-disk-1996") };
-        let jobs = jobs(apps.len());
-        let (next, finished) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        let outcomes = Mutex::new(BTreeMap::new());
-        std::thread::scope(|scope| {
-            for _ in 0..threads.max(1) {
-                scope.spawn(|| {
-                    while let Some(&(app, memory, scheme)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
-                        let trace = &apps[app].trace;
-                        let config = scheme.config(memory, trace.pages(), &models);
-                        let lru = loam_core::replacement::by_name("lru").expect("it has that name");
-                        let outcome = machine::run(&config, trace, lru).expect("the sizes fit");
-                        outcomes.lock().expect("no run panicked").insert((app, memory, scheme), outcome);
-                        done(finished.fetch_add(1, Ordering::Relaxed) + 1, jobs.len());
-                    }
-                });
-            }
+        let keys = keys(apps.len());
+        let outcomes = jobs::run(&keys, threads, &|n| done(n, keys.len()), |&(app, memory, scheme)| {
+            let trace = &apps[app].trace;
+            let config = scheme.config(memory, trace.pages(), &models);
+            let lru = loam_core::replacement::by_name("lru").expect("it has that name");
+            machine::run(&config, trace, lru).expect("the sizes fit")
         });
-        let references = jobs.iter().map(|job| apps[job.0].trace.references()).sum();
-        let outcomes = outcomes.into_inner().expect("no run panicked");
+        let references = keys.iter().map(|key| apps[key.0].trace.references()).sum();
+        let outcomes = keys.into_iter().zip(outcomes).collect();
         let table_2 = table_2(&models.network);
         Self { apps, outcomes, table_2, network: models.network, references }
     }
@@ -161,7 +150,7 @@ impl Experiments {
     }
 }
 
-fn jobs(apps: usize) -> Vec<Key> {
+fn keys(apps: usize) -> Vec<Key> {
     use Scheme::{Beside, Disk, Doubled, Eager, Emulated, Full, Learned, Pipelined};
     let mut jobs = Vec::new();
     for app in 0..apps {

@@ -1,0 +1,241 @@
+//! A file that is memory (a file in memory, a DAX device), mapped by who prepares it for others: it is told from which memory nodes its pages
+//! come, its pages are taken, what was in it is cleared. Nobody gets a reference into it.
+
+use rustix::fd::AsFd;
+use rustix::mm::{self, MapFlags, ProtFlags};
+use std::ffi::c_void;
+use std::io;
+use std::ops::Range;
+use std::ptr::{NonNull, null_mut};
+
+/// From which memory nodes pages come: mbind(2)'s modes. A bit each for memory nodes 0 to 63.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placement {
+    /// That of the processor which takes the page.
+    Local,
+    /// These, and no other.
+    Bind(u64),
+    /// These by turns.
+    Interleave(u64),
+    /// These first.
+    Preferred(u64),
+}
+
+/// Bytes of a file, mapped for as long as this lives.
+#[derive(Debug)]
+pub struct Mapped {
+    /// All of the address space that was set aside.
+    reserved: NonNull<c_void>,
+    reserved_bytes: usize,
+    base: NonNull<c_void>,
+    bytes: usize,
+}
+
+impl Mapped {
+    /// Maps `bytes` from `offset` on, at an address that is a multiple of `align_bytes`, as a DAX device with pages of that size wants it.
+    ///
+    /// # Errors
+    /// The system's.
+    ///
+    /// # Panics
+    /// If `align_bytes` is no power of two of at least 4096, or `offset` or `bytes` no multiple of it, or `bytes` 0.
+    pub fn new(file: impl AsFd, offset: u64, bytes: usize, align_bytes: usize) -> io::Result<Self> {
+        assert!(align_bytes.is_power_of_two() && align_bytes >= 4096, "{align_bytes}");
+        assert!(bytes > 0 && bytes.is_multiple_of(align_bytes) && offset.is_multiple_of(align_bytes as u64));
+        let reserved_bytes =
+            bytes.checked_add(align_bytes).ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
+        // SAFETY: a new mapping at an address that the kernel chooses touches no memory of the program.
+        let reserved = unsafe {
+            let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+            mm::mmap_anonymous(null_mut(), reserved_bytes, ProtFlags::empty(), flags)?
+        };
+        let reserved = NonNull::new(reserved).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))?;
+        let skip = reserved.as_ptr().cast::<u8>().align_offset(align_bytes);
+        // SAFETY: `align_bytes` more were set aside than are needed, so this is within the reservation.
+        let base = unsafe { reserved.byte_add(skip) };
+        // From here on dropping it takes the reservation back.
+        let this = Self { reserved, reserved_bytes, base, bytes };
+        let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::FIXED);
+        // SAFETY: the place is within the reservation, which is this value's alone; nobody has a reference into it.
+        unsafe { mm::mmap(base.as_ptr(), bytes, protection, flags, file, offset)? };
+        Ok(this)
+    }
+
+    /// Says from which memory nodes its pages come, those that are not there yet. A file in memory of ordinary pages keeps that for as long as it is there,
+    /// whoever takes the pages; for huge pages it holds for [`Self::take`] of this mapping alone.
+    ///
+    /// # Errors
+    /// The system's: EINVAL if one of them is not there, or not this process's to use.
+    pub fn place(&self, placement: Placement) -> io::Result<()> {
+        let (mode, nodes) = match placement {
+            Placement::Local => (libc::MPOL_LOCAL, 0),
+            Placement::Bind(nodes) => (libc::MPOL_BIND, nodes),
+            Placement::Interleave(nodes) => (libc::MPOL_INTERLEAVE, nodes),
+            Placement::Preferred(nodes) => (libc::MPOL_PREFERRED, nodes),
+        };
+        // Two words: the kernel takes one bit less than it is told.
+        let mask = [nodes, 0_u64];
+        let (mask_at, bits) = if nodes == 0 { (null_mut(), 0) } else { (mask.as_ptr().cast_mut(), 65_u64) };
+        // SAFETY: the range is this mapping, and the kernel reads `bits` rounded up to words, which `mask` has. It changes which pages will be taken,
+        // not what any byte is.
+        let done = unsafe {
+            libc::syscall(
+                libc::SYS_mbind,
+                self.base.as_ptr(),
+                self.bytes,
+                mode as libc::c_ulong,
+                mask_at,
+                bits,
+                0_u32,
+            )
+        };
+        if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// Takes the pages of a range from the machine, as the first touch of each would; contents stay.
+    ///
+    /// # Errors
+    /// The system's: EFAULT where there are none (any more), or the memory is damaged.
+    ///
+    /// # Panics
+    /// If it is not within the mapping.
+    pub fn take(&self, range: Range<usize>) -> io::Result<()> {
+        assert!(range.start <= range.end && range.end <= self.bytes);
+        loop {
+            // SAFETY: the range is within the mapping, and no byte changes by it.
+            let done = unsafe {
+                let from = self.base.byte_add(range.start).as_ptr();
+                libc::madvise(from, range.len(), libc::MADV_POPULATE_WRITE)
+            };
+            if done == 0 {
+                return Ok(());
+            }
+            let why = io::Error::last_os_error();
+            if why.kind() != io::ErrorKind::Interrupted {
+                return Err(why);
+            }
+        }
+    }
+
+    /// Makes all bytes of a range 0, and takes their pages.
+    ///
+    /// # Errors
+    /// As [`Self::take`].
+    ///
+    /// # Panics
+    /// As [`Self::take`].
+    pub fn clear(&mut self, range: Range<usize>) -> io::Result<()> {
+        // A page that cannot be had is an error here, and would be a signal below.
+        self.take(range.clone())?;
+        // SAFETY: the range is within the mapping, its pages were just there, and nobody has a reference into it. (Who has the file mapped elsewhere
+        // sees it through addresses of its own.)
+        unsafe { self.base.byte_add(range.start).cast::<u8>().write_bytes(0, range.len()) };
+        Ok(())
+    }
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        // SAFETY: the reservation is this value's alone, and nobody has a reference into it.
+        let unmapped = unsafe { mm::munmap(self.reserved.as_ptr(), self.reserved_bytes) };
+        debug_assert!(unmapped.is_ok(), "{unmapped:?}");
+    }
+}
+
+/// Whether a file's bytes are mapped as they lie on their medium (DAX), with no page cache between: asked as MAP_SYNC, which nothing else can do.
+///
+/// # Errors
+/// The system's, but for the answer no.
+pub fn is_dax(file: impl AsFd) -> io::Result<bool> {
+    let flags = MapFlags::SHARED_VALIDATE | MapFlags::SYNC;
+    // SAFETY: a new mapping at an address that the kernel chooses touches no memory of the program; nothing reads or writes it.
+    let mapped = unsafe { mm::mmap(null_mut(), 4096, ProtFlags::READ | ProtFlags::WRITE, flags, file, 0) };
+    match mapped {
+        Ok(at) => {
+            // SAFETY: it was just mapped, and nobody has a reference into it.
+            unsafe { mm::munmap(at, 4096)? };
+            Ok(true)
+        }
+        Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::INVAL) => Ok(false),
+        Err(why) => Err(why.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fd::OwnedFd;
+    use rustix::fs::MemfdFlags;
+    use std::fs::File;
+    use std::os::unix::fs::FileExt;
+
+    const MIB: usize = 1 << 20;
+
+    fn memory(bytes: usize) -> File {
+        let file: OwnedFd = rustix::fs::memfd_create("test", MemfdFlags::CLOEXEC).expect("memory");
+        rustix::fs::ftruncate(&file, bytes as u64).expect("sized");
+        File::from(file)
+    }
+
+    #[test]
+    fn what_was_there_is_cleared_and_nothing_else() {
+        let file = memory(8 * MIB);
+        file.write_all_at(&vec![7; 8 * MIB], 0).expect("written");
+        let mut mapped = Mapped::new(&file, 2 * MIB as u64, 4 * MIB, 2 * MIB).expect("mapped");
+        assert_eq!(mapped.base.as_ptr().addr() % (2 * MIB), 0, "as a device with large pages wants it");
+        mapped.clear(MIB..3 * MIB).expect("cleared");
+        let mut back = vec![0; 8 * MIB];
+        file.read_exact_at(&mut back, 0).expect("read");
+        for (at, byte) in back.iter().enumerate() {
+            assert_eq!(*byte == 0, (3 * MIB..5 * MIB).contains(&at), "{at}");
+        }
+    }
+
+    #[test]
+    fn pages_are_taken_or_it_is_told() {
+        let file = memory(MIB);
+        let blocks = || rustix::fs::fstat(&file).expect("it is open").st_blocks * 512;
+        let mapped = Mapped::new(&file, 0, MIB, 4096).expect("mapped");
+        mapped.take(4096..3 * 4096).expect("taken");
+        assert_eq!(blocks(), 2 * 4096);
+        rustix::fs::ftruncate(&file, 4096).expect("shrunk");
+        assert!(mapped.take(0..2 * 4096).is_err(), "no signal");
+    }
+
+    /// What the kernel has noted of the mapping: the policy is the file's.
+    #[test]
+    fn the_kernel_knows_where_pages_come_from() {
+        let policy = |of: &Mapped| {
+            let maps = std::fs::read_to_string("/proc/self/numa_maps").expect("a kernel with NUMA");
+            let place = format!("{:x} ", of.base.as_ptr().addr());
+            let line = maps.lines().find(|line| line.starts_with(&place)).expect("a mapping");
+            line.split(' ').nth(1).expect("a policy").to_owned()
+        };
+        for (placement, told) in [
+            (Placement::Bind(1), "bind:0"),
+            (Placement::Interleave(1), "interleave:0"),
+            (Placement::Preferred(1), "prefer:0"),
+            (Placement::Local, "local"),
+        ] {
+            let file = memory(MIB);
+            let mapped = Mapped::new(&file, 0, MIB, 4096).expect("mapped");
+            assert_eq!(policy(&mapped), "default");
+            mapped.place(placement).expect("node 0 is there");
+            assert_eq!(policy(&mapped), told);
+            drop(mapped);
+            let again = Mapped::new(&file, 0, MIB, 4096).expect("mapped");
+            assert_eq!(policy(&again), told, "it is the file's, not the mapping's");
+        }
+        let mapped = Mapped::new(memory(MIB), 0, MIB, 4096).expect("mapped");
+        assert_eq!(
+            mapped.place(Placement::Bind(1 << 63)).map_err(|why| why.raw_os_error()),
+            Err(Some(libc::EINVAL)),
+            "all 64 bits are read"
+        );
+    }
+
+    #[test]
+    fn a_file_in_memory_is_no_dax() {
+        assert!(!is_dax(memory(MIB)).expect("an answer"));
+    }
+}

@@ -1,0 +1,156 @@
+//! One peer: its socket, what came and is not handled, what waits to be sent.
+//!
+//! [`line`] is the way out, and what is counted for as long as the peer is there; [`reading`] takes in what comes and has it handled;
+//! [`handing`] is for what others have for it: answers that were waited for, and frames that nobody asked for.
+
+mod handing;
+mod line;
+mod reading;
+
+use crate::behind::Behind;
+use crate::buffers::{Incoming, Outgoing};
+use crate::drainer::Reply;
+use crate::limits::*;
+use crate::service::{Outlet, Peer};
+use crate::shared::Shared;
+use line::Line;
+pub(crate) use line::{Origin, Place};
+use loam_core::ids::SpaceId;
+use loam_wire::limits::REQUEST_PAGES_MAX;
+use loam_wire::{Stream, encode, error_code};
+use rustix::event::epoll::EventFlags;
+use std::time::Instant;
+
+/// What an attempt to make progress came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// Something was received or sent.
+    Some,
+    /// There was nothing to do.
+    None,
+    /// The connection is over.
+    Over,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Open,
+    /// It was refused: the reason is sent, what still comes is thrown away (closing with unread bytes would reset the
+    /// connection and lose the reason), and at this moment it ends.
+    Farewell(Instant),
+    Over,
+}
+
+#[derive(Debug)]
+pub(crate) struct Connection {
+    line: Line,
+    peer: Peer,
+    incoming: Incoming,
+    state: State,
+    opened: Instant,
+    /// Its turn ended with frames left that can be handled.
+    unfinished: bool,
+    /// Frames have come that are not handled: there was no room for their answers.
+    held_back: bool,
+    /// What epoll was last asked for.
+    pub(crate) interest: EventFlags,
+    _place: Place,
+}
+
+impl Connection {
+    pub(crate) fn new(stream: Stream, origin: Origin, place: Place, reply: Reply) -> Self {
+        let now = Instant::now();
+        Self {
+            line: Line {
+                stream,
+                outgoing: Outgoing::default(),
+                behind: Behind::default(),
+                broken: false,
+                sent_bytes: 0,
+                moved: now,
+                subscription: None,
+                local_pages: None,
+                mount: None,
+                caller: None,
+                reply,
+                reading: 0,
+                origin,
+            },
+            peer: Peer::Stranger,
+            incoming: Incoming::default(),
+            state: State::Open,
+            opened: now,
+            unfinished: false,
+            held_back: false,
+            interest: EventFlags::IN,
+            _place: place,
+        }
+    }
+
+    pub(crate) fn socket(&self) -> &Stream {
+        &self.line.stream
+    }
+
+    /// What to wait for: nothing more is read while much waits to be sent.
+    pub(crate) fn wants(&self) -> EventFlags {
+        let mut wants = EventFlags::empty();
+        // A socket that can be written at once brings an unfinished turn back, and what has come and is not in the socket.
+        let sends = self.line.waits() || !self.line.behind.is_empty();
+        let goes_on = self.unfinished || self.may_go_on();
+        wants.set(EventFlags::OUT, sends || goes_on || self.line.stream.holds());
+        wants.set(EventFlags::IN, self.has_room() || self.state != State::Open);
+        wants
+    }
+
+    fn has_room(&self) -> bool {
+        let may_read = self.line.reading + REQUEST_PAGES_MAX <= READING_PAGES_MAX;
+        self.line.outgoing.len() <= QUEUED_BYTES_HIGH && self.line.behind.has_room() && may_read
+    }
+
+    /// Frames waited for room, and there is some: whatever made it, no event of the socket need come any more.
+    fn may_go_on(&self) -> bool {
+        self.held_back && self.state == State::Open && self.has_room()
+    }
+
+    /// It is one of this borrower's, and can be told something.
+    pub(crate) fn is_of(&self, space: SpaceId) -> bool {
+        self.state == State::Open && self.peer == Peer::Borrower(space)
+    }
+
+    /// The lender ends: says so, without waiting.
+    pub(crate) fn end(&mut self) {
+        if self.state == State::Open && self.peer != Peer::Stranger {
+            let mut head = Vec::new();
+            encode::error(&mut head, error_code::ENDING, "the lender was told to end");
+            self.line.outgoing.append(head.len()).copy_from_slice(&head);
+            self.line.flush();
+            self.line.stream.end();
+        }
+    }
+
+    /// Whether its time has run out; gives buffers back that are not used.
+    pub(crate) fn sweep(&mut self, now: Instant) -> bool {
+        self.incoming.shrink();
+        self.line.outgoing.shrink();
+        self.line.behind.shrink();
+        self.line.stream.shrink();
+        let sends = self.line.waits() || !self.line.behind.is_empty();
+        let late = match self.state {
+            State::Farewell(until) => return now >= until,
+            _ if self.peer == Peer::Stranger && now > self.opened + HELLO_TIMEOUT => "said no hello",
+            _ if sends && now > self.line.moved + STALLED_TIMEOUT => "does not take its answers",
+            _ => return false,
+        };
+        tracing::warn!("closed {}: it {late}", self.line.origin);
+        true
+    }
+
+    /// Tells the lender's state that it is gone.
+    pub(crate) fn close(self, shared: &Shared) {
+        if let Peer::Borrower(space) = self.peer {
+            shared.lender().connection_closed(shared.now(), space);
+            // The keeper has a new moment to wait for.
+            shared.tell_keeper();
+        }
+    }
+}
