@@ -146,7 +146,10 @@ impl Borrower {
                 self.ranks.remove(page); // it may stand there from before its mapping was removed
                 self.replacement.inserted(page);
             }
-            priority => self.ranks.insert(page, size.base_pages(), priority),
+            priority => {
+                let frames = self.spaces.get(&page.space).map_or(0, |s| s.table.own_in(page.first, size));
+                self.ranks.insert(page, frames, priority);
+            }
         }
     }
 

@@ -110,6 +110,13 @@ impl Borrower {
                 space.table.queued(base).is_none() || is_due || is_right,
                 "base page {base} of {key:?} stands in another place than its priority says"
             );
+            if let Some((size, frames)) = space.table.queued(base).zip(self.ranks.frames_of(page)) {
+                assert_eq!(
+                    frames,
+                    space.table.own_in(base, size),
+                    "frames at {base} of {key:?} are miscounted"
+                );
+            }
         }
     }
 

@@ -781,6 +781,13 @@ impl Borrower {
             _ => {}
         }
         space.table.set(base, new);
+        let is_own = |e: &Entry| e.state == BaseState::Local && !e.shared;
+        if is_own(&old) != is_own(&new) && !self.ranks.is_empty() {
+            for first in space.table.all_queued_around(base) {
+                let recount = |frames| if is_own(&new) { frames + 1 } else { frames - 1 };
+                self.ranks.recount(PageRef { space: key, first }, recount);
+            }
+        }
     }
 
     fn entry(&self, key: SpaceKey, base: u64) -> Entry {
@@ -807,8 +814,12 @@ impl Borrower {
         if queued.is_none_or(|queued| queued < size) {
             space.table.set_queued(first, Some(size));
         }
+        let page = PageRef { space: key, first };
         if queued.is_none() {
-            self.line_up(PageRef { space: key, first }, size);
+            self.line_up(page, size);
+        } else if queued.is_some_and(|queued| queued < size) && !self.ranks.is_empty() {
+            let frames = space.table.own_in(first, size);
+            self.ranks.recount(page, |_| frames);
         }
     }
 

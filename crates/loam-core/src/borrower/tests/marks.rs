@@ -354,3 +354,46 @@ proptest! {
         w.check();
     }
 }
+
+/// High memory of more than the budget, a little idle low memory, and what normal memory has to go on with.
+#[test]
+fn idle_low_memory_takes_no_share_from_normal_memory() {
+    let mut w = World::new(1, false, 640, 1);
+    assert!(w.b.handle_priority(KEY, range(0, 1000), Priority::High));
+    assert!(w.b.handle_priority(KEY, range(1000, 1100), Priority::Low));
+    write(&mut w, 1000, 1010); // its least share, a 64th of 640
+    let mut waited = 0;
+    for turn in 0..20 {
+        write(&mut w, turn * 50, turn * 50 + 50);
+        assert!(here(&w, 1000, 1100) >= 10, "low memory keeps its share");
+        waited += u64::from(here(&w, 1200, 1205) < 5 && turn > 0);
+        write(&mut w, 1200, 1205);
+    }
+    assert!(waited < 4, "what is used between any two pieces is gone {waited} times of 19");
+}
+
+/// Pages of which little is here count for little: by their sizes the low ones would be more than their share.
+#[test]
+fn ranks_count_what_is_here() {
+    let mut w = World::new(16, false, 1 << 20, 1);
+    assert!(w.b.handle_priority(KEY, range(0, 800), Priority::Low));
+    let now = w.time();
+    let present: Vec<BaseRange> = (0..50).map(|n| range(n * 16, n * 16 + 1)).collect();
+    w.b.handle_adopted(now, KEY, range(0, 800), &present);
+    for run in &present {
+        w.present.insert((KEY, run.start), 0);
+    }
+    w.drain();
+    assert_eq!(w.b.ranks.sums(), (50, 0));
+    // The rest of a page comes, and goes.
+    write(&mut w, 0, 16);
+    assert_eq!(w.b.ranks.sums(), (65, 0));
+    let now = w.time();
+    w.b.handle_removed(now, KEY, range(4, 32));
+    w.drain();
+    assert_eq!(w.b.ranks.sums(), (52, 0));
+    // A child shares all of it.
+    w.step(&Op::Fork { space: 0 });
+    assert_eq!(w.b.ranks.sums(), (52, 0));
+    w.b.audit();
+}
