@@ -101,10 +101,9 @@ impl Borrower {
 
     /// What the program has said of priorities is so of each page that stands in the queue, or will be looked at.
     fn audit_ranks(&self, key: SpaceKey, space: &super::Space) {
-        let looked_at = self.ranking.get(&key);
         for base in self.used(key, BaseRange::new(0, u64::MAX)) {
             let page = PageRef { space: key, first: base };
-            let is_due = looked_at.is_some_and(|left| left.contains(base));
+            let is_due = self.ranking.has(key, base);
             let is_right = self.ranks.of(page) == space.marks.at(base).priority;
             assert!(
                 space.table.queued(base).is_none() || is_due || is_right,
