@@ -272,7 +272,6 @@ impl Borrower {
     /// What was said not to be needed of a space cannot leave: it is pinned or shared, and who needs a frame must not wait for it.
     pub(super) fn keep_given(&mut self, key: SpaceKey) {
         self.given.retain(|(page, _)| page.space != key);
-        self.readers.retain(|page| page.space != key);
         self.advised.retain(|of| of.key != key || of.advice != Advice::WillNotNeed);
     }
 
@@ -289,8 +288,9 @@ impl Borrower {
             }
         }
         while wanted && let Some((page, size)) = self.readers.next() {
-            if is_there(self, page, size) && self.mark(page.space, page.first).pattern == Pattern::Sequential
-            {
+            let is_read = self.mark(page.space, page.first).pattern == Pattern::Sequential;
+            // Another one may have come since, behind it.
+            if is_there(self, page, size) && is_read && !self.readers.is_ahead(page, self.reader_step()) {
                 return Some((page, Why::Passed(size)));
             }
         }

@@ -397,3 +397,44 @@ fn ranks_count_what_is_here() {
     assert_eq!(w.b.ranks.sums(), (52, 0));
     w.b.audit();
 }
+
+/// Of what one reader has passed, how much stays when room is wanted; there may be another reader on its way there.
+fn passed(has_second: bool) -> u64 {
+    let mut w = all_away(1);
+    read(&mut w, 700..1400);
+    assert!(w.b.handle_pattern(KEY, range(0, 600), Pattern::Sequential));
+    read(&mut w, 100..140);
+    if has_second {
+        read(&mut w, [90]);
+    }
+    limit(&mut w, 760);
+    assert!(here(&w, 700, 1400) < 690, "nothing is tested");
+    let left = here(&w, 100, 130);
+    w.read_all();
+    left
+}
+
+#[test]
+fn what_lies_ahead_of_a_reader_is_not_behind_another() {
+    assert!(passed(false) < 5, "{} of 30", passed(false));
+    assert_eq!(passed(true), 30);
+}
+
+/// Pages that readers have passed and that cannot leave take no explicit advice with them.
+#[test]
+fn what_readers_cannot_give_cancels_nothing_else() {
+    let mut w = World::new(1, false, 700, 1);
+    assert!(w.b.handle_pattern(KEY, range(0, 600), Pattern::Sequential));
+    write(&mut w, 0, 600);
+    w.pinned = Some(KEY);
+    let now = w.time();
+    w.b.handle_limit(now, BasePages(400));
+    w.drain();
+    assert!(w.b.stats().advised_out > 0, "what was passed is to leave");
+    w.b.handle_advice(now, KEY, range(500, 600), Advice::WillNotNeed);
+    for _ in 0..100 {
+        w.complete(0); // no plans: the advice waits
+        assert_eq!(w.b.advice_left().1, 1);
+    }
+    assert!(w.b.stats().busy > 0);
+}
