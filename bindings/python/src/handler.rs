@@ -150,6 +150,12 @@ unsafe fn give_back(memory: NonNull<u8>) {
     unsafe { raw::free(memory) };
 }
 
+/// What was said of so many bytes at least of ordinary memory holds no longer: under `loam run` without a region that is borrowed for, too.
+fn forget(memory: NonNull<u8>, bytes: usize) {
+    let start = memory.as_ptr().addr();
+    raw::forget(start..start.saturating_add(bytes));
+}
+
 /// Whether a request that the region has no room for is refused. A `loam run` without a region borrows for all memory alike.
 fn is_refused(context: usize) -> bool {
     context == OR_NOTHING && raw::region().is_some()
@@ -198,7 +204,10 @@ unsafe extern "C" fn realloc(context: usize, old: *mut c_void, bytes: usize) -> 
             (true, true) => resize(context, memory, bytes),
             (true, false) => move_to(context, memory, raw::usable(memory), bytes),
             (false, true) => move_to(context, memory, libc::malloc_usable_size(old), bytes),
-            (false, false) => counted((ordinary().realloc)(ordinary().context, old, bytes), bytes),
+            (false, false) => {
+                forget(memory, libc::malloc_usable_size(old));
+                counted((ordinary().realloc)(ordinary().context, old, bytes), bytes)
+            }
         }
     }
 }
@@ -249,7 +258,10 @@ unsafe extern "C" fn free(_: usize, memory: *mut c_void, bytes: usize) {
     match NonNull::new(memory.cast::<u8>()) {
         // SAFETY: the caller's promise, and its address says whose it is.
         Some(memory) if is_of_region(memory.as_ptr().addr()) => unsafe { give_back(memory) },
-        // SAFETY: as above.
-        _ => unsafe { (ordinary().free)(ordinary().context, memory, bytes) },
+        ordinary_memory => {
+            ordinary_memory.inspect(|&memory| forget(memory, bytes));
+            // SAFETY: as above.
+            unsafe { (ordinary().free)(ordinary().context, memory, bytes) }
+        }
     }
 }

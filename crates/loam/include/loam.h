@@ -50,7 +50,7 @@ void loam_free(void *memory);
 
 /* What the program will do with memory: LOAM_WILL_NEED, use it soon, so that what is away of it is fetched now; LOAM_WILL_NOT_NEED, not use it for a
  * while, so that its whole pages leave now and make room. From now on: LOAM_SEQUENTIAL, go through it from lower to higher addresses, so that what lies ahead
- * is fetched from the first touch on, and what lies behind leaves first when room is wanted; LOAM_RANDOM, use it in no order, so that a fault brings one
+ * is fetched from the first touch on, and what lies behind (the last 8192 pages) leaves first when room is wanted; LOAM_RANDOM, use it in no order, so that a fault brings one
  * page of 4 KiB and nothing is fetched ahead; LOAM_NORMAL takes these two back. It changes no byte.
  * LOAM_OK, or LOAM_NOT_CONNECTED, LOAM_NO_ANSWER, LOAM_INVALID, LOAM_TOO_MUCH. */
 enum { LOAM_WILL_NEED = 0, LOAM_WILL_NOT_NEED = 1, LOAM_NORMAL = 2, LOAM_SEQUENTIAL = 3, LOAM_RANDOM = 4 };
@@ -59,7 +59,7 @@ int loam_advise(const void *memory, size_t bytes, int advice);
 /* Which memory keeps its place when there is not room for all, from now on: low leaves before normal before high. Of each kind a 64th of the budget (or four
  * pages) stays to go on with, and of sixteen pages that leave one is the oldest of high memory, so what is not used any more goes one day. Answers as above.
  * This, LOAM_SEQUENTIAL and LOAM_RANDOM hold for their addresses until something else is said of them, or they are unmapped, discarded (MADV_DONTNEED), or
- * freed or resized by the functions above. A child that forks has its parent's. */
+ * freed or resized by the functions above (outside of the region from 4 KiB on). A child that forks has its parent's. */
 enum { LOAM_PRIORITY_LOW = 0, LOAM_PRIORITY_NORMAL = 1, LOAM_PRIORITY_HIGH = 2 };
 int loam_prioritize(const void *memory, size_t bytes, int priority);
 

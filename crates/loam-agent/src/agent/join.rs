@@ -14,6 +14,7 @@ use linux_raw_sys::general::{
 use loam_core::borrower::{Advice, BaseRange, Pattern, Priority, SpaceKey};
 use loam_hand::{Call, CallReply, Hello, LAYOUT_VERSION, Ready, TRANSFER_BYTES, Welcome, call, role, status};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, UCred};
 use rustix::process::{Pid, getuid};
 use std::collections::VecDeque;
@@ -46,12 +47,20 @@ impl Peer {
     }
 }
 
-/// A call that is answered when nothing of its range is away any more.
+/// A call that is answered later.
 pub(super) struct WaitingCall {
     pub space: SpaceKey,
     socket: OwnedFd,
-    range: BaseRange,
-    what: u32,
+    waits: Waits,
+}
+
+/// What for.
+enum Waits {
+    /// Nothing of the range is away any more; `what` asks for that.
+    Home { range: BaseRange, what: u32 },
+    /// Changes of mappings have been dealt with that were read before the advice came: the memory that it speaks of came after them, and
+    /// they would take the advice with them.
+    Changes(Call),
 }
 
 /// Where the kernel does not report forks, adopted mappings are kept from children, where they would read zeros: a child made behind
@@ -139,6 +148,15 @@ fn pages_of(request: &Call, whole: bool) -> BaseRange {
     };
     // Nothing is no page, wherever it is.
     BaseRange::new(start, if request.bytes == 0 { start } else { end.max(start) })
+}
+
+/// What says something of memory, and asks for nothing.
+fn is_advice(what: u32) -> bool {
+    (call::WILL_NEED..=call::FORGET).contains(&what)
+}
+
+fn reply(socket: &OwnedFd, status: u32) {
+    let _ = packets::send(socket.as_fd(), &CallReply { status, reserved: 0 }, &[]);
 }
 
 impl Agent<'_> {
@@ -390,12 +408,11 @@ impl Agent<'_> {
     }
 
     fn take_call(&mut self, peer: Peer, request: Call) {
-        let reply = |socket: &OwnedFd, status| {
-            let _ = packets::send(socket.as_fd(), &CallReply { status, reserved: 0 }, &[]);
-        };
         let answer = |socket: &OwnedFd| reply(socket, 0);
         let Some(space) = self.space_of(peer.pid) else {
-            answer(&peer.socket);
+            // Whoever has something to say is told that nobody has heard it; there is nothing to bring home for the others.
+            let unheard = is_advice(request.what).then(|| Errno::SRCH.raw_os_error().unsigned_abs());
+            reply(&peer.socket, unheard.unwrap_or(0));
             return;
         };
         let now = self.now();
@@ -414,7 +431,8 @@ impl Agent<'_> {
                 } else {
                     self.show(space, range);
                 }
-                self.calls.push(WaitingCall { space, socket: peer.socket, range, what: request.what });
+                let waits = Waits::Home { range, what: request.what };
+                self.calls.push(WaitingCall { space, socket: peer.socket, waits });
                 self.answer_calls();
             }
             call::FORK_DONE => {
@@ -424,16 +442,20 @@ impl Agent<'_> {
                 }
                 answer(&peer.socket);
             }
-            call::WILL_NEED..=call::FORGET => {
-                let full = rustix::io::Errno::NOSPC.raw_os_error().unsigned_abs();
-                let status = if self.take_advice(space, &request) { 0 } else { full };
-                reply(&peer.socket, status);
+            what if is_advice(what) => {
+                let waiting = WaitingCall { space, socket: peer.socket, waits: Waits::Changes(request) };
+                // Behind what was said before it and waits, too.
+                let is_behind =
+                    self.calls.iter().any(|of| of.space == space && matches!(of.waits, Waits::Changes(_)));
+                if is_behind || !self.try_answer(&waiting) {
+                    self.calls.push(waiting);
+                }
             }
             _ => {}
         }
     }
 
-    /// Brings home what waiting calls need, and answers those that have it.
+    /// Brings home what waiting calls need, and answers those that have what they wait for.
     pub(super) fn answer_calls(&mut self) {
         let mut waiting = std::mem::take(&mut self.calls);
         waiting.retain(|waiting| !self.try_answer(waiting));
@@ -442,27 +464,35 @@ impl Agent<'_> {
     }
 
     fn try_answer(&mut self, waiting: &WaitingCall) -> bool {
-        if !self.processes.contains_key(&waiting.space) {
-            return true;
-        }
+        let Some(process) = self.processes.get(&waiting.space) else { return true };
+        let (range, what) = match &waiting.waits {
+            Waits::Home { range, what } => (*range, *what),
+            Waits::Changes(_) if process.has_unread_changes() => return false,
+            Waits::Changes(request) => {
+                let full = Errno::NOSPC.raw_os_error().unsigned_abs();
+                let status = if self.take_advice(waiting.space, request) { 0 } else { full };
+                reply(&waiting.socket, status);
+                return true;
+            }
+        };
         if !self.put_hand_to_rest(waiting.space) {
             return false;
         }
         self.let_go_on(waiting.space); // nothing begins: the call made the space unevictable
-        let away = self.borrower.away_in(waiting.space, waiting.range);
+        let away = self.borrower.away_in(waiting.space, range);
         let now = self.now();
         for &base in away.iter().take(1024) {
             self.borrower.handle_wanted(now, waiting.space, base);
         }
         self.drain();
-        if !self.borrower.away_in(waiting.space, waiting.range).is_empty() {
+        if !self.borrower.away_in(waiting.space, range).is_empty() {
             return false;
         }
         if !self.fork_events && !self.is_hand_idle(waiting.space) {
             return false; // see `show`
         }
-        if waiting.what == call::RELEASE {
-            self.release(waiting.space, waiting.range);
+        if what == call::RELEASE {
+            self.release(waiting.space, range);
             // Another of its threads may be about to fork: then nothing leaves until that is over.
             let hand = self.processes.get(&waiting.space).and_then(|process| process.hand.as_ref());
             if hand.is_none_or(|hand| hand.forks == 0) {
@@ -471,7 +501,7 @@ impl Agent<'_> {
             }
         }
         self.drain();
-        let _ = packets::send(waiting.socket.as_fd(), &CallReply { status: 0, reserved: 0 }, &[]);
+        reply(&waiting.socket, 0);
         true
     }
 

@@ -26,6 +26,8 @@ const FETCHES_MAX: usize = 64;
 /// Pages of each rank that stay though another rank is to go first: this part of the budget, and a few pages, but never more than a quarter of it.
 const LEAST_SHARE: u64 = 64;
 const LEAST_PAGES: u64 = 4;
+/// Pages that are looked at together, when what they are worth has changed.
+const RANKED_AT_ONCE: usize = 32;
 /// One range that will be needed brings one in so many pages of the budget at most: the rest is needed now.
 const NEED_SHARE: u64 = 2;
 
@@ -117,9 +119,10 @@ impl Borrower {
     /// [`Self::handle_pattern`].
     pub fn handle_priority(&mut self, key: SpaceKey, range: BaseRange, priority: Priority) -> bool {
         let Some(space) = self.spaces.get_mut(&key) else { return true };
+        let differs = space.marks.other_than(range, priority);
         let done = space.marks.change(range, |mark| Mark { priority, ..mark });
-        if done && !range.is_empty() {
-            self.rank_again(key, range);
+        for part in differs.into_iter().filter(|_| done) {
+            self.ranking.add(key, part);
         }
         done
     }
@@ -127,12 +130,6 @@ impl Borrower {
     /// What was said of a range holds no longer, of its pattern and its priority: the memory was freed.
     pub fn handle_forgotten(&mut self, key: SpaceKey, range: BaseRange) {
         self.unmark(key, range);
-    }
-
-    /// Pages that are here in `range` are to be looked at. (One range for each space, so it may be more than that: looking does no harm.)
-    pub(super) fn rank_again(&mut self, key: SpaceKey, range: BaseRange) {
-        let left = self.ranking.entry(key).or_insert(range);
-        *left = BaseRange::new(left.start.min(range.start), left.end.max(range.end));
     }
 
     pub(super) fn mark(&self, key: SpaceKey, base: u64) -> Mark {
@@ -146,23 +143,31 @@ impl Borrower {
                 self.ranks.remove(page); // it may stand there from before its mapping was removed
                 self.replacement.inserted(page);
             }
-            priority => self.ranks.insert(page, size.base_pages(), priority),
+            priority => {
+                let frames = self.spaces.get(&page.space).map_or(0, |s| s.table.own_in(page.first, size));
+                self.ranks.insert(page, frames, priority);
+            }
         }
     }
 
     /// Pages of the range may have gone.
     pub(super) fn tidy_ranks(&mut self, key: SpaceKey, range: BaseRange) {
         let Self { ranks, spaces, .. } = self;
+        if ranks.is_empty() {
+            return;
+        }
+        // The first page may begin before it.
+        let range = BaseRange::new(PageSize::LARGEST.first(range.start), range.end);
         let table = spaces.get(&key).map(|space| &space.table);
         ranks.forget(key, range, |first| table.is_none_or(|table| table.queued(first).is_none()));
     }
 
-    /// Has pages that are here already stand where their new rank is, a few extents further; returns about how many base pages were looked at.
+    /// Has pages that are here already stand where their new rank is, a few pages further; returns how many were looked at.
     fn rank(&mut self, key: SpaceKey, range: BaseRange) -> u64 {
-        let found = self.spaces.get(&key).and_then(|space| space.table.next_used(range));
-        let Some(part) = found else { return 1 };
-        for first in part.start..part.end {
-            let Some(size) = self.spaces[&key].table.queued(first) else { continue };
+        let found = self.spaces.get(&key).and_then(|space| space.table.queued_in(range, RANKED_AT_ONCE));
+        let Some((pages, goes_on_at)) = found else { return 1 };
+        let looked_at = pages.len() as u64;
+        for (first, size) in pages {
             let page = PageRef { space: key, first };
             if self.mark(key, first).priority != self.ranks.of(page) {
                 if !self.ranks.remove(page) {
@@ -171,10 +176,8 @@ impl Borrower {
                 self.line_up(page, size);
             }
         }
-        if part.end < range.end {
-            self.ranking.insert(key, BaseRange::new(part.end, range.end));
-        }
-        part.end - part.start
+        self.ranking.add(key, BaseRange::new(goes_on_at, range.end));
+        looked_at.max(1)
     }
 
     /// Some advice can be followed further now.
@@ -201,12 +204,17 @@ impl Borrower {
         self.frames + 2 * self.sizer.largest().base_pages() <= self.limit
     }
 
-    /// Follows the oldest advice that can be a little further; returns about how many base pages were looked at.
+    /// Follows the oldest advice that can be a little further, or, in turn with that, has pages stand where they belong; returns about how many base pages were
+    /// looked at.
     pub(super) fn follow_advice(&mut self) -> u64 {
-        if let Some((key, range)) = self.ranking.pop_first() {
+        let next = self.next_advice();
+        self.ranks_turn = !self.ranks_turn;
+        if (self.ranks_turn || next.is_none())
+            && let Some((key, range)) = self.ranking.next()
+        {
             return self.rank(key, range);
         }
-        let at = self.next_advice().expect("the caller has looked");
+        let at = next.expect("the caller has looked");
         let Advised { key, advice, range } = self.advised[at];
         let found = self.spaces.get(&key).and_then(|space| space.table.next_used(range));
         let Some(part) = found else {
@@ -264,7 +272,6 @@ impl Borrower {
     /// What was said not to be needed of a space cannot leave: it is pinned or shared, and who needs a frame must not wait for it.
     pub(super) fn keep_given(&mut self, key: SpaceKey) {
         self.given.retain(|(page, _)| page.space != key);
-        self.readers.retain(|page| page.space != key);
         self.advised.retain(|of| of.key != key || of.advice != Advice::WillNotNeed);
     }
 
@@ -281,8 +288,9 @@ impl Borrower {
             }
         }
         while wanted && let Some((page, size)) = self.readers.next() {
-            if is_there(self, page, size) && self.mark(page.space, page.first).pattern == Pattern::Sequential
-            {
+            let is_read = self.mark(page.space, page.first).pattern == Pattern::Sequential;
+            // Another one may have come since, behind it.
+            if is_there(self, page, size) && is_read && !self.readers.is_ahead(page, self.reader_step()) {
                 return Some((page, Why::Passed(size)));
             }
         }

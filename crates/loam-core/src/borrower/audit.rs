@@ -101,15 +101,21 @@ impl Borrower {
 
     /// What the program has said of priorities is so of each page that stands in the queue, or will be looked at.
     fn audit_ranks(&self, key: SpaceKey, space: &super::Space) {
-        let looked_at = self.ranking.get(&key);
         for base in self.used(key, BaseRange::new(0, u64::MAX)) {
             let page = PageRef { space: key, first: base };
-            let is_due = looked_at.is_some_and(|left| left.contains(base));
+            let is_due = self.ranking.has(key, base);
             let is_right = self.ranks.of(page) == space.marks.at(base).priority;
             assert!(
                 space.table.queued(base).is_none() || is_due || is_right,
                 "base page {base} of {key:?} stands in another place than its priority says"
             );
+            if let Some((size, frames)) = space.table.queued(base).zip(self.ranks.frames_of(page)) {
+                assert_eq!(
+                    frames,
+                    space.table.own_in(base, size),
+                    "frames at {base} of {key:?} are miscounted"
+                );
+            }
         }
     }
 

@@ -1,6 +1,6 @@
 //! Changes of address spaces: adoption, and every event that userfaultfd reports.
 
-use super::marks::Marks;
+use super::marks::{Marks, Priority};
 use super::table::{BaseRange, BaseState, Entry, SpaceKey, Table};
 use super::{Borrower, Effect, Space};
 use crate::page_size::PageSize;
@@ -74,6 +74,7 @@ impl Borrower {
             self.waits.range(span).filter(|(_, wait)| wait.urgent).map(|(&(_, base), _)| base).collect();
         let waiting = self.clear(now, key, range);
         self.unmark(key, range);
+        self.tidy_ranks(key, range);
         self.note_discard(now, key, range);
         for base in waiting {
             self.wait_from(now, key, base);
@@ -90,9 +91,11 @@ impl Borrower {
         if let Some(space) = self.spaces.get_mut(&key)
             && space.marks.any_in(range)
         {
-            space.marks.clear(range);
-            self.tidy_ranks(key, range);
-            self.rank_again(key, range);
+            let mut ranked = space.marks.other_than(range, Priority::Normal);
+            ranked.extend(space.marks.clear(range));
+            for part in ranked {
+                self.ranking.add(key, part);
+            }
         }
     }
 
@@ -153,6 +156,7 @@ impl Borrower {
                 |first: u64, size: PageSize| range.start <= first && first + size.base_pages() <= range.end;
             space.parked.retain(|&(first, size)| !gone(first, size));
         }
+        self.tidy_ranks(key, range);
         self.advance(now);
     }
 
@@ -181,18 +185,20 @@ impl Borrower {
         }
         self.move_discards(now, key, from, to);
         let space = self.spaces.get_mut(&key).expect("checked above");
-        let said = space.marks.any_in(from) || space.marks.any_in(into);
-        if said {
-            space.marks.move_to(from, to);
+        // Entries of pages that are gone may be used again, on both sides.
+        let ranks = |range| !space.marks.other_than(range, Priority::Normal).is_empty();
+        let mut ranked: Vec<BaseRange> =
+            if ranks(from) || ranks(into) { [from, into].into() } else { Vec::new() };
+        if space.marks.any_in(from) || space.marks.any_in(into) {
+            ranked.extend(space.marks.move_to(from, to).into_iter().flatten());
         }
         space.table.remove_range(from);
         space.table.add_range(into);
-        if said {
-            // Entries of pages that are gone may be used again there.
-            self.tidy_ranks(key, from);
-            self.rank_again(key, from);
-            self.rank_again(key, into);
+        for part in ranked {
+            self.ranking.add(key, part);
         }
+        self.tidy_ranks(key, from);
+        self.tidy_ranks(key, into);
         for (base, entry) in moved {
             self.set_entry(key, base, entry);
             if entry.state == BaseState::Local {
@@ -262,7 +268,7 @@ impl Borrower {
         let space = self.spaces.remove(&key).expect("looked at above");
         assert!(space.frames == 0 && space.shared == 0, "a space that is gone has no pages");
         self.tidy_ranks(key, BaseRange::new(0, u64::MAX));
-        self.ranking.remove(&key);
+        self.ranking.forget(key);
         for other in relatives {
             if let Some(member) = self.spaces.get_mut(&other) {
                 member.relatives.retain(|k| *k != key);

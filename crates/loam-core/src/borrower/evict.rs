@@ -1,5 +1,6 @@
 //! Pages on their way out.
 
+use super::advice::Why;
 use super::copies::{BufferIndex, LenderIndex, Stored};
 use super::prefetch::StreamSpace;
 use super::table::{BaseState, Entry, SpaceKey};
@@ -47,8 +48,9 @@ pub(super) struct Batch {
     freed: bool,
     /// The hand has looked at one at least: not all of it was void.
     tried: bool,
-    /// Some of it leaves because the program has said so.
-    for_advice: bool,
+    /// Some of it leaves because the program has said that it is not needed; some, because a reader in order has passed it.
+    has_given: bool,
+    has_passed: bool,
     /// Where its pages go; `None`: the disk alone.
     target: Option<LenderIndex>,
     /// When it began.
@@ -199,7 +201,7 @@ impl Borrower {
         let room = self.buffers_for_eviction().min(BATCH_PAGES as u64);
         let mut pages: Vec<u64> = Vec::with_capacity(BATCH_PAGES);
         let mut of = Vec::new();
-        let (mut from, mut for_advice): (Option<SpaceKey>, bool) = (None, false);
+        let (mut from, mut has_given, mut has_passed): (Option<SpaceKey>, bool, bool) = (None, false, false);
         while (pages.len() as u64) < room {
             let Some((victim, why)) = self.next_victim((pages.len() as u64) < wanted) else { break };
             let PageRef { space: key, first } = victim;
@@ -234,7 +236,8 @@ impl Borrower {
             self.note_left(now, key, first, size, (pages.len() - before) as u64);
             self.victim_goes(victim, why);
             self.stats.advised_out += if why.is_advice() { (pages.len() - before) as u64 } else { 0 };
-            for_advice |= why.is_advice();
+            has_given |= matches!(why, Why::Given(_));
+            has_passed |= matches!(why, Why::Passed(_));
             self.incomplete.remove(&(key, first));
             of.push((first, size));
             from = Some(key);
@@ -259,7 +262,8 @@ impl Borrower {
             busy: Vec::new(),
             freed: false,
             tried: false,
-            for_advice,
+            has_given,
+            has_passed,
             target,
             since: now,
         };
@@ -404,9 +408,14 @@ impl Borrower {
         }
         if b.freed {
             self.vain_since = None;
-        } else if b.for_advice {
+        } else if b.has_given || b.has_passed {
             // Others may well leave.
-            self.keep_given(b.space);
+            if b.has_given {
+                self.keep_given(b.space);
+            }
+            if b.has_passed {
+                self.readers.retain(|page| page.space != b.space);
+            }
         } else {
             self.vain_since = self.vain_since.or(Some(now));
         }

@@ -92,9 +92,9 @@ pub enum InstallOutcome {
 }
 
 /// Base pages of zeros that are brought ahead of a program that fills fresh memory in order.
-const ZERO_AHEAD: u64 = 32;
+pub(super) const ZERO_AHEAD: u64 = 32;
 /// The part of the budget that one stream may fetch ahead at once.
-const AHEAD_SHARE: u64 = 32;
+pub(super) const AHEAD_SHARE: u64 = 32;
 /// A surprising fault more often than this is not a race any more: the page is really gone.
 const SURPRISES_MAX: u32 = 4096;
 /// Counted for so long: a page that is gone comes 4,096 times well within it, one that two threads race for does not.

@@ -84,6 +84,27 @@ impl Marks {
         last.is_some_and(|(_, run)| run.end > range.start) && !range.is_empty()
     }
 
+    /// The parts of `range` that have another priority than this one, in order.
+    pub(super) fn other_than(&self, range: BaseRange, priority: Priority) -> Vec<BaseRange> {
+        let (mut parts, mut at): (Vec<BaseRange>, u64) = (Vec::new(), range.start);
+        let mut push = |start: u64, end: u64, of: Priority| {
+            if start < end && of != priority {
+                match parts.last_mut() {
+                    Some(last) if last.end == start => last.end = end,
+                    _ => parts.push(BaseRange::new(start, end)),
+                }
+            }
+        };
+        for (start, Run { end, mark }) in self.touched(range) {
+            let (start, end) = (start.clamp(range.start, range.end), end.clamp(range.start, range.end));
+            push(at, start, Priority::Normal);
+            push(start, end, mark.priority);
+            at = at.max(end);
+        }
+        push(at, range.end, Priority::Normal);
+        parts
+    }
+
     /// Changes what is said of each base page of `range`. False: that would be too many runs, and nothing has changed.
     #[must_use]
     pub(super) fn change(&mut self, range: BaseRange, change: impl Fn(Mark) -> Mark) -> bool {
@@ -96,28 +117,31 @@ impl Marks {
         true
     }
 
-    /// Nothing is said of `range` any more. Where that would cut a run in two and there are too many, the shorter one is forgotten, too.
-    pub(super) fn clear(&mut self, range: BaseRange) {
+    /// Nothing is said of `range` any more. Where that would cut a run in two and there are too many, the shorter one is forgotten, too: returned.
+    pub(super) fn clear(&mut self, range: BaseRange) -> Option<BaseRange> {
         let touched = self.touched(range);
         let mut pieces = changed(&touched, range, |_| Mark::default());
+        let mut forgotten = None;
         if self.runs.len() - touched.len() + pieces.len() > self.most {
             let shortest = (0..pieces.len()).min_by_key(|&i| pieces[i].1.end - pieces[i].0);
-            pieces.remove(shortest.expect("there are more than before"));
+            let (start, run) = pieces.remove(shortest.expect("there are more than before"));
+            forgotten = Some(BaseRange::new(start, run.end));
         }
         self.replace(&touched, &pieces);
+        forgotten
     }
 
-    /// What is said of `from` holds from `to` on instead.
-    pub(super) fn move_to(&mut self, from: BaseRange, to: u64) {
+    /// What is said of `from` holds from `to` on instead. Returns what was forgotten besides, as of [`Self::clear`].
+    pub(super) fn move_to(&mut self, from: BaseRange, to: u64) -> [Option<BaseRange>; 2] {
         let moved: Vec<(u64, Run)> = self.touched(from);
-        self.clear(from);
-        self.clear(BaseRange::new(to, to + from.len()));
+        let forgotten = [from, BaseRange::new(to, to + from.len())].map(|range| self.clear(range));
         for (start, Run { end, mark }) in moved {
             let part = BaseRange::new(start, end).intersect(from);
             let start = to + (part.start - from.start);
             // Of too many the last are forgotten: it is advice.
             let _ = self.change(BaseRange::new(start, start + part.len()), |_| mark);
         }
+        forgotten
     }
 
     /// Runs that overlap `range` or end or begin where it does.
@@ -224,7 +248,7 @@ mod tests {
                     }
                     Op::Clear(at, len) => {
                         then[indices(range(at, len))].fill(Mark::default());
-                        marks.clear(range(at, len));
+                        let _ = marks.clear(range(at, len));
                         true
                     }
                     Op::Move(at, len, to) => {
@@ -232,7 +256,7 @@ mod tests {
                         let moved: Vec<Mark> = then[indices(from)].to_vec();
                         then[indices(from)].fill(Mark::default());
                         then[to..to + moved.len()].copy_from_slice(&moved);
-                        marks.move_to(from, to as u64);
+                        let _ = marks.move_to(from, to as u64);
                         true
                     }
                 };
@@ -254,6 +278,13 @@ mod tests {
                 prop_assert_eq!(marks.len(), runs_of(&model));
                 for (i, of) in model.iter().enumerate() {
                     prop_assert_eq!(marks.at(i as u64), *of, "at {}", i);
+                }
+                for priority in [Priority::Low, Priority::Normal, Priority::High] {
+                    let others = marks.other_than(range(20, 100), priority);
+                    let listed: Vec<u64> = others.iter().flat_map(|part| part.start..part.end).collect();
+                    let right = |i: &u64| model[*i as usize].priority != priority;
+                    prop_assert_eq!(listed, (20..120).filter(right).collect::<Vec<_>>());
+                    prop_assert!(others.windows(2).all(|two| two[0].end < two[1].start), "as few as can be");
                 }
                 let said = |range: BaseRange| model[indices(range)].iter().any(|of| *of != Mark::default());
                 for (at, len) in [(0, 1), (10, 30), (100, 5), (150, 0)] {

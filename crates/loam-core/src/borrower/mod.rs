@@ -31,6 +31,7 @@ mod marks;
 mod placement;
 mod plans;
 mod prefetch;
+mod ranking;
 mod ranks;
 mod recall;
 mod replicas;
@@ -72,6 +73,7 @@ use evict::Batch;
 use faults::{Fetch, Wait};
 use marks::Marks;
 use plans::Rest;
+use ranking::Ranking;
 use ranks::Ranks;
 use sequential::Readers;
 
@@ -374,7 +376,9 @@ pub struct Borrower {
     readers: Readers,
     /// Pages that do not stand with the policy, and where pages that are here have to be looked at for that.
     ranks: Ranks,
-    ranking: BTreeMap<SpaceKey, BaseRange>,
+    ranking: Ranking,
+    /// It is their turn, if there is advice besides.
+    ranks_turn: bool,
     /// Base pages that were left out of a page on purpose, by the page's first.
     holes: BTreeMap<(SpaceKey, u64), Hole>,
     /// What has come last of a page that is fetched in parts.
@@ -504,7 +508,8 @@ impl Borrower {
             given: VecDeque::new(),
             readers: Readers::default(),
             ranks: Ranks::default(),
-            ranking: BTreeMap::new(),
+            ranking: Ranking::default(),
+            ranks_turn: false,
             incomplete: BTreeMap::new(),
             next_distances: BTreeMap::new(),
             effects: VecDeque::new(),
@@ -781,6 +786,13 @@ impl Borrower {
             _ => {}
         }
         space.table.set(base, new);
+        let is_own = |e: &Entry| e.state == BaseState::Local && !e.shared;
+        if is_own(&old) != is_own(&new) && !self.ranks.is_empty() {
+            for first in space.table.all_queued_around(base) {
+                let recount = |frames| if is_own(&new) { frames + 1 } else { frames - 1 };
+                self.ranks.recount(PageRef { space: key, first }, recount);
+            }
+        }
     }
 
     fn entry(&self, key: SpaceKey, base: u64) -> Entry {
@@ -807,8 +819,12 @@ impl Borrower {
         if queued.is_none_or(|queued| queued < size) {
             space.table.set_queued(first, Some(size));
         }
+        let page = PageRef { space: key, first };
         if queued.is_none() {
-            self.line_up(PageRef { space: key, first }, size);
+            self.line_up(page, size);
+        } else if queued.is_some_and(|queued| queued < size) && !self.ranks.is_empty() {
+            let frames = space.table.own_in(first, size);
+            self.ranks.recount(page, |_| frames);
         }
     }
 

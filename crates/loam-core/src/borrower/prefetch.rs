@@ -50,6 +50,10 @@ pub trait Prefetcher: core::fmt::Debug + Send {
     fn told(&mut self, space: StreamSpace, page: i64, touch: Touch, most: u32) -> Option<Ahead> {
         self.faulted(space, page, touch, most)
     }
+    /// It never has more ahead of a stream than this, or one page.
+    fn window_max(&self) -> BasePages {
+        BasePages(0)
+    }
     /// Of the last answer only the first `taken` pages were fetched: frames ran short.
     fn cut(&mut self, space: StreamSpace, ahead: &Ahead, taken: u32);
     /// A long stream has passed over this page.
@@ -215,6 +219,10 @@ impl StridePrefetcher {
 }
 
 impl Prefetcher for StridePrefetcher {
+    fn window_max(&self) -> BasePages {
+        self.window_max
+    }
+
     fn faulted(&mut self, space: StreamSpace, page: i64, touch: Touch, most: u32) -> Option<Ahead> {
         let most = self.most(space, most);
         self.clock += 1;

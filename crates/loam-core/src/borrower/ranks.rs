@@ -4,7 +4,7 @@
 //! ```text
 //! leaves first ──► low, as long as it has more than its least share
 //!                  the policy's choice; each sixteenth time the oldest of high
-//! leaves last ───► high, also when all else has no more than the least share
+//! leaves last ───► high, also when the policy has no more than the least share
 //! ```
 //!
 //! The least share is what lets a program go on whose memory of one kind is larger than the budget: a page that has just come stays long enough
@@ -26,14 +26,15 @@ pub(super) struct Ranked {
     pub page: PageRef,
     priority: Priority,
     number: u64,
-    base_pages: u64,
+    frames: u64,
 }
 
-/// Oldest first.
+/// Oldest first; each page with the base pages of it that are here in frames of their own, and the sum of these. (Where a page lies in a larger
+/// one, after sizes have changed, a frame counts for both.)
 #[derive(Debug, Default)]
 struct Line {
     pages: BTreeMap<u64, (PageRef, u64)>,
-    base_pages: u64,
+    frames: u64,
 }
 
 /// See the module's documentation. As in a policy, a page whose mapping was removed may stay until it is taken.
@@ -66,19 +67,47 @@ impl Ranks {
         self.places.get(&page).map_or(Priority::Normal, |place| place.0)
     }
 
-    /// A page of low or high memory has come: it is the youngest, also if it stands there already.
-    pub(super) fn insert(&mut self, page: PageRef, base_pages: u64, priority: Priority) {
+    /// No page stands here.
+    pub(super) fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    /// The frames that a page counts for, if it stands here.
+    pub(super) fn frames_of(&self, page: PageRef) -> Option<u64> {
+        let &(priority, number) = self.places.get(&page)?;
+        let line = if priority == Priority::Low { &self.low } else { &self.high };
+        line.pages.get(&number).map(|&(_, frames)| frames)
+    }
+
+    /// The sums over all low and all high pages.
+    #[cfg(test)]
+    pub(super) fn sums(&self) -> (u64, u64) {
+        (self.low.frames, self.high.frames)
+    }
+
+    /// What a page that stands here counts for has changed.
+    pub(super) fn recount(&mut self, page: PageRef, recount: impl FnOnce(u64) -> u64) {
+        let Some(&(priority, number)) = self.places.get(&page) else { return };
+        let line = self.line(priority);
+        let (_, frames) = line.pages.get_mut(&number).expect("each place is in its line");
+        let before = *frames;
+        *frames = recount(before);
+        line.frames = line.frames - before + *frames;
+    }
+
+    /// A page of low or high memory has come, `frames` base pages of it: it is the youngest, also if it stands there already.
+    pub(super) fn insert(&mut self, page: PageRef, frames: u64, priority: Priority) {
         self.remove(page);
         let number = self.next;
         self.next += 1;
-        self.restore(Ranked { page, priority, number, base_pages });
+        self.restore(Ranked { page, priority, number, frames });
     }
 
     fn restore(&mut self, ranked: Ranked) {
-        let Ranked { page, priority, number, base_pages } = ranked;
+        let Ranked { page, priority, number, frames } = ranked;
         let line = self.line(priority);
-        line.base_pages += base_pages;
-        assert!(line.pages.insert(number, (page, base_pages)).is_none(), "a number is given once");
+        line.frames += frames;
+        assert!(line.pages.insert(number, (page, frames)).is_none(), "a number is given once");
         assert!(self.places.insert(page, (priority, number)).is_none(), "a page stands in one place");
     }
 
@@ -86,9 +115,9 @@ impl Ranks {
     pub(super) fn remove(&mut self, page: PageRef) -> bool {
         let Some((priority, number)) = self.places.remove(&page) else { return false };
         let line = self.line(priority);
-        let (of, base_pages) = line.pages.remove(&number).expect("each place is in its line");
+        let (of, frames) = line.pages.remove(&number).expect("each place is in its line");
         assert_eq!(of, page, "each place is in its line");
-        line.base_pages -= base_pages;
+        line.frames -= frames;
         true
     }
 
@@ -107,13 +136,14 @@ impl Ranks {
         if self.places.is_empty() {
             return None;
         }
-        if self.low.base_pages > least {
+        if self.low.frames > least {
             return self.take_of(Priority::Low);
         }
-        let others = frames.saturating_sub(self.high.base_pages);
+        // Low memory within its own share is no share of normal memory's.
+        let normal = frames.saturating_sub(self.high.frames + self.low.frames);
         if !self.high.pages.is_empty() {
             self.passed += 1;
-            if others <= least || self.passed >= HIGH_ONE_IN {
+            if normal <= least || self.passed >= HIGH_ONE_IN {
                 return self.take_of(Priority::High);
             }
         }
@@ -127,13 +157,13 @@ impl Ranks {
 
     fn take_of(&mut self, priority: Priority) -> Option<Ranked> {
         let line = self.line(priority);
-        let (number, (page, base_pages)) = line.pages.pop_first()?;
-        line.base_pages -= base_pages;
+        let (number, (page, frames)) = line.pages.pop_first()?;
+        line.frames -= frames;
         assert_eq!(self.places.remove(&page), Some((priority, number)), "each place is in its line");
         if priority == Priority::High {
             self.passed = 0;
         }
-        Some(Ranked { page, priority, number, base_pages })
+        Some(Ranked { page, priority, number, frames })
     }
 
     /// Directly after it was taken: it is to be the next one again.
@@ -187,7 +217,7 @@ mod tests {
                             None
                         } else {
                             passed += 1;
-                            let turn = normal + low.len() as u64 <= least || passed >= 16;
+                            let turn = normal <= least || passed >= 16;
                             turn.then(|| { passed = 0; high.remove(0) })
                         };
                         prop_assert_eq!(taken.map(|of| of.page.first), expected);
@@ -203,7 +233,7 @@ mod tests {
                     }
                 }
                 prop_assert_eq!(ranks.len(), low.len() + high.len());
-                prop_assert_eq!((ranks.low.base_pages, ranks.high.base_pages), (low.len() as u64, high.len() as u64));
+                prop_assert_eq!(ranks.sums(), (low.len() as u64, high.len() as u64));
             }
             let rest: Vec<u64> = core::iter::from_fn(|| ranks.take_any()).map(|of| of.page.first).collect();
             prop_assert_eq!(rest, low.into_iter().chain(high).collect::<Vec<_>>());

@@ -3,15 +3,16 @@
 //! A reader is seen where it faults, or touches what was fetched ahead; what it has passed since the last time is behind it. It stays while there
 //! is room for all.
 
-use super::table::SpaceKey;
+use super::faults::{AHEAD_SHARE, ZERO_AHEAD};
+use super::table::{BaseRange, SpaceKey};
 use super::{Borrower, PageRef, Pattern};
 use crate::page_size::PageSize;
 use alloc::collections::VecDeque;
 
 /// Readers at a time; of more the one that was seen least recently is forgotten.
 const READERS_MAX: usize = 32;
-/// Base pages that a reader passes from one sight to the next, at most: several times what is fetched ahead. One farther on is another reader.
-const STEP_MAX: u64 = 4096;
+/// A reader passes at most so many times as much as is fetched ahead from one sight to the next. One farther on is another reader.
+const STEP_WINDOWS: u64 = 2;
 /// Pages that wait behind readers for room to be wanted; of more the oldest stay in the policy's order.
 const BEHIND_MAX: usize = 8192;
 
@@ -32,9 +33,9 @@ pub(super) struct Readers {
 }
 
 impl Readers {
-    /// A reader is at `at`: where it was, or `at` if it is a new one.
-    fn seen(&mut self, key: SpaceKey, at: u64) -> u64 {
-        let is_near = |reader: &Reader| reader.key == key && reader.at <= at && at - reader.at <= STEP_MAX;
+    /// A reader is at `at`: where it was, no farther back than `step`, or `at` if it is a new one.
+    fn seen(&mut self, key: SpaceKey, at: u64, step: u64) -> u64 {
+        let is_near = |reader: &Reader| reader.key == key && reader.at <= at && at - reader.at <= step;
         let near = (0..self.readers.len()).filter(|&i| is_near(&self.readers[i]));
         let was = match near.max_by_key(|&i| self.readers[i].at) {
             Some(index) => self.readers.remove(index).expect("just found").at,
@@ -45,6 +46,12 @@ impl Readers {
         }
         self.readers.push_back(Reader { key, at });
         was
+    }
+
+    /// A reader is about to come to this page, within `step`.
+    pub(super) fn is_ahead(&self, page: PageRef, step: u64) -> bool {
+        let reaches = |reader: &Reader| reader.at <= page.first && page.first - reader.at < step;
+        self.readers.iter().any(|reader| reader.key == page.space && reaches(reader))
     }
 
     fn passed(&mut self, page: PageRef, size: PageSize) {
@@ -78,14 +85,27 @@ impl Borrower {
     /// A thread touches `base` of a range that is gone through in order: the whole pages that it has passed are behind it.
     pub(super) fn read_on(&mut self, key: SpaceKey, base: u64) {
         let at = self.size_at(key, base).first(base);
-        let was = self.readers.seen(key, at);
+        let step = self.reader_step();
+        let mut left = BaseRange::new(self.readers.seen(key, at, step), at);
         let Some(space) = self.spaces.get(&key) else { return };
-        for first in was..at {
-            let Some(size) = space.table.queued(first) else { continue };
-            if first + size.base_pages() <= at && space.marks.at(first).pattern == Pattern::Sequential {
-                self.readers.passed(PageRef { space: key, first }, size);
+        while !left.is_empty()
+            && let Some((pages, goes_on_at)) = space.table.queued_in(left, usize::MAX)
+        {
+            for (first, size) in pages {
+                let page = PageRef { space: key, first };
+                let is_behind = first + size.base_pages() <= at && !self.readers.is_ahead(page, step);
+                if is_behind && space.marks.at(first).pattern == Pattern::Sequential {
+                    self.readers.passed(page, size);
+                }
             }
+            left = BaseRange::new(goes_on_at, at);
         }
+    }
+
+    /// Base pages from one sight of a reader to the next, at most: what a stream has ahead at most, in fresh memory too, and as much again.
+    pub(super) fn reader_step(&self) -> u64 {
+        let window = self.prefetcher.window_max().0.min(self.limit / AHEAD_SHARE);
+        STEP_WINDOWS * window.max(ZERO_AHEAD).max(self.sizer.largest().base_pages())
     }
 }
 
@@ -93,19 +113,24 @@ impl Borrower {
 mod tests {
     use super::*;
 
+    const STEP: u64 = 4096;
+
     #[test]
     fn readers_are_told_apart_and_bounded() {
         let (mut readers, key) = (Readers::default(), SpaceKey(1));
-        assert_eq!(readers.seen(key, 100), 100, "a new one");
-        assert_eq!(readers.seen(key, 50_000), 50_000, "another");
-        assert_eq!(readers.seen(key, 130), 100);
-        assert_eq!(readers.seen(key, 50_016), 50_000);
-        assert_eq!(readers.seen(SpaceKey(2), 140), 140, "of another space");
-        assert_eq!(readers.seen(key, 120), 120, "behind the first: a third");
-        assert_eq!(readers.seen(key, 150), 130, "the nearest");
-        assert_eq!(readers.seen(key, 151 + STEP_MAX), 151 + STEP_MAX, "too far");
+        assert_eq!(readers.seen(key, 100, STEP), 100, "a new one");
+        assert_eq!(readers.seen(key, 50_000, STEP), 50_000, "another");
+        assert_eq!(readers.seen(key, 130, STEP), 100);
+        assert_eq!(readers.seen(key, 50_016, STEP), 50_000);
+        assert_eq!(readers.seen(SpaceKey(2), 140, STEP), 140, "of another space");
+        assert_eq!(readers.seen(key, 120, STEP), 120, "behind the first: a third");
+        assert_eq!(readers.seen(key, 150, STEP), 130, "the nearest");
+        let is_ahead = |first| readers.is_ahead(PageRef { space: key, first }, STEP);
+        assert!(!is_ahead(119) && is_ahead(120) && is_ahead(149), "of the third");
+        assert!(is_ahead(149 + STEP) && !is_ahead(150 + STEP), "and of the first");
+        assert_eq!(readers.seen(key, 151 + STEP, STEP), 151 + STEP, "too far");
         for n in 0..100 {
-            readers.seen(key, 1 << 40 | n << 20);
+            readers.seen(key, 1 << 40 | n << 20, STEP);
         }
         assert_eq!(readers.readers.len(), READERS_MAX);
         for first in 0..3 * BEHIND_MAX as u64 {

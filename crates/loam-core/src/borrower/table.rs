@@ -320,6 +320,45 @@ impl Table {
         })
     }
 
+    /// Base pages of a page that are here in frames of their own.
+    pub(super) fn own_in(&self, first: u64, size: PageSize) -> u64 {
+        let (x, i) = split(first);
+        let Some(extent) = self.extents.get(&x) else { return 0 };
+        let is_shared = |i: usize| extent.shared[i / 64] >> (i % 64) & 1 == 1;
+        let all = i..i + size.base_pages() as usize;
+        all.filter(|&i| extent.state[i] == BaseState::Local && !is_shared(i)).count() as u64
+    }
+
+    /// All pages in the replacement queue that have `base`: their first base pages.
+    pub(super) fn all_queued_around(&self, base: u64) -> impl Iterator<Item = u64> {
+        let extent = self.extents.get(&split(base).0);
+        let mut last = None;
+        PageSize::all().filter_map(move |size| {
+            let first = size.first(base);
+            let is_new = last.replace(first) != Some(first);
+            // One that begins there has it if it reaches that far: sizes are powers of two.
+            let queued = extent.filter(|_| is_new)?.queued_at(split(first).1)?;
+            (base < first + queued.base_pages()).then_some(first)
+        })
+    }
+
+    /// Where pages in the replacement queue begin, and their sizes, in the next extent of `range` that has contents: `most` of them at most; and where to go
+    /// on. `None`: there is nothing.
+    pub(super) fn queued_in(&self, range: BaseRange, most: usize) -> Option<(Vec<(u64, PageSize)>, u64)> {
+        let part = self.next_used(range)?;
+        let (x, i) = split(part.start);
+        let extent = self.extents.get(&x)?;
+        let mut found = Vec::new();
+        for at in i..i + part.len() as usize {
+            let first = part.start + (at - i) as u64;
+            if found.len() >= most {
+                return Some((found, first));
+            }
+            found.extend(extent.queued_at(at).map(|size| (first, size)));
+        }
+        Some((found, part.end))
+    }
+
     /// Appends the local base pages of a page, but for those that are in a smaller page of their own in the replacement queue.
     pub(super) fn local_of(&self, first: u64, size: PageSize, out: &mut Vec<u64>) {
         let (x, i) = split(first);

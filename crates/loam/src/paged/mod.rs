@@ -99,10 +99,11 @@ pub enum Advice {
     WillNotNeed,
     /// Nothing in particular: takes [`Sequential`](Self::Sequential) and [`Random`](Self::Random) back.
     Normal,
-    /// From now on go through it from lower to higher addresses: the first touch already fetches what lies ahead, and what lies behind leaves before all
-    /// else when room is wanted.
+    /// From now on go through it from lower to higher addresses: the first touch already fetches what lies ahead (unless nothing is ever fetched ahead), and
+    /// what lies behind, the last 8,192 pages of it (32 MiB of 4 KiB pages), leaves before all else when room is wanted.
     Sequential,
-    /// From now on use it in no order: a fault brings one base page (4 KiB), and nothing is fetched ahead.
+    /// From now on use it in no order: a fault brings one base page (4 KiB), and nothing is fetched ahead. Base pages at its ends count though they are
+    /// only in part of it.
     Random,
 }
 
@@ -183,7 +184,7 @@ pub fn is_connected() -> bool {
 /// (`loam run` and [`connect`] alike.) A good moment is well before the memory is used, or when a pass over it is over.
 ///
 /// [`Advice::Sequential`], [`Advice::Random`] and [`Priority`] hold for their addresses until something else is said of them, or they are unmapped, discarded
-/// (`MADV_DONTNEED`), or freed or resized by this module. A child that forks has its parent's. A process may say different things of 4096 ranges.
+/// (`MADV_DONTNEED`), or freed or resized by this module (outside of the region from 4 KiB on). A child that forks has its parent's. A process may say different things of 4096 ranges.
 ///
 /// # Errors
 /// [`PagedError::NotConnected`]; [`PagedError::Unheard`]; [`PagedError::TooMuch`], and nothing has changed.

@@ -81,11 +81,11 @@ pub unsafe fn free(memory: NonNull<u8>) {
 /// As there.
 pub fn advise(range: Range<usize>, advice: Advice) -> Result<(), PagedError> {
     let shim = served().ok_or(PagedError::NotConnected)?;
-    shim.advise(range.clone(), advice)?;
+    // First: an agent that answers too late has heard it all the same.
     if matches!(advice, Advice::Sequential | Advice::Random) {
         said::remember(&range);
     }
-    Ok(())
+    shim.advise(range, advice)
 }
 
 /// [`prioritize`](super::prioritize), of addresses.
@@ -94,11 +94,19 @@ pub fn advise(range: Range<usize>, advice: Advice) -> Result<(), PagedError> {
 /// As there.
 pub fn prioritize(range: Range<usize>, priority: Priority) -> Result<(), PagedError> {
     let shim = served().ok_or(PagedError::NotConnected)?;
-    shim.prioritize(range.clone(), priority)?;
+    // As above.
     if priority != Priority::Normal {
         said::remember(&range);
     }
-    Ok(())
+    shim.prioritize(range, priority)
+}
+
+/// Memory that is not from here is about to be freed, or to become another size: what was said of it holds no longer. It costs nothing where nothing was said
+/// near it; of less than a base page (4 KiB) nothing is forgotten, for others may lie in the same one. (What is from here needs no such call.)
+pub fn forget(range: Range<usize>) {
+    if let Some(shim) = served() {
+        said::forget_range(shim, range);
+    }
 }
 
 /// Requests of so many bytes and more are the region's (`--min-alloc`). None: as of [`region`].

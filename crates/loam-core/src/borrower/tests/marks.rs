@@ -354,3 +354,87 @@ proptest! {
         w.check();
     }
 }
+
+/// High memory of more than the budget, a little idle low memory, and what normal memory has to go on with.
+#[test]
+fn idle_low_memory_takes_no_share_from_normal_memory() {
+    let mut w = World::new(1, false, 640, 1);
+    assert!(w.b.handle_priority(KEY, range(0, 1000), Priority::High));
+    assert!(w.b.handle_priority(KEY, range(1000, 1100), Priority::Low));
+    write(&mut w, 1000, 1010); // its least share, a 64th of 640
+    let mut waited = 0;
+    for turn in 0..20 {
+        write(&mut w, turn * 50, turn * 50 + 50);
+        assert!(here(&w, 1000, 1100) >= 10, "low memory keeps its share");
+        waited += u64::from(here(&w, 1200, 1205) < 5 && turn > 0);
+        write(&mut w, 1200, 1205);
+    }
+    assert!(waited < 4, "what is used between any two pieces is gone {waited} times of 19");
+}
+
+/// Pages of which little is here count for little: by their sizes the low ones would be more than their share.
+#[test]
+fn ranks_count_what_is_here() {
+    let mut w = World::new(16, false, 1 << 20, 1);
+    assert!(w.b.handle_priority(KEY, range(0, 800), Priority::Low));
+    let now = w.time();
+    let present: Vec<BaseRange> = (0..50).map(|n| range(n * 16, n * 16 + 1)).collect();
+    w.b.handle_adopted(now, KEY, range(0, 800), &present);
+    for run in &present {
+        w.present.insert((KEY, run.start), 0);
+    }
+    w.drain();
+    assert_eq!(w.b.ranks.sums(), (50, 0));
+    // The rest of a page comes, and goes.
+    write(&mut w, 0, 16);
+    assert_eq!(w.b.ranks.sums(), (65, 0));
+    let now = w.time();
+    w.b.handle_removed(now, KEY, range(4, 32));
+    w.drain();
+    assert_eq!(w.b.ranks.sums(), (52, 0));
+    // A child shares all of it.
+    w.step(&Op::Fork { space: 0 });
+    assert_eq!(w.b.ranks.sums(), (52, 0));
+    w.b.audit();
+}
+
+/// Of what one reader has passed, how much stays when room is wanted; there may be another reader on its way there.
+fn passed(has_second: bool) -> u64 {
+    let mut w = all_away(1);
+    read(&mut w, 700..1400);
+    assert!(w.b.handle_pattern(KEY, range(0, 600), Pattern::Sequential));
+    read(&mut w, 100..140);
+    if has_second {
+        read(&mut w, [90]);
+    }
+    limit(&mut w, 760);
+    assert!(here(&w, 700, 1400) < 690, "nothing is tested");
+    let left = here(&w, 100, 130);
+    w.read_all();
+    left
+}
+
+#[test]
+fn what_lies_ahead_of_a_reader_is_not_behind_another() {
+    assert!(passed(false) < 5, "{} of 30", passed(false));
+    assert_eq!(passed(true), 30);
+}
+
+/// Pages that readers have passed and that cannot leave take no explicit advice with them.
+#[test]
+fn what_readers_cannot_give_cancels_nothing_else() {
+    let mut w = World::new(1, false, 700, 1);
+    assert!(w.b.handle_pattern(KEY, range(0, 600), Pattern::Sequential));
+    write(&mut w, 0, 600);
+    w.pinned = Some(KEY);
+    let now = w.time();
+    w.b.handle_limit(now, BasePages(400));
+    w.drain();
+    assert!(w.b.stats().advised_out > 0, "what was passed is to leave");
+    w.b.handle_advice(now, KEY, range(500, 600), Advice::WillNotNeed);
+    for _ in 0..100 {
+        w.complete(0); // no plans: the advice waits
+        assert_eq!(w.b.advice_left().1, 1);
+    }
+    assert!(w.b.stats().busy > 0);
+}
