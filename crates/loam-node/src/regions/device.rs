@@ -214,7 +214,7 @@ impl Device {
 
     /// As one that keeps its bytes.
     #[cfg(test)]
-    pub(super) fn as_medium(self) -> Self {
+    pub(super) fn into_medium(self) -> Self {
         Self { kind: Kind::DaxFile, ..self }
     }
 

@@ -38,9 +38,9 @@ impl Pool {
 
     /// As one that keeps its bytes.
     #[cfg(test)]
-    pub(super) fn as_medium(mut self) -> Self {
+    pub(super) fn into_medium(mut self) -> Self {
         let device = Arc::into_inner(self.device).expect("nobody else has it");
-        self.device = Arc::new(device.as_medium());
+        self.device = Arc::new(device.into_medium());
         self
     }
 

@@ -39,7 +39,7 @@ impl DeviceFile {
     pub(super) fn book(&self, lend: u64) -> Book<Counted> {
         let (mut pools, _) = self.pools();
         if self.keeps {
-            pools = pools.into_iter().map(pool::Pool::as_medium).collect();
+            pools = pools.into_iter().map(pool::Pool::into_medium).collect();
             self.fill();
         }
         Book::new((BasePages(lend), Bytes(0)), pools, Path::new("/"), OWN, room(lend))
