@@ -142,7 +142,12 @@ impl Drop for Holder {
 
 /// `loam region` as a user who has nothing.
 pub fn as_nobody(loam: &Path, args: &[&str], socket: &Path) -> Output {
+    as_user(NOBODY, loam, args, socket)
+}
+
+/// `loam region` as the user of this number.
+pub fn as_user(user: &str, loam: &Path, args: &[&str], socket: &Path) -> Output {
     let mut command = Command::new("setpriv");
-    command.args(["--reuid", NOBODY, "--regid", NOBODY, "--clear-groups", "--"]).arg(loam).arg("region");
+    command.args(["--reuid", user, "--regid", user, "--clear-groups", "--"]).arg(loam).arg("region");
     command.args(args).arg("--socket").arg(socket).output().expect("it runs")
 }

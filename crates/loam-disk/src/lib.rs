@@ -20,7 +20,7 @@ mod place;
 mod queue;
 
 pub use engine::{Choice, DEPTH, EngineError, Verb, block_all_signals};
-pub use mapped::{Mapped, Placement, is_dax};
+pub use mapped::{Mapped, Misaligned, Placement, is_dax};
 pub use owned::{BUFFER_ALIGN_BYTES, Buffer, Finished, Owned};
 pub use place::{DirError, RoomError, direct_align_bytes, open_dir, reserve};
 pub use queue::{Ended, Queue, QueueFull};

@@ -21,12 +21,19 @@ pub enum Placement {
     Preferred(u64),
 }
 
+/// The kernel has put a mapping where no page of the file's can be. It knows the pages of a DAX device and of hugetlbfs, and does not do that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the kernel maps it at {address:#x}, which is no multiple of {align_bytes} bytes")]
+pub struct Misaligned {
+    /// Where it was mapped.
+    pub address: usize,
+    /// What that should be a multiple of.
+    pub align_bytes: usize,
+}
+
 /// Bytes of a file, mapped for as long as this lives.
 #[derive(Debug)]
 pub struct Mapped {
-    /// All of the address space that was set aside.
-    reserved: NonNull<c_void>,
-    reserved_bytes: usize,
     base: NonNull<c_void>,
     bytes: usize,
 }
@@ -34,30 +41,27 @@ pub struct Mapped {
 impl Mapped {
     /// Maps `bytes` from `offset` on, at an address that is a multiple of `align_bytes`, as a DAX device with pages of that size wants it.
     ///
+    /// The kernel chooses the address. To set some aside and to map there would be no better: where that fails the kernel may have freed the place already,
+    /// and another thread may have mapped something there, which nobody could tell.
+    ///
     /// # Errors
-    /// The system's.
+    /// The system's; [`Misaligned`], within [`io::ErrorKind::Unsupported`].
     ///
     /// # Panics
     /// If `align_bytes` is no power of two of at least 4096, or `offset` or `bytes` no multiple of it, or `bytes` 0.
     pub fn new(file: impl AsFd, offset: u64, bytes: usize, align_bytes: usize) -> io::Result<Self> {
         assert!(align_bytes.is_power_of_two() && align_bytes >= 4096, "{align_bytes}");
         assert!(bytes > 0 && bytes.is_multiple_of(align_bytes) && offset.is_multiple_of(align_bytes as u64));
-        let reserved_bytes =
-            bytes.checked_add(align_bytes).ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at an address that the kernel chooses touches no memory of the program.
-        let reserved = unsafe {
-            let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-            mm::mmap_anonymous(null_mut(), reserved_bytes, ProtFlags::empty(), flags)?
-        };
-        let reserved = NonNull::new(reserved).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))?;
-        let skip = reserved.as_ptr().cast::<u8>().align_offset(align_bytes);
-        // SAFETY: `align_bytes` more were set aside than are needed, so this is within the reservation.
-        let base = unsafe { reserved.byte_add(skip) };
-        // From here on dropping it takes the reservation back.
-        let this = Self { reserved, reserved_bytes, base, bytes };
-        let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::FIXED);
-        // SAFETY: the place is within the reservation, which is this value's alone; nobody has a reference into it.
-        unsafe { mm::mmap(base.as_ptr(), bytes, protection, flags, file, offset)? };
+        let base = unsafe { mm::mmap(null_mut(), bytes, protection, MapFlags::SHARED, file, offset)? };
+        let base = NonNull::new(base).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))?;
+        // From here on dropping it unmaps it.
+        let this = Self { base, bytes };
+        let address = base.as_ptr().addr();
+        if !address.is_multiple_of(align_bytes) {
+            return Err(io::Error::new(io::ErrorKind::Unsupported, Misaligned { address, align_bytes }));
+        }
         Ok(this)
     }
 
@@ -136,8 +140,9 @@ impl Mapped {
 
 impl Drop for Mapped {
     fn drop(&mut self) {
-        // SAFETY: the reservation is this value's alone, and nobody has a reference into it.
-        let unmapped = unsafe { mm::munmap(self.reserved.as_ptr(), self.reserved_bytes) };
+        // SAFETY: the mapping is whole and this value's alone: it was made whole by one call, and nothing else unmaps any of it. Nobody has a reference
+        // into it.
+        let unmapped = unsafe { mm::munmap(self.base.as_ptr(), self.bytes) };
         debug_assert!(unmapped.is_ok(), "{unmapped:?}");
     }
 }
@@ -181,14 +186,57 @@ mod tests {
     fn what_was_there_is_cleared_and_nothing_else() {
         let file = memory(8 * MIB);
         file.write_all_at(&vec![7; 8 * MIB], 0).expect("written");
-        let mut mapped = Mapped::new(&file, 2 * MIB as u64, 4 * MIB, 2 * MIB).expect("mapped");
-        assert_eq!(mapped.base.as_ptr().addr() % (2 * MIB), 0, "as a device with large pages wants it");
+        let mut mapped = Mapped::new(&file, 2 * MIB as u64, 4 * MIB, 4096).expect("mapped");
         mapped.clear(MIB..3 * MIB).expect("cleared");
         let mut back = vec![0; 8 * MIB];
         file.read_exact_at(&mut back, 0).expect("read");
         for (at, byte) in back.iter().enumerate() {
             assert_eq!(*byte == 0, (3 * MIB..5 * MIB).contains(&at), "{at}");
         }
+    }
+
+    /// What the kernel puts elsewhere than it is wanted is not used. (A file of ordinary pages may be put at a multiple of 2 MiB, and not of 1 GiB.)
+    #[test]
+    fn what_is_not_aligned_is_told() {
+        const GIB: usize = 1 << 30;
+        let file = memory(GIB);
+        let between = memory(4 * MIB);
+        let mut told = 0;
+        let mut held = Vec::new();
+        for _ in 0..2 {
+            held.push(Mapped::new(&between, 0, 4 * MIB, 4096).expect("mapped"));
+            match Mapped::new(&file, 0, GIB, GIB) {
+                Ok(mapped) => {
+                    assert_eq!(mapped.base.as_ptr().addr() % GIB, 0);
+                    held.push(mapped);
+                }
+                Err(why) => {
+                    assert_eq!(why.kind(), io::ErrorKind::Unsupported);
+                    let why = why.downcast::<Misaligned>().expect("what it is");
+                    assert!(why.align_bytes == GIB && !why.address.is_multiple_of(GIB));
+                    let maps = std::fs::read_to_string("/proc/self/maps").expect("ours");
+                    let place = format!("{:x}-", why.address);
+                    assert!(!maps.lines().any(|line| line.starts_with(&place)), "it is not mapped any more");
+                    told += 1;
+                }
+            }
+        }
+        assert!(told > 0, "4 MiB between two of them");
+    }
+
+    /// Of huge pages, more than any machine has set aside.
+    #[test]
+    fn what_cannot_be_mapped_leaves_nothing_mapped() {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
+        let Ok(file) = rustix::fs::memfd_create("test-huge", flags) else {
+            println!("passed over: a kernel without huge pages");
+            return;
+        };
+        rustix::fs::ftruncate(&file, 1 << 42).expect("sized");
+        let why = Mapped::new(&file, 0, 1 << 42, 2 * MIB).expect_err("4 TiB of huge pages");
+        assert_eq!(why.raw_os_error(), Some(libc::ENOMEM));
+        let maps = std::fs::read_to_string("/proc/self/maps").expect("ours");
+        assert!(!maps.contains("test-huge"));
     }
 
     #[test]

@@ -187,7 +187,8 @@ impl Keeper {
         }
         let http = config.http.map(listen_http).transpose()?;
         let local = match config.socket.as_ref().map(|socket| (socket, Local::bind(socket))) {
-            Some((socket, Err(error))) if socket.required => return Err(error),
+            // Regions of a device can be asked for there only.
+            Some((socket, Err(error))) if socket.required || !pools.is_empty() => return Err(error),
             Some((_, Err(error))) => {
                 warnings.push(format!("no socket for local programs: {error}"));
                 None
@@ -250,8 +251,9 @@ impl Keeper {
         }
         if keeper.local.is_some() {
             let (shared, root) = (Arc::clone(&keeper.shared), config.machine_root.clone());
+            let limits = (pages, keeper.watch.reserve());
             let thread = thread::Builder::new().name("loam-regions".into());
-            let thread = thread.spawn(move || regions::run(&shared, pages, pools, &root, &ear));
+            let thread = thread.spawn(move || regions::run(&shared, limits, pools, &root, &ear));
             keeper.regions = Some(thread.map_err(NodeError::system("starting a thread"))?);
         }
         let cores = thread::available_parallelism().map_or(1, usize::from);

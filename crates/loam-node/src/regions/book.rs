@@ -1,15 +1,17 @@
 //! The node's book of regions: who has which, what may be done with it, and what becomes of it. The ledger of the memory is
 //! [`loam_core::region::Spans`]; here are names, owners and who has what open.
 
+mod using;
+
 use super::making::{Making, Purpose};
 use super::placement::MemoryNodes;
 use super::pool::Pool;
 use super::region::{Answer, Call, Region};
 use super::room::Room;
 use loam_core::region::Spans;
-use loam_core::units::{BASE_PAGE_BYTES, BasePages};
+use loam_core::units::{BASE_PAGE_BYTES, BasePages, Bytes};
 use loam_wire::limits::{REGION_SPANS_MAX, REGIONS_MAX};
-use loam_wire::{MemoryPolicy, RegionCall, RegionEntry, RegionFigures, RegionRefusal, region_flag};
+use loam_wire::{RegionCall, RegionEntry, RegionFigures, RegionRefusal, region_flag};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -38,6 +40,8 @@ pub(super) struct Book<R> {
     pub(super) making: Option<Making>,
     /// The node's own user.
     own: u32,
+    /// Whom the kernel names where a user has no number here (another user namespace's): anybody.
+    anybody: u32,
     pub(super) room: R,
 }
 
@@ -52,11 +56,18 @@ fn is_name(name: &str) -> bool {
 }
 
 impl<R: Room> Book<R> {
-    /// A book of a node that lends at most `limit`, has `pools` besides, and runs as user `own` on the machine of which `root` tells.
-    pub(super) fn new(limit: BasePages, pools: Vec<Pool>, root: &Path, own: u32, room: R) -> Self {
-        let (spans, memory_nodes) = (Spans::new(ROOM_PAGES, limit.0), MemoryNodes::of(root));
-        let regions = BTreeMap::new();
-        Self { spans, pools, memory_nodes, regions, number_last: 0, making: None, own, room }
+    /// A book of a node that lends at most `limit`, has `pools` besides, and runs as user `own` on the machine of which `root` tells and which keeps `keep`
+    /// for itself.
+    pub(super) fn new(
+        (limit, keep): (BasePages, Bytes),
+        pools: Vec<Pool>,
+        root: &Path,
+        own: u32,
+        room: R,
+    ) -> Self {
+        let (spans, memory_nodes) = (Spans::new(ROOM_PAGES, limit.0), MemoryNodes::of(root, keep));
+        let (regions, anybody) = (BTreeMap::new(), using::overflow_user(root));
+        Self { spans, pools, memory_nodes, regions, number_last: 0, making: None, own, anybody, room }
     }
 
     /// The ledger of the machine's memory, or of a pool.
@@ -120,55 +131,6 @@ impl<R: Room> Book<R> {
             }
         }
         touched.into_iter().for_each(|number| self.drop_unused(number));
-    }
-
-    /// Who has a region of a device has the descriptor of all of it. So only those get one who could open the device themselves: the node's own
-    /// user, and the device's.
-    fn may_use(&self, uid: u32, pool: usize) -> Result<(), Refused> {
-        let device = &self.pools[pool].device;
-        if uid == self.own || device.owner() == Some(uid) {
-            return Ok(());
-        }
-        refuse(
-            RegionRefusal::Denied,
-            format!(
-                "{} is for programs of the node's own user and of its owner: a region of it gives all of it to who opens it",
-                device.path()
-            ),
-        )
-    }
-
-    /// The pool of the device that a new region is to be cut from.
-    fn pool(&mut self, call: &Call) -> Result<usize, Refused> {
-        let Some(number) = self.pools.iter().position(|pool| pool.device.path() == call.device) else {
-            let known: Vec<&str> = self.pools.iter().map(|pool| pool.device.path()).collect();
-            let known =
-                if known.is_empty() { "with none".to_owned() } else { format!("with {}", known.join(", ")) };
-            return refuse(
-                RegionRefusal::NotFound,
-                format!(
-                    "the node has no device {}: it was started {known} (--region-device PATH)",
-                    call.device
-                ),
-            );
-        };
-        self.may_use(call.uid, number)?;
-        if call.flags & region_flag::HUGE != 0 || call.policy != MemoryPolicy::Unset {
-            return refuse(
-                RegionRefusal::Invalid,
-                "a device has pages of its own, and is where it is: leave --huge and --numa out",
-            );
-        }
-        if !self.pools[number].is_ours() {
-            return refuse(
-                RegionRefusal::InUse,
-                format!(
-                    "another node has {}, or a program has a region of a node that has ended: end that first",
-                    call.device
-                ),
-            );
-        }
-        Ok(number)
     }
 
     fn may(&self, uid: u32, region: &Region) -> bool {
@@ -306,6 +268,9 @@ impl<R: Room> Book<R> {
                     RegionRefusal::TooMany,
                     format!("region \"{}\" has {REGION_SPANS_MAX} stretches: make a new one", call.name),
                 );
+            }
+            if let Some(pool) = region.pool() {
+                self.check_ours(pool)?;
             }
             self.begin_making(Purpose::Grow, number, call.connection, want - have)?;
             return Ok(None);

@@ -204,6 +204,25 @@ impl Device {
     pub(super) fn release(&self, offset: u64, bytes: u64) -> io::Result<()> {
         if self.kind == Kind::Memory { punch(self.file.as_fd(), offset, bytes) } else { Ok(()) }
     }
+
+    /// The same, where nobody can be told.
+    pub(super) fn release_or_warn(&self, offset: u64, bytes: u64) {
+        if let Err(why) = self.release(offset, bytes) {
+            tracing::warn!("cannot give memory of {} back: {why}", self.path);
+        }
+    }
+
+    /// As one that keeps its bytes.
+    #[cfg(test)]
+    pub(super) fn into_medium(self) -> Self {
+        Self { kind: Kind::DaxFile, ..self }
+    }
+
+    /// As one with pages of that size.
+    #[cfg(test)]
+    pub(super) fn with_pages(self, align_bytes: u64) -> Self {
+        Self { align_bytes, ..self }
+    }
 }
 
 fn punch(file: impl AsFd, offset: u64, bytes: u64) -> io::Result<()> {

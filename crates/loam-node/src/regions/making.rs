@@ -14,7 +14,7 @@ use super::region::{Answer, Region};
 use super::room::Room;
 use loam_core::region::{BorrowerId, LeaseNumber, Span};
 use loam_core::units::{BasePages, Bytes};
-use loam_wire::RegionRefusal;
+use loam_wire::{MemoryPolicy, RegionRefusal};
 use rustix::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
@@ -69,6 +69,7 @@ pub(super) struct Making {
     /// All base pages of it.
     pages: u64,
     huge: bool,
+    policy: MemoryPolicy,
     pool: Option<usize>,
     phase: Phase,
     parts: Vec<Part>,
@@ -169,6 +170,11 @@ impl<R: Room> Book<R> {
 
     /// Makes the next piece of the part that is not yet whole.
     fn fill(&self, making: &mut Making) -> Result<(), Refused> {
+        // Before each: others have taken some meanwhile.
+        if making.pool.is_none() && !making.huge {
+            let left = BasePages(making.pages - making.settled).bytes();
+            self.memory_nodes.check_room(making.policy, left.0, false)?;
+        }
         let part = &mut making.parts[making.whole];
         let (step, is_whole) = match &mut part.memory {
             Memory::New(memory) => (memory.step(), memory.is_whole()),
@@ -237,6 +243,9 @@ impl<R: Room> Book<R> {
     fn undo(&mut self, making: Making) {
         for part in making.parts {
             // First the memory, then its place for others.
+            if let Memory::Device(clearing) = &part.memory {
+                clearing.undo();
+            }
             drop(part.memory);
             if let Some((lease, span)) = part.lease {
                 let freed = self.spans_of(making.pool).keep(BorrowerId(making.number), lease, 0);

@@ -20,7 +20,7 @@ use crate::drainer::Reply;
 use crate::shared::Shared;
 use book::{Book, Refused};
 pub use device::DeviceError;
-use loam_core::units::BasePages;
+use loam_core::units::{BasePages, Bytes};
 use loam_wire::encode;
 pub(crate) use pool::{Pool, open};
 use region::Answer;
@@ -32,6 +32,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
+
+/// Words that are heard between two steps of making memory: some milliseconds at most.
+const WORDS_MAX: usize = 256;
 
 /// What the thread is told.
 #[derive(Debug)]
@@ -85,10 +88,16 @@ impl Desk {
 #[derive(Debug)]
 pub(crate) struct Ear(Receiver<Word>);
 
-/// Serves until the node ends; created regions end with it (what programs have mapped stays theirs).
-pub(crate) fn run(shared: &Arc<Shared>, capacity: BasePages, pools: Vec<Pool>, root: &Path, ear: &Ear) {
+/// Serves until the node ends, which lends and keeps that much; created regions end with it (what programs have mapped stays theirs).
+pub(crate) fn run(
+    shared: &Arc<Shared>,
+    limits: (BasePages, Bytes),
+    pools: Vec<Pool>,
+    root: &Path,
+    ear: &Ear,
+) {
     let own = rustix::process::geteuid().as_raw();
-    let mut book = Book::new(capacity, pools, root, own, Arc::clone(shared));
+    let mut book = Book::new(limits, pools, root, own, Arc::clone(shared));
     // Whose memory is being made, and who waits for that to be done.
     let mut making: Option<(u64, Reply)> = None;
     let mut waiting: VecDeque<(Call, Reply)> = VecDeque::new();
@@ -113,20 +122,26 @@ pub(crate) fn run(shared: &Arc<Shared>, capacity: BasePages, pools: Vec<Pool>, r
             let Ok(word) = ear.0.recv() else { return };
             Some(word)
         };
-        match word {
-            None => {}
-            Some(Word::End) => return,
-            Some(Word::Gone(connection)) => {
-                waiting.retain(|(call, _)| call.connection != connection);
-                book.handle_gone(connection);
+        // While memory is made all that has come goes before the next step, so that nobody waits for more than one.
+        let (mut next, mut more) = (word, WORDS_MAX);
+        while let Some(word) = next.take() {
+            match word {
+                Word::End => return,
+                Word::Gone(connection) => {
+                    waiting.retain(|(call, _)| call.connection != connection);
+                    book.handle_gone(connection);
+                }
+                Word::Call(call, reply) if book.must_wait(&call) => {
+                    waiting.push_back((call, reply));
+                }
+                Word::Call(call, reply) => match book.begin(&call) {
+                    Some(answer) => tell(call.request, &reply, answer),
+                    None => making = Some((call.request, reply)),
+                },
             }
-            Some(Word::Call(call, reply)) if book.must_wait(&call) => {
-                waiting.push_back((call, reply));
+            if more > 0 && book.is_making() {
+                (next, more) = (ear.0.try_recv().ok(), more - 1);
             }
-            Some(Word::Call(call, reply)) => match book.begin(&call) {
-                Some(answer) => tell(call.request, &reply, answer),
-                None => making = Some((call.request, reply)),
-            },
         }
         if let Some(answer) = book.go_on() {
             let (request, reply) = making.take().expect("somebody waits for it");

@@ -15,21 +15,33 @@ const PAGE_BYTES: u64 = loam_core::units::BASE_PAGE_BYTES as u64;
 pub(crate) struct Pool {
     pub(super) device: Arc<Device>,
     pub(super) spans: Spans,
-    /// Nobody else has it.
-    locked: bool,
+    /// It was this node's once, and has no contents and no memory of before.
+    was_ours: bool,
 }
 
 impl Pool {
     fn new(device: Device) -> Self {
         let pages = device.bytes() / PAGE_BYTES;
-        let locked = device.lock();
-        Self { device: Arc::new(device), spans: Spans::new(pages, pages), locked }
+        Self { device: Arc::new(device), spans: Spans::new(pages, pages), was_ours: false }
     }
 
-    /// Whether it may be cut: it is this node's, which may have had to wait for another node, or for a program that still has a region of it.
+    /// Whether it may be cut: it is this node's, which may have had to wait for another node, or for a program that still has a region of it. Asked each
+    /// time: who has a descriptor of it could give the lock away. When it becomes this node's, what a node before had in it goes, if it is memory.
     pub(super) fn is_ours(&mut self) -> bool {
-        self.locked = self.locked || self.device.lock();
-        self.locked
+        let locked = self.device.lock();
+        if locked && !self.was_ours {
+            self.was_ours = true;
+            self.device.release_or_warn(0, self.device.bytes());
+        }
+        locked
+    }
+
+    /// As one that keeps its bytes.
+    #[cfg(test)]
+    pub(super) fn into_medium(mut self) -> Self {
+        let device = Arc::into_inner(self.device).expect("nobody else has it");
+        self.device = Arc::new(device.into_medium());
+        self
     }
 
     /// Base pages of its alignment.
@@ -52,8 +64,8 @@ pub(crate) fn open(
         if pools.iter().any(|pool| pool.device.is_same(&device)) {
             return Err((path.clone(), DeviceError::Twice));
         }
-        let pool = Pool::new(device);
-        if !pool.locked {
+        let mut pool = Pool::new(device);
+        if !pool.is_ours() {
             warnings.push(format!(
                 "{} cannot be cut into regions yet: another node has it, or a program has a region of a node that has ended; it is \
                  tried again when a region is asked for",
@@ -88,7 +100,9 @@ impl Clearing {
     /// # Errors
     /// The system's.
     pub(super) fn step(&mut self) -> io::Result<u64> {
-        let part = STEP_BYTES.max(self.device.align_bytes()).min(self.bytes - self.at);
+        // Through a mapping in pieces of any size, pages of 1 GiB too; a file takes whole pages.
+        let whole = if self.map.is_some() { STEP_BYTES } else { STEP_BYTES.max(self.device.align_bytes()) };
+        let part = whole.min(self.bytes - self.at);
         match &mut self.map {
             Some(map) => map.clear(self.at as usize..(self.at + part) as usize)?,
             None => self.device.clear(self.offset + self.at, part)?,
@@ -99,5 +113,31 @@ impl Clearing {
 
     pub(super) fn is_whole(&self) -> bool {
         self.at == self.bytes
+    }
+
+    /// Nothing comes of it: what a file in memory has taken for it, in a step that failed too, it gives back.
+    pub(super) fn undo(&self) {
+        self.device.release_or_warn(self.offset, self.bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A page of 1 GiB is not one step: others wait for the end of each.
+    #[test]
+    fn through_a_mapping_steps_are_short_whatever_the_pages() {
+        let path = PathBuf::from(format!("/dev/shm/loam-pool-steps-{}", std::process::id()));
+        std::fs::write(&path, vec![7; 16 * STEP_BYTES as usize]).expect("written");
+        let device =
+            Device::open(&path, Path::new("/")).expect("a file in memory").with_pages(4 * STEP_BYTES);
+        std::fs::remove_file(&path).expect("ours");
+        let bytes = 8 * STEP_BYTES;
+        let map = Mapped::new(device.file(), 0, bytes as usize, 4096).expect("mapped");
+        let mut clearing = Clearing { device: Arc::new(device), offset: 0, bytes, at: 0, map: Some(map) };
+        assert_eq!(clearing.step().expect("cleared"), STEP_BYTES);
+        clearing.map = None;
+        assert_eq!(clearing.step().expect("cleared"), 4 * STEP_BYTES, "whole pages");
     }
 }

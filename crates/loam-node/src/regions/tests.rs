@@ -7,7 +7,7 @@ mod model;
 use super::book::{Book, REGIONS_OF_USER_MAX};
 use super::region::{Answer, Call};
 use super::room::Room;
-use loam_core::units::BasePages;
+use loam_core::units::{BasePages, Bytes};
 use loam_wire::{MemoryPolicy, RegionCall, RegionRefusal, region_flag};
 use std::cell::Cell;
 use std::os::unix::fs::FileExt;
@@ -75,7 +75,7 @@ fn room(most: u64) -> Counted {
 }
 
 fn book(lend: u64, most: u64) -> Book<Counted> {
-    Book::new(BasePages(lend), Vec::new(), Path::new("/"), OWN, room(most))
+    Book::new((BasePages(lend), Bytes(0)), Vec::new(), Path::new("/"), OWN, room(most))
 }
 
 fn call(call: RegionCall, name: &str, pages: u64, flags: u8, connection: u64, uid: u32) -> Call {

@@ -18,6 +18,8 @@ pub(crate) struct Watch {
     sources: Sources,
     governor: Governor,
     due: Instant,
+    /// What the machine keeps for itself.
+    reserve: Bytes,
     /// The log knows that less is lent than was offered.
     told_short: bool,
     /// The log knows that pages stay above the limit.
@@ -35,10 +37,16 @@ impl Watch {
             sources,
             governor,
             due: Instant::now(),
+            reserve,
             told_short: false,
             told_kept: false,
             reserved: Bytes(0),
         }
+    }
+
+    /// What the machine keeps for itself.
+    pub(crate) fn reserve(&self) -> Bytes {
+        self.reserve
     }
 
     /// Ready (POLLPRI) when programs have begun to wait for memory.

@@ -2,7 +2,7 @@
 
 use crate::support::config;
 use loam_core::units::Bytes;
-use loam_node::{LendConfig, NodeError, spawn};
+use loam_node::{LendConfig, LocalSocket, NodeError, spawn};
 
 fn refusal(config: &LendConfig) -> (NodeError, String) {
     let error = spawn(config).expect_err("it must be refused");
@@ -50,4 +50,20 @@ fn it_says_what_it_lends_and_where() {
     assert_ne!(lender.addr().port(), 0, "the real port");
     let text = lender.lending().to_string();
     assert_eq!(text, format!("lending 20.0 KiB on {}", lender.addr()), "whole pages, and the address");
+}
+
+/// Nobody could ask for regions of it: that is not passed over, though the socket alone would be.
+#[test]
+fn a_device_without_the_usual_socket() {
+    let mut config = config(Bytes::from_mib(1));
+    let path = std::path::PathBuf::from("/dev/null/node.sock");
+    config.socket = Some(LocalSocket { path, mode: 0o600, required: false });
+    drop(spawn(&config).expect("it lends without a socket"));
+    let device = std::path::PathBuf::from(format!("/dev/shm/loam-refusals-{}", std::process::id()));
+    std::fs::write(&device, [0; 4096]).unwrap();
+    config.region_devices = vec![device.clone()];
+    let (error, text) = refusal(&config);
+    std::fs::remove_file(&device).unwrap();
+    assert!(matches!(error, NodeError::Socket { .. }), "{error:?}");
+    assert!(text.contains("/dev/null/node.sock"), "{text}");
 }

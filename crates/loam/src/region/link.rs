@@ -11,8 +11,9 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-/// The node clears memory before it answers, about a gigabyte a second, for one program after the other.
-const PATIENCE: Duration = Duration::from_secs(300);
+/// How long the node may take to take what is sent, to greet, and to list. Calls that make memory, or wait for who makes some, have no limit: a second for
+/// each gigabyte of everybody in front. A node that dies closes the connection.
+const PATIENCE: Duration = if cfg!(test) { Duration::from_secs(1) } else { Duration::from_secs(300) };
 const RECEIVE_BYTES: usize = 16 * 1024;
 
 /// Memory as it came: a stretch, and the file that it is in.
@@ -32,6 +33,8 @@ pub(super) struct Link {
     files: Vec<OwnedFd>,
     /// Descriptors came for which this process had no place.
     files_lost: bool,
+    /// A call has failed, and an answer to it may still come: whoever asked again would get that, or be taken for one who breaks the protocol.
+    broken: bool,
     /// Whose it is: a child that forked off must not speak in its place.
     process: Pid,
 }
@@ -49,35 +52,41 @@ impl Link {
                 })?
             }
         };
-        let patience =
-            stream.set_read_timeout(Some(PATIENCE)).and_then(|()| stream.set_write_timeout(Some(PATIENCE)));
-        patience.map_err(RegionError::Lost)?;
+        stream.set_write_timeout(Some(PATIENCE)).map_err(RegionError::Lost)?;
         let mut link = Self {
             stream,
             request_last: 0,
             received: Vec::new(),
             files: Vec::new(),
             files_lost: false,
+            broken: false,
             process: getpid(),
         };
         let mut hello = Vec::new();
         encode::hello(&mut hello, 0, "a program with regions");
-        link.exchange(&hello, |frame, _, _| match frame {
+        link.exchange(&hello, Some(PATIENCE), |frame, _, _| match frame {
             Frame::Welcome(_) => Some(Ok(())),
             _ => None,
         })?;
         Ok(link)
     }
 
-    /// Nothing more is asked over it, and what was asked and is not done yet is not done any more.
-    pub(super) fn end(&mut self) {
-        let _ = self.stream.shutdown(std::net::Shutdown::Both);
+    /// Nothing can be asked over it any more. For as long as it is there the node takes what was opened over it to be open, if it lives.
+    pub(super) fn is_broken(&self) -> bool {
+        self.broken
+    }
+
+    /// If so: what was asked over it and is not done yet is not done any more. The node takes what was opened over it to be closed.
+    pub(super) fn end_if_broken(&self) {
+        if self.broken {
+            let _ = self.stream.shutdown(std::net::Shutdown::Both);
+        }
     }
 
     /// Makes a call.
     pub(super) fn call(&mut self, ask: &RegionAsk<'_>) -> Result<Answer, RegionError> {
         let (number, sent) = self.encode(ask);
-        self.exchange(&sent, |frame, files, lost| match frame {
+        self.exchange(&sent, None, |frame, files, lost| match frame {
             Frame::Region { request, entry, spans } if *request == number => {
                 let files = std::mem::take(files);
                 Some(if lost {
@@ -99,7 +108,7 @@ impl Link {
     /// Asks for all regions.
     pub(super) fn list(&mut self) -> Result<List, RegionError> {
         let (number, sent) = self.encode(&RegionAsk::new(RegionCall::List, ""));
-        self.exchange(&sent, |frame, _, _| match frame {
+        self.exchange(&sent, Some(PATIENCE), |frame, _, _| match frame {
             Frame::Regions { request, figures, entries } if *request == number => Some(Ok(List {
                 regions: entries.iter().map(Info::from).collect(),
                 reserved_bytes: figures.reserved_bytes(),
@@ -116,15 +125,33 @@ impl Link {
         (self.request_last, sent)
     }
 
-    /// Sends, and waits for the frame that `answer` takes. It is also told whether descriptors were lost on the way.
+    /// Sends, and waits for the frame that `answer` takes, between two pieces of it at most for `patience`. It is also told whether descriptors were lost
+    /// on the way.
     fn exchange<T>(
         &mut self,
         sent: &[u8],
+        patience: Option<Duration>,
         answer: impl Fn(&Frame<'_>, &mut Vec<OwnedFd>, bool) -> Option<Result<T, RegionError>>,
     ) -> Result<T, RegionError> {
         if self.process != getpid() {
             return Err(RegionError::OtherProcess);
         }
+        if self.broken {
+            let why = "a call before this one has failed: open it anew";
+            return Err(RegionError::Lost(io::Error::new(io::ErrorKind::NotConnected, why)));
+        }
+        let done = self.try_exchange(sent, patience, answer);
+        self.broken = matches!(done, Err(RegionError::Lost(_) | RegionError::Protocol(_)));
+        done
+    }
+
+    fn try_exchange<T>(
+        &mut self,
+        sent: &[u8],
+        patience: Option<Duration>,
+        answer: impl Fn(&Frame<'_>, &mut Vec<OwnedFd>, bool) -> Option<Result<T, RegionError>>,
+    ) -> Result<T, RegionError> {
+        self.stream.set_read_timeout(patience).map_err(RegionError::Lost)?;
         self.stream.write_all(sent).map_err(RegionError::Lost)?;
         loop {
             let (taken, consumed) = match decode(&self.received) {
@@ -176,3 +203,6 @@ impl Link {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

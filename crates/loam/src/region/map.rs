@@ -50,6 +50,9 @@ pub(super) struct Map {
     reserved_bytes: usize,
     base: NonNull<u8>,
     bytes: usize,
+    /// A part of it, from `base` on, where the kernel would map nothing: it may have freed the place before it failed, and whatever is there by now may be
+    /// somebody else's.
+    abandoned: Option<Range<usize>>,
     /// Where each stretch ends.
     ends: Vec<usize>,
     locked: bool,
@@ -93,6 +96,18 @@ impl Map {
         if bytes == 0 || bytes > isize::MAX as usize - align {
             return Err(invalid("no memory, or larger than the address space"));
         }
+        let mut map = Self::reserve(bytes, page_bytes)?;
+        map.lay(memory)?;
+        if alone {
+            // SAFETY: it changes nothing in this process. A child that forks off has no mapping there, so what is `&mut` here is nobody's else.
+            unsafe { mm::madvise(map.base.as_ptr().cast(), bytes, mm::Advice::LinuxDontFork)? };
+        }
+        Ok(map)
+    }
+
+    /// Sets addresses aside for so many bytes.
+    fn reserve(bytes: usize, page_bytes: usize) -> io::Result<Self> {
+        let align = page_bytes.max(HUGE_BYTES);
         // The kernel can put pages together into large ones where a large one would be aligned in the file and in memory; a device has to be mapped
         // at a multiple of its pages.
         let reserved_bytes = bytes + align;
@@ -101,42 +116,50 @@ impl Map {
             let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
             mm::mmap_anonymous(null_mut(), reserved_bytes, ProtFlags::empty(), flags)?
         };
-        let reserved = NonNull::new(reserved).ok_or_else(|| invalid("mapped at address 0"))?;
+        let reserved = NonNull::new(reserved).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))?;
         let skip = reserved.as_ptr().align_offset(align);
         // SAFETY: `align` more were set aside than are needed, so this is within the reservation.
         let base = unsafe { reserved.cast::<u8>().add(skip) };
         // From here on dropping it takes the reservation back.
-        let mut map = Self {
+        Ok(Self {
             reserved,
             reserved_bytes,
             base,
             bytes,
+            abandoned: None,
             ends: Vec::new(),
             locked: true,
             page_bytes,
             process: getpid(),
-        };
+        })
+    }
+
+    /// Maps the stretches over what was set aside. Where that fails, the place of the one that failed is abandoned.
+    fn lay(&mut self, memory: &[Stretch]) -> io::Result<()> {
         let mut at = 0;
         for (span, file) in memory {
             let length = span.bytes() as usize;
-            let protection = ProtFlags::READ | ProtFlags::WRITE;
-            // SAFETY: the place is within the reservation, which is this map's alone and which nobody has a reference into yet. The file
-            // is as long as that and cannot shrink (both seen to above), so every byte of it is memory until it is unmapped. That of a device is for as
-            // long as those leave it alone who may open it: the node has it to itself (by a lock), and hands it to no other user's programs.
-            unsafe {
-                let place = base.add(at).as_ptr().cast();
-                mm::mmap(place, length, protection, MapFlags::SHARED | MapFlags::FIXED, file, span.offset())?;
-                // Not before the first touch: that would take as long as touching all of it.
-                map.locked &= mm::mlock_with(place, length, MlockFlags::ONFAULT).is_ok();
+            let (protection, flags) =
+                (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::FIXED);
+            // SAFETY: the place is within the reservation, which is this map's alone (nothing of it is abandoned yet) and which nobody has a reference
+            // into yet. The file is as long as that and cannot shrink (both seen to in `new`), so every byte of it is memory until it is unmapped. That of
+            // a device is for as long as those leave it alone who may open it: the node has it to itself (by a lock), and hands it to no other user's
+            // programs.
+            let mapped = unsafe {
+                let place = self.base.add(at).as_ptr().cast();
+                mm::mmap(place, length, protection, flags, file, span.offset()).inspect(|_| {
+                    // Not before the first touch: that would take as long as touching all of it.
+                    self.locked &= mm::mlock_with(place, length, MlockFlags::ONFAULT).is_ok();
+                })
+            };
+            if let Err(why) = mapped {
+                self.abandoned = Some(at..at + length);
+                return Err(why.into());
             }
             at += length;
-            map.ends.push(at);
+            self.ends.push(at);
         }
-        if alone {
-            // SAFETY: it changes nothing in this process. A child that forks off has no mapping there, so what is `&mut` here is nobody's else.
-            unsafe { mm::madvise(base.as_ptr().cast(), bytes, mm::Advice::LinuxDontFork)? };
-        }
-        Ok(map)
+        Ok(())
     }
 
     /// No memory at all.
@@ -146,6 +169,7 @@ impl Map {
             reserved_bytes: 0,
             base: NonNull::dangling(),
             bytes: 0,
+            abandoned: None,
             ends: Vec::new(),
             locked: false,
             page_bytes: PAGE_BYTES,
@@ -279,9 +303,20 @@ impl Drop for Map {
         if self.reserved_bytes == 0 || self.process != getpid() {
             return;
         }
-        // SAFETY: the reservation is this map's alone, and no reference into it outlives `self`.
-        let unmapped = unsafe { mm::munmap(self.reserved.as_ptr(), self.reserved_bytes) };
-        debug_assert!(unmapped.is_ok(), "{unmapped:?}");
+        // In front of what is abandoned, and behind it; where nothing is that is all and nothing. (What is abandoned costs addresses, if it is still set
+        // aside, and no memory.)
+        let before = self.base.as_ptr().addr() - self.reserved.as_ptr().addr();
+        let end = self.reserved_bytes;
+        let gap = self.abandoned.as_ref().map_or(end..end, |gap| before + gap.start..before + gap.end);
+        for part in [0..gap.start, gap.end..end] {
+            if part.is_empty() {
+                continue;
+            }
+            // SAFETY: within the reservation all but what is abandoned is this map's alone: set aside by it, or mapped over that with success. No reference
+            // into it outlives `self`.
+            let unmapped = unsafe { mm::munmap(self.reserved.byte_add(part.start).as_ptr(), part.len()) };
+            debug_assert!(unmapped.is_ok(), "{unmapped:?}");
+        }
     }
 }
 

@@ -348,9 +348,11 @@ impl Region {
     ///
     /// # Errors
     /// [`RegionError`]. If it was to grow it is as it was. If it was to shrink and the node may have done that all the same (any error but a
-    /// refusal), the node has what is left of it, and here it is empty until it is opened anew.
+    /// refusal), the node has what is left of it, and here it is empty until it is opened anew. After [`RegionError::Lost`] and
+    /// [`RegionError::Protocol`] nothing more is asked for it: it has to be dropped and opened anew to be resized.
     pub fn resize(&mut self, bytes: u64) -> Result<(), RegionError> {
         let before = self.len() as u64;
+        let was_broken = self.link.is_broken();
         let answer = self.link.call(&RegionAsk { bytes, ..about(&self.info, RegionCall::Resize) });
         let why = match answer.and_then(|answer| mapped(answer, true)) {
             Ok((map, info)) => {
@@ -362,18 +364,15 @@ impl Region {
         let is_done = match &why {
             // Refused, or done and the memory could not be handed over: it does not say.
             RegionError::Refused { why: refusal, .. } => *refusal == Refusal::Unavailable,
-            // Nothing was asked.
-            RegionError::OtherProcess => false,
-            _ => true,
+            // Else it may be, if it was asked for.
+            why => !was_broken && !matches!(why, RegionError::OtherProcess),
         };
         let rounded = bytes.checked_next_multiple_of(self.map.page_bytes() as u64);
         if is_done && rounded.is_some_and(|bytes| bytes < before) {
             // What is mapped here may not be what the node has: it must not be read or written any more, nor may what was asked be done later.
             self.map = Map::none();
-            if matches!(why, RegionError::Lost(_) | RegionError::Protocol(_)) {
-                self.link.end();
-            }
-        } else if is_done {
+            self.link.end_if_broken();
+        } else if is_done && !self.link.is_broken() {
             let _ = self.link.call(&RegionAsk { bytes: before, ..about(&self.info, RegionCall::Resize) });
         }
         Err(why)

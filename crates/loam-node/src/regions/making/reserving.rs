@@ -42,6 +42,7 @@ impl<R: Room> Book<R> {
             connection,
             pages,
             huge,
+            policy,
             pool,
             phase: Phase::Memory,
             parts: Vec::new(),

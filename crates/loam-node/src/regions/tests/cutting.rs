@@ -105,7 +105,7 @@ fn memory_comes_from_where_it_was_asked_of() {
     let mut book = book(16, 16);
     let bound = |name: &str, policy| Call { policy, ..call(Create, name, 4, 0, 1, 7) };
     let (refusal, text) = handle(&mut book, &bound("far", MemoryPolicy::Bind(1 << 63))).expect_err("refused");
-    assert!(refusal == RegionRefusal::Invalid && text.contains("no memory node 63: it has 0"), "{text}");
+    assert!(refusal == RegionRefusal::Invalid && text.contains("no memory node 63 that"), "{text}");
     assert!(book.sizes().is_empty() && book.room().taken.get() == 0);
     let made = entry(handle(&mut book, &bound("near", MemoryPolicy::Bind(1))));
     assert_eq!(made.policy(), MemoryPolicy::Bind(1));
@@ -128,4 +128,35 @@ fn memory_comes_from_where_it_was_asked_of() {
         let told = told.lines().find(|line| line.starts_with(&place)).expect("mapped");
         assert!(told.starts_with(&format!("{place}bind:0 ")), "{told}");
     }
+}
+
+/// What is bound to a memory node is given up when that has no more to spare.
+#[test]
+fn what_others_take_meanwhile_is_seen_before_each_step() {
+    let root = std::env::temp_dir().join(format!("loam-regions-bound-{}", std::process::id()));
+    let node = root.join("sys/devices/system/node/node0");
+    std::fs::create_dir_all(&node).expect("made");
+    std::fs::create_dir_all(root.join("proc")).expect("made");
+    std::fs::write(root.join("proc/zoneinfo"), "Node 0, zone Normal\n        high     1\n").expect("written");
+    let free = |kib: u64| {
+        let text = format!(
+            "Node 0 MemTotal: 9999 kB\nNode 0 MemFree: {kib} kB\nNode 0 Active(file): 0 kB\nNode 0 Inactive(file): 0 kB\n"
+        );
+        std::fs::write(node.join("meminfo"), text).expect("written");
+    };
+    let mut book = Book::new((BasePages(16), Bytes(0)), Vec::new(), &root, OWN, room(16));
+    let create = Call { policy: MemoryPolicy::Bind(1), ..call(Create, "a", 8, 0, 1, 7) };
+    free(36);
+    begun(&mut book, &create);
+    // Room, and two steps, of two pages each; then what is left of it has to be free, and one more.
+    assert!(book.go_on().is_none() && book.go_on().is_none());
+    free(28);
+    assert!(book.go_on().is_none());
+    free(19);
+    assert_eq!(why(book.go_on().expect("no more")), Some(RegionRefusal::NoRoom));
+    assert_eq!((book.room().taken.get(), book.room().unsettled.get(), book.is_making()), (0, 0, false));
+    book.audit();
+    free(36);
+    handle(&mut book, &create).expect("room again");
+    std::fs::remove_dir_all(&root).expect("ours");
 }

@@ -6,25 +6,47 @@ use loam_wire::RegionSpan;
 use std::path::PathBuf;
 
 /// A file in memory, gone with this.
-pub(super) struct DeviceFile(pub(super) PathBuf);
+pub(super) struct DeviceFile {
+    path: PathBuf,
+    pages: u64,
+    /// As a device does: what is given back stays as it is.
+    keeps: bool,
+}
 
 impl DeviceFile {
-    pub(super) fn new(name: &str, pages: u64) -> Self {
+    pub(super) fn new(name: &str, pages: u64, keeps: bool) -> Self {
         let path = PathBuf::from(format!("/dev/shm/loam-regions-{name}-{}", std::process::id()));
-        let file = std::fs::File::create(&path).expect("made");
-        file.set_len(pages * PAGE).expect("sized");
-        // What somebody had there before.
-        file.write_all_at(&vec![9; (pages * PAGE) as usize], 0).expect("written");
-        Self(path)
+        std::fs::File::create(&path).expect("made");
+        let this = Self { path, pages, keeps };
+        this.fill();
+        this
+    }
+
+    /// What somebody had there before.
+    fn fill(&self) {
+        std::fs::write(&self.path, vec![9; (self.pages * PAGE) as usize]).expect("written");
+    }
+
+    /// Base pages of memory that it has.
+    fn there(&self) -> u64 {
+        rustix::fs::stat(&self.path).expect("there").st_blocks as u64 * 512 / PAGE
+    }
+
+    fn pools(&self) -> (Vec<pool::Pool>, Vec<String>) {
+        pool::open(std::slice::from_ref(&self.path), Path::new("/")).expect("a file in memory")
     }
 
     pub(super) fn book(&self, lend: u64) -> Book<Counted> {
-        let (pools, _) = pool::open(std::slice::from_ref(&self.0), Path::new("/")).expect("a file in memory");
-        Book::new(BasePages(lend), pools, Path::new("/"), OWN, room(lend))
+        let (mut pools, _) = self.pools();
+        if self.keeps {
+            pools = pools.into_iter().map(pool::Pool::into_medium).collect();
+            self.fill();
+        }
+        Book::new((BasePages(lend), Bytes(0)), pools, Path::new("/"), OWN, room(lend))
     }
 
     pub(super) fn name(&self) -> String {
-        self.0.display().to_string()
+        self.path.display().to_string()
     }
 
     fn create(&self, name: &str, pages: u64, uid: u32) -> Call {
@@ -34,7 +56,7 @@ impl DeviceFile {
 
 impl Drop for DeviceFile {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
+        let _ = std::fs::remove_file(&self.path);
     }
 }
 
@@ -62,7 +84,12 @@ fn bytes(spans: &[RegionSpan], file: &std::fs::File) -> Vec<u8> {
 
 #[test]
 fn a_second_region_never_sees_the_firsts_bytes() {
-    let device = DeviceFile::new("bytes", 16);
+    for keeps in [false, true] {
+        never_sees_the_firsts_bytes(&DeviceFile::new("bytes", 16, keeps));
+    }
+}
+
+fn never_sees_the_firsts_bytes(device: &DeviceFile) {
     let mut book = device.book(4);
     let made = handle(&mut book, &device.create("a", 10, OWN));
     assert_eq!(
@@ -107,7 +134,7 @@ fn a_second_region_never_sees_the_firsts_bytes() {
 /// Who has one region of it has the descriptor of all of it.
 #[test]
 fn only_who_could_open_the_device_gets_a_region_of_it() {
-    let device = DeviceFile::new("users", 16);
+    let device = DeviceFile::new("users", 16, false);
     let mut book = device.book(4);
     let me = rustix::process::geteuid().as_raw();
     assert_ne!(me, OWN, "the test says who the node's user is");
@@ -119,7 +146,7 @@ fn only_who_could_open_the_device_gets_a_region_of_it() {
         Some(RegionRefusal::Denied)
     );
     if rustix::process::geteuid().is_root() {
-        std::os::unix::fs::chown(&device.0, Some(me + 7), None).expect("root may");
+        std::os::unix::fs::chown(&device.path, Some(me + 7), None).expect("root may");
         assert_eq!(
             why(handle(&mut book, &call(RegionCall::Open, "mine", 0, 0, 5, me))),
             Some(RegionRefusal::Denied)
@@ -131,7 +158,7 @@ fn only_who_could_open_the_device_gets_a_region_of_it() {
 
 #[test]
 fn a_call_reaches_no_other_path() {
-    let device = DeviceFile::new("paths", 16);
+    let device = DeviceFile::new("paths", 16, true);
     let mut book = device.book(4);
     let refused = |book: &mut Book<Counted>, call: &Call| handle(book, call).expect_err("refused");
     let other = Call { device: "/dev/shm/other".into(), ..device.create("a", 1, OWN) };
@@ -146,35 +173,73 @@ fn a_call_reaches_no_other_path() {
     assert!(book.sizes().is_empty());
 }
 
+/// A number that stands for anybody is nobody's; and paths are for who may use them.
+#[test]
+fn who_has_no_number_owns_nothing_and_strangers_hear_no_paths() {
+    let device = DeviceFile::new("anybody", 16, false);
+    let mut book = device.book(4);
+    if rustix::process::geteuid().is_root() {
+        std::os::unix::fs::chown(&device.path, Some(65534), None).expect("root may");
+        let answer = handle(&mut book, &device.create("theirs", 1, 65534));
+        assert_eq!(why(answer), Some(RegionRefusal::Denied));
+    }
+    let other = Call { device: "/dev/shm/other".into(), ..device.create("a", 1, 77) };
+    let (why, text) = handle(&mut book, &other).expect_err("refused");
+    assert!(why == RegionRefusal::NotFound && !text.contains(&device.name()), "{text}");
+}
+
 /// What a killed node leaves: a program that has a region mapped. The next node gets the device when that has ended.
 #[test]
 fn a_device_of_which_somebody_has_a_region_is_not_taken() {
-    let device = DeviceFile::new("restart", 16);
+    let device = DeviceFile::new("restart", 16, false);
     let mut first = device.book(4);
     handle(&mut first, &device.create("a", 4, OWN)).expect("room");
     let (_, kept) = opened(&mut first, "a", 2);
     drop(first);
-    let (pools, warnings) = pool::open(std::slice::from_ref(&device.0), Path::new("/")).expect("a file");
+    device.fill();
+    let (pools, warnings) = device.pools();
     assert!(warnings.len() == 1 && warnings[0].contains("yet"), "{warnings:?}");
-    let mut second = Book::new(BasePages(4), pools, Path::new("/"), OWN, room(4));
+    let mut second = Book::new((BasePages(4), Bytes(0)), pools, Path::new("/"), OWN, room(4));
     assert_eq!(why(handle(&mut second, &device.create("a", 4, OWN))), Some(RegionRefusal::InUse));
+    assert_eq!(device.there(), 16, "it is not this node's");
     drop(kept);
     assert_eq!(why(handle(&mut second, &device.create("a", 4, OWN))), None);
+    assert_eq!(device.there(), 4, "what the first node's programs had is gone");
     let (spans, file) = opened(&mut second, "a", 2);
     assert!(bytes(&spans, &file).iter().all(|byte| *byte == 0));
-    let twice = pool::open(&[device.0.clone(), device.0.clone()], Path::new("/"));
+    // The lock is asked for each time: who has the descriptor can let others have it.
+    rustix::fs::flock(&file, rustix::fs::FlockOperation::Unlock).expect("ours");
+    let other = std::fs::File::open(&device.path).expect("there");
+    rustix::fs::flock(&other, rustix::fs::FlockOperation::NonBlockingLockExclusive).expect("free");
+    assert_eq!(why(handle(&mut second, &device.create("b", 4, OWN))), Some(RegionRefusal::InUse));
+    let grow = call(RegionCall::Resize, "a", 8, 0, 2, OWN);
+    assert_eq!(why(handle(&mut second, &grow)), Some(RegionRefusal::InUse));
+    drop(other);
+    assert_eq!(why(handle(&mut second, &grow)), None);
+    assert!(bytes(&spans, &file).iter().all(|byte| *byte == 0) && device.there() == 8, "it kept what it had");
+    let twice = pool::open(&[device.path.clone(), device.path.clone()], Path::new("/"));
     assert!(twice.is_err());
 }
 
 /// What cannot be cleared is nobody's, and neither is its place.
 #[test]
 fn where_clearing_fails_nothing_is_left() {
-    let device = DeviceFile::new("fails", 16);
-    let mut book = device.book(4);
-    book.room().ends_after.set(Some(1));
-    assert!(handle(&mut book, &device.create("a", 10, OWN)).is_err());
-    book.audit();
-    book.room().ends_after.set(None);
-    handle(&mut book, &device.create("a", 16, OWN)).expect("all of it is free");
-    book.audit();
+    for keeps in [false, true] {
+        let device = DeviceFile::new("fails", 16, keeps);
+        let mut book = device.book(4);
+        let had = if keeps { 16 } else { 0 };
+        assert_eq!(device.there(), had, "memory of before is given back when it becomes the node's");
+        book.room().ends_after.set(Some(1));
+        assert!(handle(&mut book, &device.create("a", 10, OWN)).is_err());
+        assert_eq!(device.there(), had, "given back");
+        book.audit();
+        book.room().ends_after.set(None);
+        // Nobody waits for it any more.
+        assert!(book.begin(&device.create("a", 10, OWN)).is_none() && book.go_on().is_none());
+        assert!(device.there() > 0);
+        book.handle_gone(1);
+        assert_eq!(device.there(), had, "given back");
+        handle(&mut book, &device.create("a", 16, OWN)).expect("all of it is free");
+        book.audit();
+    }
 }

@@ -69,9 +69,10 @@ const NAMES: [&str; 3] = ["a", "b", "c"];
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
-    fn it_is_as_the_model(steps in vec(step(), 1..40), on_device in any::<bool>()) {
+    fn it_is_as_the_model(steps in vec(step(), 1..40), medium in prop::option::of(any::<bool>())) {
         // A device has as many pages as the node lends otherwise, but each has its place there: what is free may be in pieces.
-        let file = on_device.then(|| devices::DeviceFile::new("model", LEND));
+        let file = medium.map(|keeps| devices::DeviceFile::new("model", LEND, keeps));
+        let on_device = file.is_some();
         let mut book = file.as_ref().map_or_else(|| book(LEND, LEND), |file| file.book(LEND));
         let device = file.as_ref().map_or(String::new(), devices::DeviceFile::name);
         let mut model = Model::default();

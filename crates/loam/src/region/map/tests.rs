@@ -28,6 +28,62 @@ fn what_could_shrink_is_not_mapped() {
     );
 }
 
+/// The kernel frees a place before it finds that it cannot map there (huge pages, of which there are none). What another thread maps there meanwhile stays.
+#[test]
+fn what_fails_takes_nothing_of_others_away() {
+    let sealed = |file: &OwnedFd| rustix::fs::fcntl_add_seals(file, SealFlags::SHRINK).expect("sealed");
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
+    let Ok(huge) = rustix::fs::memfd_create("test", flags) else {
+        println!("passed over: a kernel without huge pages");
+        return;
+    };
+    // More than any machine has set aside.
+    let (pages, many) = (HUGE_BYTES / PAGE_BYTES, 1 << 30);
+    rustix::fs::ftruncate(&huge, (many * PAGE_BYTES) as u64).expect("sized");
+    sealed(&huge);
+    let (first, last) = (
+        rustix::fs::memfd_create("test-in-front", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
+            .expect("memory"),
+        memory(pages),
+    );
+    rustix::fs::ftruncate(&first, 2 * HUGE_BYTES as u64).expect("sized");
+    sealed(&first);
+    sealed(&last);
+    let whole = (many + 3 * pages) * PAGE_BYTES;
+    let mut map = Map::reserve(whole, PAGE_BYTES).expect("addresses");
+    let stretches = [stretch(2 * pages, first), stretch(many, huge), stretch(pages, last)];
+    let failed = map.lay(&stretches).expect_err("no such pages");
+    assert_eq!(failed.raw_os_error(), Some(libc::ENOMEM));
+    let gap = 2 * HUGE_BYTES..2 * HUGE_BYTES + many * PAGE_BYTES;
+    assert_eq!(map.abandoned, Some(gap.clone()));
+    let at = |offset: usize| map.base.as_ptr().wrapping_add(offset);
+    let take = |place: *mut u8| {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: nothing is replaced by it.
+        let taken = unsafe { libc::mmap(place.cast(), PAGE_BYTES, protection, flags, -1, 0) };
+        taken == place.cast()
+    };
+    // As another thread may.
+    let theirs = [at(gap.start), at(gap.end - PAGE_BYTES)].map(|place| (place, take(place)));
+    for (place, _) in theirs.iter().filter(|(_, taken)| *taken) {
+        // SAFETY: it was just mapped.
+        unsafe { place.write_volatile(9) };
+    }
+    let maps = || std::fs::read_to_string("/proc/self/maps").expect("ours");
+    let behind = format!("-{:x} ---p", map.reserved.as_ptr().addr() + map.reserved_bytes);
+    assert!(maps().contains("test-in-front") && maps().contains(&behind));
+    drop(map);
+    for (place, _) in theirs.iter().filter(|(_, taken)| *taken) {
+        // SAFETY: it ends the test by SIGSEGV if it is not mapped any more, as it should.
+        assert_eq!(unsafe { place.read_volatile() }, 9);
+    }
+    assert!(!maps().contains("test-in-front") && !maps().contains(&behind), "what was ours is free");
+    if theirs.iter().any(|(_, taken)| !taken) {
+        println!("this kernel has kept the place set aside");
+    }
+}
+
 /// As on a kernel that has no advice for what is locked.
 #[test]
 fn locked_pages_are_unmapped_on_old_kernels_too() {
