@@ -86,6 +86,8 @@ pub(crate) struct Conn {
     reserves: bool,
     /// It is to be asked for so many bytes.
     reserve: Option<u64>,
+    /// The request that did so, and for how many; not answered yet.
+    reserving: Option<(u64, u64)>,
     spares: Vec<PageRef>,
     /// What threads wait for, and what is behind that.
     gets: Vec<PageRef>,
@@ -124,7 +126,13 @@ impl Conn {
         Ok(conn)
     }
 
-    fn new(stream: Stream, target: Target, space: SpaceId, free_bytes: u64, features: u64) -> Self {
+    pub(crate) fn new(
+        stream: Stream,
+        target: Target,
+        space: SpaceId,
+        free_bytes: u64,
+        features: u64,
+    ) -> Self {
         Self {
             stream,
             target,
@@ -141,6 +149,7 @@ impl Conn {
             stages: features & feature::STAGING != 0,
             reserves: features & feature::RESERVE != 0,
             reserve: None,
+            reserving: None,
             spares: Vec::new(),
             gets: Vec::new(),
             gets_behind: VecDeque::new(),
@@ -249,6 +258,11 @@ impl Conn {
     /// Asks for a reservation of `bytes`, in place of what was reserved before. One that does not know them is not asked.
     pub(crate) fn reserve(&mut self, bytes: u64) {
         self.reserve = self.reserves.then_some(bytes);
+    }
+
+    /// This request is answered: for how many bytes it asked. `None`: it did not, or that does not count any more.
+    pub(crate) fn take_reserving(&mut self, request: u64) -> Option<u64> {
+        self.reserving.take_if(|(asked, _)| *asked == request).map(|(_, bytes)| bytes)
     }
 
     /// Asks for a sign of life.
@@ -397,6 +411,7 @@ impl Conn {
             let mut frame = self.frame();
             self.request += 1;
             encode::reserve(&mut frame.head, self.request, bytes);
+            self.reserving = Some((self.request, bytes));
             self.ask(frame);
         }
         // Whatever is spare has been put and answered.

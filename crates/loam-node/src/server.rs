@@ -365,7 +365,7 @@ impl Keeper {
     /// A bounded number of steps of what there is to do. Answers how long there is nothing more.
     fn work(&self) -> Option<Duration> {
         for _ in 0..KEEPER_STEPS {
-            let (effect, due) = {
+            let (effect, due, gave_room) = {
                 let mut lender = self.shared.lender();
                 let now = self.shared.now();
                 if lender.poll_timeout().is_some_and(|due| due <= now) {
@@ -374,7 +374,7 @@ impl Keeper {
                 if let Some(store) = self.shared.store.as_ref().filter(|_| lender.has_disk_effect()) {
                     store.tell();
                 }
-                (lender.poll_effect(), lender.poll_timeout())
+                (lender.poll_effect(), lender.poll_timeout(), lender.gave_room())
             };
             match effect {
                 Some(Effect::Release(run)) => {
@@ -399,6 +399,8 @@ impl Keeper {
                     post_room(&self.shared, space);
                     self.wake_loops();
                 }
+                // The watch tells of it.
+                None if gave_room => break,
                 None => {
                     let wait = due.map(|due| Duration::from_nanos((due - self.shared.now()).0));
                     if wait != Some(Duration::ZERO) {

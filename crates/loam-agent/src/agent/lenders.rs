@@ -425,8 +425,8 @@ impl Agent<'_> {
                 self.drain();
                 Ok(())
             }
-            Frame::Reserved { reservation, .. } => {
-                self.take_reserved(lender, reservation);
+            Frame::Reserved { request, reservation } => {
+                self.take_reserved(lender, request, reservation);
                 Ok(())
             }
             Frame::Store { store_bytes, zone, .. } => {

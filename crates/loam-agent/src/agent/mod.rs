@@ -307,7 +307,7 @@ fn serve(
         report.warn(&note);
     }
     let (mut past, mut membership) = (lenders::Past::default(), None);
-    let mut lenders = match &config.lenders {
+    let lenders = match &config.lenders {
         Lenders::Fixed(targets) => {
             lenders::connect_all(targets, config.durability, space, &name, &mut past, &mut report)?
         }
@@ -331,9 +331,10 @@ fn serve(
                 .into(),
         ));
     }
+    let mut waiting = reserve::Waiting(lenders);
     let promised = config
         .reserve
-        .map(|bytes| reserve::reserve(&mut lenders, bytes, config.durability.replicas()))
+        .map(|bytes| reserve::reserve(&mut waiting.0, bytes, config.durability.replicas()))
         .transpose()
         .map_err(AgentError::Setup)?;
     let (listener, socket_path) = join::listen()?;
@@ -398,15 +399,17 @@ fn serve(
     if let Some(disk) = &agent.disk {
         agent.poll_on(disk.file.event_fd(), Token::Disk, false).map_err(setup("epoll"))?;
     }
-    for lender in lenders {
+    if let Some(membership) = &agent.membership {
+        agent.poll_on(membership.fd(), Token::Cluster, false).map_err(setup("epoll"))?;
+    }
+    for lender in waiting.take() {
         agent.add_lender(lender);
     }
     for n in 0..agent.lenders.len() {
         // What came while they were asked for a reservation.
         agent.take_frames(LenderIndex(n as u8));
     }
-    if let Some(membership) = &agent.membership {
-        agent.poll_on(membership.fd(), Token::Cluster, false).map_err(setup("epoll"))?;
+    if agent.membership.is_some() {
         agent.tell_weights(Instant(0));
     }
     // Not before the program has been started: it keeps the slices that it would have.

@@ -36,6 +36,15 @@ impl Conn {
         lifted.map_err(|error| error.to_string()).and(answer)
     }
 
+    /// Says goodbye before anything was put, as far as the socket takes it.
+    pub(crate) fn bye_now(&mut self) {
+        let mut head = Vec::new();
+        encode::bye(&mut head);
+        // (Who does not hear it waits out the grace.)
+        let _ = self.stream.write_all(&head).and_then(|()| self.stream.flush());
+        self.stream.end();
+    }
+
     fn await_reserved(&mut self, asked: u64, deadline: Instant) -> Result<Reservation, String> {
         loop {
             let mut at = self.start;
@@ -54,7 +63,7 @@ impl Conn {
                 }
             }
             if Instant::now() >= deadline {
-                return Err("it does not answer".into());
+                return Err("nothing has come in time".into());
             }
             self.receive().map_err(|error| error.to_string())?;
         }
@@ -122,7 +131,7 @@ mod tests {
         let short = Duration::from_millis(100);
         let cases = [
             (refusal, SOON, "it says: not here"),
-            (Vec::new(), short, "it does not answer"),
+            (Vec::new(), short, "nothing has come in time"),
             (b"no frame at all of anybody's".to_vec(), SOON, "magic number"),
         ];
         for (answer, timeout, why) in cases {

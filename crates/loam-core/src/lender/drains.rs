@@ -85,10 +85,15 @@ impl Lender {
         let own = self.own_room(space);
         let run = self.slots.reserve(u32::try_from(pages).expect("a frame has few pages"), own);
         self.placing(space, run.map_or(0, |run| run.pages.into()));
-        if let (None, Some(cache), Standing::Staged) = (run, &mut self.cache, standing) {
-            // What is written makes room.
-            cache.ring.refuse(channel, pages as u64);
-            cache.ring.press(pages as u64);
+        match (run, &mut self.cache, standing) {
+            (None, Some(cache), Standing::Staged) => {
+                // What is written makes room.
+                cache.ring.refuse(channel, pages as u64);
+                cache.ring.press(pages as u64);
+            }
+            // Reads keep its slots back, or their memory is being given back.
+            (None, ..) if own > 0 => _ = self.refused.insert(space),
+            _ => {}
         }
         run
     }
@@ -222,7 +227,8 @@ impl Lender {
     /// There is room in memory for a page that was refused: for anybody's, or for those of this channel.
     fn can_tell_room(&self, channel: Channel) -> bool {
         let for_all = self.slots.excess_pages() == 0 && self.slots.free_pages() + self.order.pages() > 0;
-        let pledged = |b: &super::Borrower| b.tenancy.0 == channel.0 && b.share.unused() > 0;
+        // (One whose pages are all pinned has none that give way, though the disk has them: it hears when it may put more.)
+        let pledged = |b: &super::Borrower| b.tenancy.0 == channel.0 && self.may_use_pledge(b);
         for_all || self.borrowers.values().any(pledged)
     }
 

@@ -48,7 +48,7 @@ use crate::staging::{RingFigures, RingSlot};
 use crate::units::{BasePages, Bytes, Duration, EXTENT_BASE_PAGES, Instant};
 pub use ages::{AGE_BUCKETS, AGE_UNIT, AgeHistogram};
 use ages::{Ages, Moment};
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::string::String;
 use alloc::vec::Vec;
 use cache::Cache;
@@ -110,7 +110,13 @@ impl Borrower {
     }
 
     fn can_be_asked(&self) -> bool {
-        matches!(self.terms, Terms::Recallable | Terms::Staging) && self.connections > 0 && self.pages > 0
+        let can_hear = matches!(self.terms, Terms::Recallable | Terms::Staging) && self.connections > 0;
+        can_hear && self.has_unpinned()
+    }
+
+    /// The machine's limit reaches some of its pages.
+    fn has_unpinned(&self) -> bool {
+        self.pages > self.share.pinned
     }
 
     /// It has nothing here to come back for.
@@ -134,6 +140,8 @@ pub struct Lender {
     ages: [Ages; STANDINGS + 1],
     /// What may be reserved by all borrowers together.
     reservable: BasePages,
+    /// Borrowers that were refused what was pledged to them.
+    refused: BTreeSet<SpaceId>,
     shrink: Shrink,
     /// To be sent.
     recalls: VecDeque<Recall>,
@@ -180,6 +188,7 @@ impl Lender {
             leaving: VecDeque::new(),
             ages: Default::default(),
             reservable: BasePages(0),
+            refused: BTreeSet::new(),
             shrink: Shrink::default(),
             recalls: VecDeque::new(),
             order: Order::default(),
@@ -525,13 +534,17 @@ impl Lender {
     pub fn has_effect(&self) -> bool {
         !self.recalls.is_empty()
             || !self.tell.is_empty()
+            || self.has_refused_to_tell()
             || self.has_cache_effect()
             || (!self.shrink.drops() && self.slots.release_wanted())
     }
 
     /// Whether there is something to do at once: effects, or steps of [`Self::handle_timeout`].
     pub fn has_work(&self) -> bool {
-        self.has_effect() || !self.leaving.is_empty() || self.shrink_due() == Some(Instant(0))
+        self.has_effect()
+            || self.gave_room()
+            || !self.leaving.is_empty()
+            || self.shrink_due() == Some(Instant(0))
     }
 
     /// What the driver shall do next, outside its lock.
@@ -541,6 +554,9 @@ impl Lender {
         }
         if let Some(gone) = self.tell.pop_front() {
             return Some(Effect::Gone(gone));
+        }
+        if let Some(space) = self.poll_refused() {
+            return Some(Effect::Room(space));
         }
         if let Some(effect) = self.poll_cache_effect() {
             return Some(effect);

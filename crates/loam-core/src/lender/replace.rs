@@ -46,7 +46,8 @@ impl Lender {
         }
         // What reads under way keep back will be free in a moment: a put that comes too early for it is refused, and nothing more gives way.
         let own = self.borrowers[&space].tenancy;
-        for _ in 0..(pages + self.stock()).saturating_sub(free + self.slots.limbo_pages()) {
+        let coming = self.slots.coming_pages_of(pledged);
+        for _ in 0..(pages + self.stock()).saturating_sub(coming) {
             let Some(oldest) = self.order.oldest() else { return };
             let any = if own == oldest.1.tenancy {
                 self.order.some_of(oldest.1.tenancy, &mut self.draw)

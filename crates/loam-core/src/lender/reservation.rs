@@ -4,7 +4,8 @@
 //! A reservation is a number of base pages, not a place: pages come and go in any slot, are found by their names, and a slab of slots has no
 //! contiguous room to promise. (Where places matter, for memory that programs map, the ledger is [`crate::region::Spans`].) What is promised:
 //!
-//! - a borrower that stores fewer pages here than it has reserved is not refused, whatever others put and however low the limit falls;
+//! - a borrower that stores fewer pages here than it has reserved is not refused, whatever others put and however low the limit falls (but for a moment,
+//!   while reads keep freed slots back or memory is being given back; then it is told, [`super::Effect::Room`]);
 //! - what it puts within its reservation is *pinned*: neither dropped nor recalled for the limit's sake, nor replaced by other pages, until it
 //!   drops them or is gone;
 //! - no page is promised twice: what is stored, what is on its way, and what is reserved and not used are together within the limit, but for spare
@@ -18,9 +19,9 @@
 //!
 //! Which pages are pinned is settled when they are put. Lowering a reservation frees what is unused of it at once; pages that are pinned stay so.
 
-use super::{Lender, SlotTable};
+use super::{Borrower, Lender, SlotTable};
 use crate::ids::SpaceId;
-use crate::units::BasePages;
+use crate::units::{BasePages, Bytes};
 
 /// One borrower's reservation, in base pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -115,6 +116,42 @@ impl Lender {
     /// What a borrower may put whatever others do.
     pub(super) fn own_room(&self, space: SpaceId) -> u64 {
         self.borrowers[&space].share.unused()
+    }
+
+    /// Something is pledged to it, and there are slots for that.
+    pub(super) fn may_use_pledge(&self, borrower: &Borrower) -> bool {
+        let own = borrower.share.unused();
+        own > 0 && self.slots.free_pages_of(own) > 0
+    }
+
+    /// One of those who were refused what was pledged to them can be told that there is room: reads kept it back.
+    fn can_be_told(&self, space: SpaceId) -> bool {
+        self.borrowers.get(&space).is_none_or(|b| b.share.unused() == 0 || self.may_use_pledge(b))
+    }
+
+    pub(super) fn has_refused_to_tell(&self) -> bool {
+        self.refused.iter().any(|&space| self.can_be_told(space))
+    }
+
+    /// The next of them, who hears it from now on. Whoever has gone meanwhile, or has used what was pledged, does not.
+    pub(super) fn poll_refused(&mut self) -> Option<SpaceId> {
+        while let Some(space) = self.refused.iter().copied().find(|&space| self.can_be_told(space)) {
+            self.refused.remove(&space);
+            if self.borrowers.get(&space).is_some_and(|b| b.connections > 0 && b.share.unused() > 0) {
+                return Some(space);
+            }
+        }
+        None
+    }
+
+    /// Less is reserved than was, and those who were refused have not been told ([`Self::told_room`]). Not while there is no room, or more of it comes.
+    pub fn gave_room(&self) -> bool {
+        self.slots.gave_room && self.leaving.is_empty() && self.free() > Bytes(0)
+    }
+
+    /// Those who were refused have been told of the room that there is.
+    pub fn told_room(&mut self) {
+        self.slots.gave_room = false;
     }
 
     /// Slots for a borrower's pages were taken from the table.

@@ -1,6 +1,7 @@
 //! Reservations, case by case, and against a model that knows of each borrower what it has stored and what it was promised.
 
 use super::*;
+use alloc::vec;
 use alloc::vec::Vec;
 use proptest::prelude::*;
 
@@ -154,16 +155,104 @@ fn without_leave_nothing_is_reserved() {
     assert_eq!(lender.reserve_memory(A, BasePages(0)), Ok(()));
 }
 
+/// What it is told of room, everything else done.
+fn told(lender: &mut Lender) -> Vec<SpaceId> {
+    let effects = core::iter::from_fn(|| lender.poll_effect());
+    let room = |effect| if let Effect::Room(space) = effect { Some(space) } else { None };
+    effects.filter_map(room).collect()
+}
+
+#[test]
+fn slots_that_reads_keep_back_are_not_made_up_for_with_those_of_others() {
+    let mut lender = lender();
+    (0..14).for_each(|index| assert!(put(&mut lender, ONLY, index)));
+    lender.reserve_memory(A, BasePages(10)).unwrap();
+    let ticket = lender.read_begin();
+    (0..5).for_each(|index| assert!(lender.drop_page(ONLY, index, Version(1))));
+    assert_eq!(lender.free(), Bytes(0));
+    assert!(!put(&mut lender, ONLY, 20), "what is free is pledged");
+    (0..10).for_each(|index| assert!(put(&mut lender, A, index), "page {index} was promised"));
+    // Its own slots are kept back now.
+    assert!(lender.drop_page(A, 0, Version(1)) && !put(&mut lender, A, 10));
+    assert!(!lender.has_effect() && told(&mut lender).is_empty(), "a read is still under way");
+    lender.read_end(ticket);
+    assert!(lender.has_effect());
+    assert_eq!(told(&mut lender), [A], "once");
+    assert!(put(&mut lender, A, 10) && told(&mut lender).is_empty());
+}
+
+#[test]
+fn one_that_is_refused_and_ends_is_not_told() {
+    let mut lender = lender();
+    (0..6).for_each(|index| assert!(put(&mut lender, ONLY, index)));
+    lender.reserve_memory(A, BasePages(18)).unwrap();
+    (0..18).for_each(|index| assert!(put(&mut lender, A, index)));
+    let ticket = lender.read_begin();
+    assert!(lender.drop_page(A, 0, Version(1)) && !put(&mut lender, A, 20));
+    lender.drop_all(A);
+    lender.read_end(ticket);
+    assert!(told(&mut lender).is_empty());
+}
+
+#[test]
+fn room_is_given_when_less_is_reserved_and_not_when_it_is_used() {
+    let mut lender = lender();
+    lender.reserve_memory(A, BasePages(10)).unwrap();
+    (0..10).for_each(|index| assert!(put(&mut lender, A, index)));
+    assert!(lender.drop_page(A, 0, Version(1)) && !lender.gave_room() && !lender.has_work());
+    assert_eq!((0..20).filter(|&index| put(&mut lender, ONLY, index)).count(), 14);
+    lender.reserve_memory(A, BasePages(4)).unwrap();
+    assert!(lender.gave_room() && lender.has_work());
+    lender.told_room();
+    assert!(!lender.gave_room());
+    // Where there is no room for anybody it is told later.
+    lender.handle_limit(BasePages(0));
+    lender.drop_all(A);
+    assert!(!lender.gave_room());
+    settle(&mut lender, Instant(0));
+    lender.handle_limit(BasePages(CAPACITY));
+    assert!(lender.gave_room());
+}
+
+#[test]
+fn nobody_looks_for_old_pages_among_those_of_one_who_has_only_pinned_ones() {
+    let mut lender = lender();
+    lender.reserve_memory(ONLY, BasePages(4)).unwrap();
+    (0..4).for_each(|index| assert!(put(&mut lender, ONLY, index)));
+    assert!(!lender.borrowers[&ONLY].can_be_asked());
+    assert!(put(&mut lender, ONLY, 4) && lender.borrowers[&ONLY].can_be_asked());
+}
+
 #[derive(Clone, Debug)]
 enum Op {
-    Reserve { space: u64, pages: u64 },
-    Put { space: u64, first: u64, pages: u64 },
-    Abort { space: u64, index: u64 },
-    Drop { space: u64, index: u64 },
+    ReadBegin,
+    ReadEnd(usize),
+    /// Memory is given back: what the system does takes its time.
+    Release,
+    Released(usize),
+    Reserve {
+        space: u64,
+        pages: u64,
+    },
+    Put {
+        space: u64,
+        first: u64,
+        pages: u64,
+    },
+    Abort {
+        space: u64,
+        index: u64,
+    },
+    Drop {
+        space: u64,
+        index: u64,
+    },
     DropAll(u64),
     Close(u64),
     Open(u64),
-    Pass { ms: u64 },
+    Pass {
+        ms: u64,
+    },
     Limit(u64),
 }
 
@@ -181,6 +270,10 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         2 => space.prop_map(Op::Open),
         2 => (0..15_u64).prop_map(|ms| Op::Pass { ms }),
         2 => prop_oneof![0..CAPACITY, Just(CAPACITY)].prop_map(Op::Limit),
+        2 => Just(Op::ReadBegin),
+        2 => (0..4_usize).prop_map(Op::ReadEnd),
+        1 => Just(Op::Release),
+        1 => (0..4_usize).prop_map(Op::Released),
     ];
     prop::collection::vec(op, 1..120)
 }
@@ -207,9 +300,33 @@ struct Model {
     lender: Lender,
     now: Instant,
     of: Vec<Of>,
+    reads: Vec<ReadTicket>,
+    releasing: Vec<SlotRun>,
 }
 
 impl Model {
+    /// One was refused what it was promised: only reads and memory that is being given back may keep it, and once they do not it is told.
+    fn refused(&mut self, space: SpaceId) {
+        assert!(!self.reads.is_empty() || !self.releasing.is_empty(), "{space:?} was promised more");
+        for ticket in self.reads.drain(..) {
+            self.lender.read_end(ticket);
+        }
+        for run in self.releasing.drain(..) {
+            self.lender.released(run);
+        }
+        let own = self.lender.own_room(space);
+        assert!(self.lender.slots.free_pages_of(own) > 0, "nobody else has taken its slots");
+        let mut is_told = false;
+        while let Some(effect) = self.lender.poll_effect() {
+            match effect {
+                Effect::Release(run) => self.lender.released(run),
+                Effect::Room(to) => is_told |= to == space,
+                _ => {}
+            }
+        }
+        assert!(is_told, "{space:?} would not know");
+    }
+
     /// What has gone by itself is taken off; nothing pinned may have.
     fn look(&mut self) {
         for (space, of) in (0..).zip(&mut self.of).filter(|(_, of)| of.open) {
@@ -230,8 +347,12 @@ impl Model {
         while done < indexes.len() {
             let promised = of.pinned() < of.reserved;
             let run = self.lender.reserve(self.now, SpaceId(space), &indexes[done..]);
-            assert!(run.is_some() || !promised, "{space} has {} of {}", of.pinned(), of.reserved);
-            let Some(run) = run else { return };
+            let Some(run) = run else {
+                if promised {
+                    self.refused(SpaceId(space));
+                }
+                return;
+            };
             for slot in run.slots() {
                 if aborts {
                     self.lender.abort(SpaceId(space), slot);
@@ -295,6 +416,14 @@ impl Model {
                 }
             }
             Op::Limit(pages) => self.lender.handle_limit(BasePages(pages)),
+            Op::ReadBegin if self.reads.len() < 4 => self.reads.push(self.lender.read_begin()),
+            Op::ReadEnd(n) if n < self.reads.len() => self.lender.read_end(self.reads.remove(n)),
+            Op::Release => {
+                if let Some(Effect::Release(run)) = self.lender.poll_effect() {
+                    self.releasing.push(run);
+                }
+            }
+            Op::Released(n) if n < self.releasing.len() => self.lender.released(self.releasing.remove(n)),
             _ => {}
         }
     }
@@ -315,7 +444,7 @@ proptest! {
     #[test]
     fn what_is_promised_is_kept(ops in ops()) {
         let of = (0..TERMS.len()).map(|_| Of { open: true, ..Of::default() }).collect();
-        let mut model = Model { lender: lender(), now: Instant(0), of };
+        let mut model = Model { lender: lender(), now: Instant(0), of, reads: Vec::new(), releasing: Vec::new() };
         for op in ops {
             model.step(&op);
             model.look();

@@ -246,7 +246,7 @@ impl Lender {
         let chosen = |may: fn(&super::Borrower) -> bool| {
             self.borrowers
                 .iter()
-                .filter(|(_, b)| b.pages > 0 && may(b))
+                .filter(|(_, b)| b.has_unpinned() && may(b))
                 .map(|(s, b)| (b.tenancy, *s))
                 .collect()
         };

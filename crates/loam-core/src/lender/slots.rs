@@ -87,6 +87,8 @@ pub(super) struct SlotTable {
     kept_pages: u64,
     /// What of that nobody uses.
     pledged_pages: u64,
+    /// Less is reserved than was: see [`super::Lender::gave_room`].
+    pub(super) gave_room: bool,
 }
 
 impl SlotTable {
@@ -110,6 +112,7 @@ impl SlotTable {
             limit_pages: u64::from(capacity_pages),
             kept_pages: 0,
             pledged_pages: 0,
+            gave_room: false,
         }
     }
 
@@ -135,9 +138,20 @@ impl SlotTable {
 
     /// The same for one to whom `own` are pledged: at least these, if there are slots.
     pub(super) fn free_pages_of(&self, own: u64) -> u64 {
+        self.may_take(self.free_slots(), own)
+    }
+
+    /// The same once the reads that are under way have ended, and memory that is being given back is.
+    pub(super) fn coming_pages_of(&self, own: u64) -> u64 {
+        self.may_take(self.free_slots() + self.limbo_pages + self.releasing_pages, own)
+    }
+
+    /// What one to whom `own` are pledged may take of `slots` that are free: its own in any case; beyond that, what is pledged to others stays free for
+    /// them, however much room the limit leaves (slots may be in limbo).
+    fn may_take(&self, slots: u64, own: u64) -> u64 {
         assert!(own <= self.pledged_pages, "a pledge that nobody counted");
         let below_limit = self.limit_in_force().saturating_sub(self.committed_pages() - own);
-        self.free_slots().min(below_limit.max(own))
+        slots.saturating_sub(self.pledged_pages - own).min(below_limit).max(slots.min(own))
     }
 
     /// Stored, being written, or pledged.
@@ -147,6 +161,7 @@ impl SlotTable {
 
     /// What a borrower keeps, used or not, and what of that is unused, was `before` and is `now`.
     pub(super) fn pledge(&mut self, before: (u64, u64), now: (u64, u64)) {
+        self.gave_room |= now.0 < before.0;
         self.kept_pages = self.kept_pages - before.0 + now.0;
         self.pledged_pages = self.pledged_pages - before.1 + now.1;
         assert!(self.kept_pages <= self.capacity_pages, "more is reserved than there is");
@@ -176,11 +191,6 @@ impl SlotTable {
     /// Pages stored above the limit, or where others have reserved. None of them is pinned.
     pub(super) fn excess_pages(&self) -> u64 {
         (self.stored_pages + self.pledged_pages).saturating_sub(self.limit_in_force())
-    }
-
-    /// Freed slots that reads under way may still see.
-    pub(super) fn limbo_pages(&self) -> u64 {
-        self.limbo_pages
     }
 
     pub(super) fn stored_pages(&self) -> u64 {

@@ -31,6 +31,7 @@ impl Taken {
 #[derive(Clone, Copy, Debug)]
 struct Told {
     taken: Taken,
+    /// As it worked: not below what is reserved.
     limit: BasePages,
 }
 
@@ -46,8 +47,8 @@ pub(super) struct Account {
 
 impl Account {
     /// Nothing has been told yet; so much is lent.
-    pub(super) fn new(limit: BasePages) -> Self {
-        let told = Told { taken: Taken::default(), limit };
+    pub(super) fn new(stats: &LenderStats) -> Self {
+        let told = Told { taken: Taken::default(), limit: stats.limit.base_pages() };
         Self { told, seen: Taken::default(), processors: Processors::default() }
     }
 
@@ -59,8 +60,8 @@ impl Account {
     }
 
     /// Old pages are gone that the weights of this epoch count on (section 3.2).
-    pub(super) fn is_inaccurate(&self, limit: BasePages) -> bool {
-        limit.0 < self.told.limit.0 - self.told.limit.0 / INACCURATE_PART
+    pub(super) fn is_inaccurate(&self, stats: &LenderStats) -> bool {
+        stats.limit.base_pages().0 < self.told.limit.0 - self.told.limit.0 / INACCURATE_PART
     }
 
     /// Free frames, and the pages that others may take the place of, by age. Only copies stay whatever their age: as good as in use.
@@ -77,12 +78,42 @@ impl Account {
         drop(lender);
         summary.add_free(count(stats.free.base_pages().0));
         summary.add_in_use(count(in_use));
-        let limit = stats.limit.base_pages();
-        // What came, in place of free frames and old pages, and what its own machine took back since the last summary.
-        summary.replaced = count(self.told.taken.replaced_until(&stats));
-        summary.consumed = count(self.told.limit.0.saturating_sub(limit.0));
-        self.told = Told { taken: Taken::of(&stats), limit };
+        let (replaced, consumed) = self.tell(&stats);
+        (summary.replaced, summary.consumed) = (count(replaced), count(consumed));
         summary.cpu_busy_permille = self.processors.busy_permille();
         summary
+    }
+
+    /// What came, in place of free frames and old pages, and what its own machine took back since the last summary.
+    fn tell(&mut self, stats: &LenderStats) -> (u64, u64) {
+        let limit = stats.limit.base_pages();
+        let before = std::mem::replace(&mut self.told, Told { taken: Taken::of(stats), limit });
+        (before.taken.replaced_until(stats), before.limit.0.saturating_sub(limit.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use loam_core::ids::SpaceId;
+    use loam_core::lender::Lender;
+    use loam_core::units::Duration;
+
+    #[test]
+    fn a_limit_below_what_is_reserved_is_told_once() {
+        let mut lender =
+            Lender::new(BasePages(100), Duration::from_millis(1), 1).with_reservable(BasePages(50));
+        lender.connection_opened(SpaceId(1), "test", Terms::Spare).unwrap();
+        lender.reserve_memory(SpaceId(1), BasePages(50)).unwrap();
+        let mut account = Account::new(&lender.stats());
+        lender.handle_limit(BasePages(76));
+        assert!(!account.is_inaccurate(&lender.stats()), "a quarter, and no more");
+        lender.handle_limit(BasePages(10));
+        assert!(account.is_inaccurate(&lender.stats()));
+        assert_eq!(account.tell(&lender.stats()), (0, 50), "the rest is promised");
+        assert!(!account.is_inaccurate(&lender.stats()), "another epoch would say the same");
+        assert_eq!(account.tell(&lender.stats()), (0, 0));
+        lender.drop_all(SpaceId(1));
+        assert!(account.is_inaccurate(&lender.stats()));
     }
 }

@@ -153,7 +153,7 @@ impl Plane {
             dialer,
             table: Table::default(),
             looks: 0,
-            account: Account::new(shared.lender().limit()),
+            account: Account::new(&shared.lender().stats()),
             random: SmallRng::seed_from_u64(random.rotate_left(32)),
             meetings: BTreeSet::new(),
             met: mpsc::channel(MEETINGS_MAX),
@@ -219,12 +219,9 @@ impl Plane {
     /// Looks at this node's own figures, and sends the table to some others.
     fn look(&mut self, now: Instant) {
         self.looks += 1;
-        let (stats, limit) = {
-            let lender = self.shared.lender();
-            (lender.stats(), lender.limit())
-        };
+        let stats = self.shared.lender().stats();
         self.coordinator.handle_replaced(now, self.account.replaced(&stats));
-        if self.account.is_inaccurate(limit) {
+        if self.account.is_inaccurate(&stats) {
             self.coordinator.handle_inaccurate(now);
         }
         self.table.set(now, self.shared.own_figures(self.looks));

@@ -24,8 +24,6 @@ pub(crate) struct Watch {
     told_short: bool,
     /// The log knows that pages stay above the limit.
     told_kept: bool,
-    /// What borrowers had reserved at the last look.
-    reserved: Bytes,
 }
 
 impl Watch {
@@ -33,15 +31,7 @@ impl Watch {
         let sources = Sources::new(&config.machine_root);
         let reserve = config.keep.unwrap_or_else(|| default_reserve(sources.total().unwrap_or_default()));
         let governor = Governor::new(size, reserve);
-        Self {
-            sources,
-            governor,
-            due: Instant::now(),
-            reserve,
-            told_short: false,
-            told_kept: false,
-            reserved: Bytes(0),
-        }
+        Self { sources, governor, due: Instant::now(), reserve, told_short: false, told_kept: false }
     }
 
     /// What the machine keeps for itself.
@@ -90,8 +80,7 @@ impl Watch {
         self.tell_log(&report, kept, pinned);
         report.reason = pinned.before(report.reason);
         *shared.memory() = report;
-        let ended = pinned.reserved < std::mem::replace(&mut self.reserved, pinned.reserved);
-        let grown = (limit > before || ended) && room > Bytes(0);
+        let grown = limit > before && room > Bytes(0);
         if grown {
             tell_room(shared, room);
         }
@@ -192,12 +181,19 @@ impl Pinned {
     }
 }
 
-/// Room that regions have given back is told to who was refused. Answers whether there was something to tell.
+/// Room that regions have given back, or that is not reserved any more, is told to who was refused. Answers whether there was something to tell.
 fn tell_of_given_room(shared: &Shared) -> bool {
-    if !shared.shares().take_given() {
+    let (by_runs, room) = {
+        let mut lender = shared.lender();
+        let gave = lender.gave_room();
+        if gave {
+            lender.told_room();
+        }
+        (gave, lender.free())
+    };
+    if !shared.shares().take_given() && !by_runs {
         return false;
     }
-    let room = shared.lender().free();
     if room > Bytes(0) {
         tell_room(shared, room);
     }

@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 const MIB: u64 = 1 << 20;
 const SPARE: u64 = feature::RECALL | feature::SPARE | feature::RESERVE;
 const ONLY: u64 = feature::RECALL | feature::RESERVE;
+/// Is told of nothing that it has not asked for.
+const KEPT: u64 = feature::RESERVE;
 
 /// Lends 8 MiB, of which 6 may be reserved.
 fn lender() -> LendHandle {
@@ -71,7 +73,7 @@ fn of_two_who_want_the_last_bytes_one_gets_all_and_the_other_nothing() {
     for round in 0..30 {
         let won: Vec<bool> = std::thread::scope(|scope| {
             let ask = |space: u64| {
-                let mut borrower = borrower(&lender, space, ONLY);
+                let mut borrower = borrower(&lender, space, KEPT);
                 barrier.wait();
                 let answer = borrower.client.reserve(4 * MIB).unwrap();
                 barrier.wait();
@@ -130,12 +132,12 @@ fn spare_copies_of_others_leave_for_it_at_once() {
 #[test]
 fn it_waits_out_the_grace_of_one_that_is_cut_off_and_then_it_is_free() {
     let lender = lender();
-    let mut own = borrower(&lender, 7, ONLY);
+    let mut own = borrower(&lender, 7, KEPT);
     assert!(own.client.reserve(6 * MIB).unwrap().granted());
     own.put(0..10, 1);
     drop(own);
-    let mut other = borrower(&lender, 8, ONLY);
-    let mut back = borrower(&lender, 7, ONLY);
+    let mut other = borrower(&lender, 8, KEPT);
+    let mut back = borrower(&lender, 7, KEPT);
     assert_eq!(facts(&back.client.reserve(6 * MIB).unwrap()), (true, 6, 6, 6));
     drop(back);
     let cut = Instant::now();
@@ -144,8 +146,8 @@ fn it_waits_out_the_grace_of_one_that_is_cut_off_and_then_it_is_free() {
     assert!(cut.elapsed() >= GRACE - Duration::from_millis(50), "{:?}", cut.elapsed());
     // Who says goodbye need not be waited for.
     other.client.send(&[], encode::bye).unwrap();
-    assert!(borrower(&lender, 9, ONLY).client.reserve(0).unwrap().all_bytes() <= 6 * MIB);
     other.client.ping().unwrap();
+    assert_eq!(borrower(&lender, 9, KEPT).client.reserve(0).unwrap().all_bytes(), 0);
     assert_eq!(facts(&other.client.reserve(0).unwrap()), (true, 0, 6, 0));
 }
 
@@ -180,8 +182,6 @@ fn who_was_refused_hears_that_a_reservation_has_ended() {
     let (mut own, mut other) = (machine.borrower(1, ONLY), machine.borrower(2, ONLY));
     assert!(own.client.reserve(4 * MIB).unwrap().granted());
     assert_eq!(fill(&mut other, 0), 4 * 256);
-    // (The watch has to have seen it once.)
-    std::thread::sleep(Duration::from_millis(1_200));
     own.client.send(&[], encode::bye).unwrap();
     let Frame::Recall { free_bytes, pages: [], .. } = other.client.receive().unwrap() else {
         panic!("something else than room")
