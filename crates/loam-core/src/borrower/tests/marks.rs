@@ -432,7 +432,7 @@ fn what_readers_cannot_give_cancels_nothing_else() {
     w.drain();
     assert!(w.b.stats().advised_out > 0, "what was passed is to leave");
     w.b.handle_advice(now, KEY, range(500, 600), Advice::WillNotNeed);
-    for _ in 0..100 {
+    for _ in 0..2000 {
         w.complete(0); // no plans: the advice waits
         assert_eq!(w.b.advice_left().1, 1);
     }
