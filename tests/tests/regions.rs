@@ -2,10 +2,9 @@
 
 use loam_tests::place::{self, Scratch};
 use loam_tests::procfs;
-use loam_tests::region_node::{Holder, MIB, Node, SOON, as_nobody, region_of};
+use loam_tests::region_node::{Holder, MIB, Node, SOON, as_nobody, for_other_users, region_of};
 use rustix::process::Signal;
 use serde_json::Value;
-use std::os::unix::fs::PermissionsExt;
 use std::process::Output;
 
 #[test]
@@ -100,16 +99,9 @@ fn a_node_that_is_killed_takes_no_memory_with_it() {
 #[test]
 fn another_user_is_refused() {
     let _alone = place::alone();
-    if !place::is_root() {
-        println!("passed over: needs root, to be somebody else");
-        return;
-    }
-    let scratch = Scratch::new("regions-users");
-    std::fs::set_permissions(scratch.path(), PermissionsExt::from_mode(0o755)).expect("ours");
+    let Some((scratch, loam)) = for_other_users("regions-users") else { return };
     let node = Node::start(&scratch, "64M");
     node.ok(&["create", "roots", "4M"]);
-    let loam = scratch.join("loam");
-    std::fs::copy(place::loam(), &loam).expect("copied");
     let nobody = |args: &[&str]| as_nobody(&loam, args, &node.socket);
     let line = |output: &Output| String::from_utf8_lossy(&output.stderr).into_owned();
     for args in [&["resize", "roots", "8M"][..], &["rm", "roots"]] {

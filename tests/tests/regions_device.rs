@@ -1,9 +1,8 @@
 //! Direct regions of a device by path, and of memory nodes, with real processes.
 
 use loam_tests::place::{self, Scratch};
-use loam_tests::region_node::{Holder, MIB, Node, as_nobody, as_user, region_of};
+use loam_tests::region_node::{Holder, MIB, Node, as_nobody, as_user, for_other_users, region_of};
 use serde_json::Value;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -117,16 +116,9 @@ fn a_device_is_not_given_anew_while_a_program_has_it() {
 #[test]
 fn a_device_is_for_who_could_open_it() {
     let _alone = place::alone();
-    if !place::is_root() {
-        println!("passed over: needs root, to be somebody else");
-        return;
-    }
-    let scratch = Scratch::new("regions-device-users");
-    std::fs::set_permissions(scratch.path(), PermissionsExt::from_mode(0o755)).expect("ours");
+    let Some((scratch, loam)) = for_other_users("regions-device-users") else { return };
     let device = DeviceFile::new("users", 8 * MIB);
     let node = Node::start_with(&scratch, "8M", &[&device.0]);
-    let loam = scratch.join("loam");
-    std::fs::copy(place::loam(), &loam).expect("copied");
     let args = ["create", "theirs", "1M", "--device", device.path()];
     let other = || as_user("65533", &loam, &args, &node.socket);
     let refused = other();

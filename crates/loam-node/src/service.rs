@@ -126,13 +126,16 @@ impl Service {
         match (*peer, frame) {
             (Peer::Stranger, Frame::Hello { version, features, space, name }) => {
                 *peer = self.hello(version, features, space, name, out.identity())?;
-                let stats = self.shared.lender().stats();
                 let staging = features & feature::STAGING != 0;
                 let terms = if staging { Terms::Staging } else { Terms::Recallable };
-                let (capacity, mut free) = (stats.capacity.0, self.shared.lender().room(terms).0);
-                if let Peer::Borrower(space) = *peer {
-                    free = self.shared.lender().room_of(space).0;
-                }
+                let (capacity, free) = {
+                    let lender = self.shared.lender();
+                    let free = match *peer {
+                        Peer::Borrower(space) => lender.room_of(space),
+                        _ => lender.room(terms),
+                    };
+                    (lender.stats().capacity.0, free.0)
+                };
                 self.answer(out, |shared, head| {
                     encode::welcome(head, features & FEATURES_KNOWN, shared.instance, capacity, free);
                     if features & feature::STAGING != 0 {

@@ -168,14 +168,17 @@ fn refusal(
         })
         .collect();
     let has = if has.is_empty() { "there is no lender".to_owned() } else { has.join(", ") };
-    let short = match missing(&most(answers), total, bytes.0) {
-        0 => "others were quicker".to_owned(),
-        short => format!("{} are missing", Bytes(short)),
+    let (short, what_to_do) = match missing(&most(answers), total, bytes.0) {
+        0 => (
+            "they have it, and have not set it aside".to_owned(),
+            "another run may have asked at the same time: try again",
+        ),
+        short => (
+            format!("{} are missing", Bytes(short)),
+            "ask for less (--reserve=SIZE), add lenders, or let more be reserved there (loam lend --reservable SIZE)",
+        ),
     };
-    format!(
-        "cannot reserve {bytes}{of_each}: {short}; {has}; the program was not started: ask for less (--reserve=SIZE), add lenders, or let \
-         more be reserved there (loam lend --reservable SIZE)"
-    )
+    format!("cannot reserve {bytes}{of_each}: {short}; {has}; the program was not started: {what_to_do}")
 }
 
 impl Agent<'_> {

@@ -369,7 +369,7 @@ impl Agent<'_> {
         let mut parts = vec![whole];
         let kept = [process.window, BaseRange::new(process.probe, process.probe + 1)];
         for hole in self.borrower.ranges(key).iter().chain(&process.released).chain(&kept) {
-            parts = parts.into_iter().flat_map(|p| without(p, *hole)).collect();
+            parts = parts.into_iter().flat_map(|p| p.without(*hole)).collect();
         }
         for part in parts {
             let process = self.processes.get_mut(&key).expect("looked at above");
@@ -410,33 +410,5 @@ impl Agent<'_> {
             self.borrower.handle_adopted(now, key, part, &runs);
             self.drain();
         }
-    }
-}
-
-/// `range` without `hole`.
-fn without(range: BaseRange, hole: BaseRange) -> impl Iterator<Item = BaseRange> {
-    let cut = range.intersect(hole);
-    let parts = if cut.is_empty() {
-        [range, BaseRange::new(range.end, range.end)]
-    } else {
-        [BaseRange::new(range.start, cut.start), BaseRange::new(cut.end, range.end)]
-    };
-    parts.into_iter().filter(|r| !r.is_empty())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_hole_cuts_a_range() {
-        let cut = |a: (u64, u64), b: (u64, u64)| -> Vec<(u64, u64)> {
-            without(BaseRange::new(a.0, a.1), BaseRange::new(b.0, b.1)).map(|r| (r.start, r.end)).collect()
-        };
-        assert_eq!(cut((10, 20), (12, 14)), [(10, 12), (14, 20)]);
-        assert_eq!(cut((10, 20), (0, 14)), [(14, 20)]);
-        assert_eq!(cut((10, 20), (14, 40)), [(10, 14)]);
-        assert_eq!(cut((10, 20), (20, 40)), [(10, 20)]);
-        assert_eq!(cut((10, 20), (0, 40)), []);
     }
 }

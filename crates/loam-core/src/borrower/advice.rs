@@ -16,6 +16,7 @@ use super::table::{BaseRange, BaseState, SpaceKey};
 use super::{Borrower, PageRef};
 use crate::page_size::PageSize;
 use crate::units::Instant;
+use alloc::vec::Vec;
 
 /// Advice that is not carried out yet; more makes the oldest be forgotten.
 const ADVISED_MAX: usize = 64;
@@ -83,14 +84,8 @@ impl Borrower {
         // has to wait, so nothing of that may be left.
         let cut = |of: Advised| {
             let is_over = of.advice != advice && of.key == key;
-            let part = |start: u64, end: u64| Advised { range: BaseRange::new(start, end.max(start)), ..of };
-            let (first, last) = match of.range {
-                whole if !is_over => (part(whole.start, whole.end), part(whole.end, whole.end)),
-                BaseRange { start, end } => {
-                    (part(start, end.min(range.start)), part(start.max(range.end), end))
-                }
-            };
-            [first, last].into_iter().filter(|of| !of.range.is_empty())
+            let hole = if is_over { range } else { BaseRange::new(0, 0) };
+            of.range.without(hole).map(move |range| Advised { range, ..of })
         };
         self.advised = core::mem::take(&mut self.advised).into_iter().flat_map(cut).collect();
         if advice == Advice::WillNeed {
@@ -164,9 +159,14 @@ impl Borrower {
 
     /// Has pages that are here already stand where their new rank is, a few pages further; returns how many were looked at.
     fn rank(&mut self, key: SpaceKey, range: BaseRange) -> u64 {
-        let found = self.spaces.get(&key).and_then(|space| space.table.queued_in(range, RANKED_AT_ONCE));
-        let Some((pages, goes_on_at)) = found else { return 1 };
+        let Some(table) = self.spaces.get(&key).map(|space| &space.table) else { return 1 };
+        let Some(part) = table.next_used(range) else { return 1 };
+        let pages: Vec<(u64, PageSize)> = table.queued_in(part).take(RANKED_AT_ONCE).collect();
         let looked_at = pages.len() as u64;
+        let goes_on_at = match pages.last() {
+            Some((last, _)) if pages.len() == RANKED_AT_ONCE => last + 1,
+            _ => part.end,
+        };
         for (first, size) in pages {
             let page = PageRef { space: key, first };
             if self.mark(key, first).priority != self.ranks.of(page) {
@@ -260,12 +260,10 @@ impl Borrower {
 
     /// Has the pages of `part`, which is in one extent, leave that end before `end`; returns where to go on.
     fn give(&mut self, key: SpaceKey, part: BaseRange, end: u64) -> u64 {
-        for first in part.start..part.end {
-            let size = self.spaces[&key].table.queued(first);
-            if let Some(size) = size.filter(|size| first + size.base_pages() <= end) {
-                self.given.push_back((PageRef { space: key, first }, size));
-            }
-        }
+        let Self { spaces, given, .. } = self;
+        let whole =
+            spaces[&key].table.queued_in(part).filter(|(first, size)| first + size.base_pages() <= end);
+        given.extend(whole.map(|(first, size)| (PageRef { space: key, first }, size)));
         part.end
     }
 

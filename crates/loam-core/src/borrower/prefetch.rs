@@ -392,6 +392,12 @@ mod tests {
         let trust = told.trust;
         assert!(trust < TRUST_LEAST && told.told(SPACE, 9_000, Touch::Missing, u32::MAX).is_some());
         assert_eq!(told.trust, trust, "nothing was learnt");
+        // Nor where the first window is one page, which would be a bet if nobody had said so.
+        let mut small = StridePrefetcher::new(BasePages(4));
+        let trust = small.trust;
+        small.told(SPACE, 10, Touch::Missing, u32::MAX);
+        small.told(SPACE, 11, Touch::Ahead, u32::MAX);
+        assert_eq!(small.trust, trust, "nothing was learnt");
     }
 
     #[test]

@@ -30,12 +30,7 @@ impl Ranking {
     pub(super) fn add(&mut self, key: SpaceKey, range: BaseRange) {
         let mut new: Vec<BaseRange> = [range].into_iter().filter(|range| !range.is_empty()).collect();
         for due in self.spaces.get(&key).into_iter().flatten() {
-            let rest = |part: BaseRange| {
-                let (start, end) = (part.start, part.end);
-                let before = BaseRange::new(start, end.min(due.start).max(start));
-                [before, BaseRange::new(start.max(due.end).min(end), end)]
-            };
-            new = new.into_iter().flat_map(rest).filter(|part| !part.is_empty()).collect();
+            new = new.into_iter().flat_map(|part| part.without(*due)).collect();
         }
         if new.is_empty() {
             return;

@@ -87,18 +87,19 @@ impl Borrower {
         let at = self.size_at(key, base).first(base);
         let step = self.reader_step();
         let mut left = BaseRange::new(self.readers.seen(key, at, step), at);
-        let Some(space) = self.spaces.get(&key) else { return };
+        let Self { spaces, readers, .. } = self;
+        let Some(space) = spaces.get(&key) else { return };
         while !left.is_empty()
-            && let Some((pages, goes_on_at)) = space.table.queued_in(left, usize::MAX)
+            && let Some(part) = space.table.next_used(left)
         {
-            for (first, size) in pages {
+            for (first, size) in space.table.queued_in(part) {
                 let page = PageRef { space: key, first };
-                let is_behind = first + size.base_pages() <= at && !self.readers.is_ahead(page, step);
+                let is_behind = first + size.base_pages() <= at && !readers.is_ahead(page, step);
                 if is_behind && space.marks.at(first).pattern == Pattern::Sequential {
-                    self.readers.passed(page, size);
+                    readers.passed(page, size);
                 }
             }
-            left = BaseRange::new(goes_on_at, at);
+            left = BaseRange::new(part.end, at);
         }
     }
 

@@ -46,6 +46,16 @@ impl BaseRange {
         let start = self.start.max(other.start);
         Self { start, end: self.end.min(other.end).max(start) }
     }
+    /// What is before `hole`, and behind it; if they have nothing in common, the whole.
+    pub fn without(self, hole: Self) -> impl Iterator<Item = Self> {
+        let cut = self.intersect(hole);
+        let parts = if cut.is_empty() {
+            [self, Self::new(self.end, self.end)]
+        } else {
+            [Self::new(self.start, cut.start), Self::new(cut.end, self.end)]
+        };
+        parts.into_iter().filter(|part| !part.is_empty())
+    }
     /// `base` lies in it.
     pub fn contains(self, base: u64) -> bool {
         self.start <= base && base < self.end
@@ -342,21 +352,11 @@ impl Table {
         })
     }
 
-    /// Where pages in the replacement queue begin, and their sizes, in the next extent of `range` that has contents: `most` of them at most; and where to go
-    /// on. `None`: there is nothing.
-    pub(super) fn queued_in(&self, range: BaseRange, most: usize) -> Option<(Vec<(u64, PageSize)>, u64)> {
-        let part = self.next_used(range)?;
+    /// Where pages in the replacement queue begin, and their sizes, in `part`, which lies in one extent (see [`Self::next_used`]).
+    pub(super) fn queued_in(&self, part: BaseRange) -> impl Iterator<Item = (u64, PageSize)> {
         let (x, i) = split(part.start);
-        let extent = self.extents.get(&x)?;
-        let mut found = Vec::new();
-        for at in i..i + part.len() as usize {
-            let first = part.start + (at - i) as u64;
-            if found.len() >= most {
-                return Some((found, first));
-            }
-            found.extend(extent.queued_at(at).map(|size| (first, size)));
-        }
-        Some((found, part.end))
+        let extent = self.extents.get(&x);
+        (part.start..part.end).zip(i..).filter_map(move |(first, i)| Some((first, extent?.queued_at(i)?)))
     }
 
     /// Appends the local base pages of a page, but for those that are in a smaller page of their own in the replacement queue.
@@ -463,6 +463,19 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use std::collections::BTreeSet;
+
+    #[test]
+    fn a_hole_cuts_a_range() {
+        let cut = |a: (u64, u64), b: (u64, u64)| -> Vec<(u64, u64)> {
+            BaseRange::new(a.0, a.1).without(BaseRange::new(b.0, b.1)).map(|r| (r.start, r.end)).collect()
+        };
+        assert_eq!(cut((10, 20), (12, 14)), [(10, 12), (14, 20)]);
+        assert_eq!(cut((10, 20), (0, 14)), [(14, 20)]);
+        assert_eq!(cut((10, 20), (14, 40)), [(10, 14)]);
+        assert_eq!(cut((10, 20), (20, 40)), [(10, 20)]);
+        assert_eq!(cut((10, 20), (0, 5)), [(10, 20)]);
+        assert_eq!(cut((10, 20), (0, 40)), []);
+    }
 
     #[test]
     fn an_extent_costs_little_for_each_base_page() {

@@ -283,9 +283,8 @@ impl<R: Room> Book<R> {
                     format!("a program has region \"{}\" open: it can shrink when that is done", call.name),
                 );
             }
-            if !self.shrink(number, want)? {
-                let (whole, at) = self.regions[&number].whole_within(want);
-                self.begin_making(Purpose::Cut(whole), number, call.connection, want - at)?;
+            if let Some((stretch, kept)) = self.shrink(number, want)? {
+                self.begin_making(Purpose::Cut(stretch), number, call.connection, kept)?;
                 return Ok(None);
             }
         }

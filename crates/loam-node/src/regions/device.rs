@@ -1,8 +1,9 @@
 //! What a node was started with to cut regions from, by path: a DAX device (CXL memory in that mode, too), or a file whose bytes are mapped as they lie
 //! in memory. Nothing else: a page cache in front of a disk is no memory that is reserved.
 
+use super::memory;
 use loam_disk::{Mapped, is_dax};
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::OwnedFd;
 use rustix::fs::{FallocateFlags, FileType, FlockOperation, Mode, OFlags, Stat};
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -190,7 +191,7 @@ impl Device {
                 Ok(())
             }
             Kind::Memory => {
-                punch(self.file.as_fd(), offset, bytes)?;
+                memory::release(&self.file, offset, bytes)?;
                 let take = || rustix::fs::fallocate(&self.file, FallocateFlags::empty(), offset, bytes);
                 Ok(rustix::io::retry_on_intr(take)?)
             }
@@ -202,7 +203,7 @@ impl Device {
     /// # Errors
     /// The system's.
     pub(super) fn release(&self, offset: u64, bytes: u64) -> io::Result<()> {
-        if self.kind == Kind::Memory { punch(self.file.as_fd(), offset, bytes) } else { Ok(()) }
+        if self.kind == Kind::Memory { memory::release(&self.file, offset, bytes) } else { Ok(()) }
     }
 
     /// The same, where nobody can be told.
@@ -223,11 +224,6 @@ impl Device {
     pub(super) fn with_pages(self, align_bytes: u64) -> Self {
         Self { align_bytes, ..self }
     }
-}
-
-fn punch(file: impl AsFd, offset: u64, bytes: u64) -> io::Result<()> {
-    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-    Ok(rustix::io::retry_on_intr(|| rustix::fs::fallocate(&file, flags, offset, bytes))?)
 }
 
 /// Size and alignment of a DAX device, as the kernel's driver tells them (drivers/dax/bus.c: `size`, `align`; before Linux 5.10 the

@@ -279,11 +279,15 @@ fn failed(device: bool, huge: bool, pages: u64, why: &std::io::Error) -> Refused
     let size = BasePages(pages).bytes();
     if huge {
         let text = format!(
-            "cannot reserve {size} of huge pages: {why}; set /proc/sys/vm/nr_hugepages, or leave --huge out"
+            "cannot reserve {size} of huge pages: {why}; set /proc/sys/vm/nr_hugepages (with --numa that of the memory node: \
+             /sys/devices/system/node/nodeN/hugepages), or leave --huge out"
         );
         (RegionRefusal::Unavailable, text)
     } else if device {
-        let text = format!("cannot clear {size} of the device: {why}; is there room in its file system?");
+        let text = format!(
+            "cannot clear {size} of the device: {why}; if it is a file, is there room in its file system? Else see what the \
+             kernel says of it (dmesg)"
+        );
         (RegionRefusal::Unavailable, text)
     } else {
         (RegionRefusal::NoRoom, format!("cannot reserve {size}: {}", hint(why)))

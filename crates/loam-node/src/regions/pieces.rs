@@ -41,22 +41,23 @@ impl Piece {
 }
 
 impl<R: Room> Book<R> {
-    /// Takes away what is behind the first `want` base pages; false: the stretch that is cut has to be [made anew](Self::begin_cut) first.
-    pub(super) fn shrink(&mut self, number: u64, want: u64) -> Result<bool, Refused> {
+    /// Takes away what is behind the first `want` base pages. Where that cuts a stretch that has to be [made anew](Self::begin_making) first, nothing
+    /// is done: which one it is, and how many base pages of it stay.
+    pub(super) fn shrink(&mut self, number: u64, want: u64) -> Result<Option<(usize, u64)>, Refused> {
         let region = &self.regions[&number];
         let (whole, at) = region.whole_within(want);
         if want > at && region.pool().is_none() {
             if region.is_huge() {
                 return refuse(
-                    RegionRefusal::Unavailable,
+                    RegionRefusal::Invalid,
                     "a region of huge pages shrinks by what it has grown by, or not at all",
                 );
             }
             // It is sealed, and who once had its descriptor could use all of it.
-            return Ok(false);
+            return Ok(Some((whole, want - at)));
         }
         self.keep(number, whole, want - at);
-        Ok(true)
+        Ok(None)
     }
 
     /// Keeps the first `whole` stretches of a region, and `kept` base pages of the next one.

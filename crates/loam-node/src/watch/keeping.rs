@@ -82,7 +82,7 @@ impl Watch {
         *shared.memory() = report;
         let grown = limit > before && room > Bytes(0);
         if grown {
-            tell_room(shared, room);
+            tell_room(shared);
         }
         (grown || given, interval)
     }
@@ -183,33 +183,31 @@ impl Pinned {
 
 /// Room that regions have given back, or that is not reserved any more, is told to who was refused. Answers whether there was something to tell.
 fn tell_of_given_room(shared: &Shared) -> bool {
-    let (by_runs, room) = {
+    // At once: what regions give back after the look is not told of as what there was before.
+    let (given, room) = {
         let mut lender = shared.lender();
-        let gave = lender.gave_room();
-        if gave {
+        let by_runs = lender.gave_room();
+        if by_runs {
             lender.told_room();
         }
-        (gave, lender.free())
+        (shared.shares().take_given() | by_runs, lender.free())
     };
-    if !shared.shares().take_given() && !by_runs {
-        return false;
+    let told = given && room > Bytes(0);
+    if told {
+        tell_room(shared);
     }
-    if room > Bytes(0) {
-        tell_room(shared, room);
-    }
-    room > Bytes(0)
+    told
 }
 
 /// There is room again: who was refused would not know.
-fn tell_room(shared: &Shared, room: Bytes) {
+fn tell_room(shared: &Shared) {
     let spaces: Vec<SpaceId> = {
         let lender = shared.lender();
         lender.borrowers().filter(|b| b.terms != Terms::Kept && b.connections > 0).map(|b| b.space).collect()
     };
     for space in spaces {
         let mut frame = Vec::new();
-        let pledged = shared.lender().pledged_to(space);
-        encode::recall(&mut frame, room.0 + pledged.0, 0, &[]);
+        encode::recall(&mut frame, room_for(shared, space).0, 0, &[]);
         shared.post(space, frame);
     }
 }

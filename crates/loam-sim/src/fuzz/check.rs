@@ -28,7 +28,8 @@ pub(crate) fn everything(seats: &mut [Seat], sim: &mut Sim) {
                         return;
                     }
                     let copy = seat.borrower.copy_of(process.key, base);
-                    mended.extend(copy.filter(|copy| has_its_places(seat, copy, page.truth, sim)));
+                    let harmed = copy.filter(|copy| seat.harmed.get(&copy.index) == Some(&copy.version));
+                    mended.extend(harmed.filter(|copy| has_its_places(seat, copy, page.truth, sim)));
                 }
             }
         }

@@ -62,7 +62,7 @@ pub enum PagedError {
     NotConnected,
     /// [`advise`] has reached nobody.
     #[error(
-        "the agent has not heard the advice: it is busy, or this process has no descriptors left (ulimit -n)"
+        "the agent has not heard the advice: it is busy, this process has no descriptors left (ulimit -n), or it is a child that the agent does not serve"
     )]
     Unheard,
     /// [`advise`] or [`prioritize`]: too much was said of other memory.

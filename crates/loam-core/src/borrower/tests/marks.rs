@@ -313,6 +313,8 @@ proptest! {
                 if says {
                     for &key in &w.spaces.clone() {
                         assert!(w.b.handle_pattern(key, range(0, 1 << 40), Pattern::Unknown));
+                        // Taken back before a page is looked at: all of them are looked at for nothing.
+                        assert!(w.b.handle_priority(key, range(0, 1 << 40), Priority::High));
                         assert!(w.b.handle_priority(key, range(0, 1 << 40), Priority::Normal));
                     }
                     while w.b.has_advice() {

@@ -254,9 +254,10 @@ fn header<R: BufRead>(reader: &mut Counted<R>, trace: &str) -> Result<Header, Tr
         let what = format!("grains of {} bytes: this program reads {GRAIN_BYTES}", header.grain_bytes);
         return Err(TraceError::at_byte(trace, 12, what));
     }
-    if header.ns_per_reference.is_some_and(|ns| !(ns > 0.0 && ns <= REFERENCE_NS_MAX)) {
-        let what =
-            format_args!("a reference takes up to {REFERENCE_NS_MAX} ns, not {:?}", header.ns_per_reference);
+    if let Some(ns) = header.ns_per_reference.filter(|ns| !(*ns > 0.0 && *ns <= REFERENCE_NS_MAX)) {
+        let what = format_args!(
+            "{ns} ns for a reference, where more than 0 and at most {REFERENCE_NS_MAX} are possible: {CUT}"
+        );
         return Err(TraceError::at_byte(trace, 12, what));
     }
     Ok(header)

@@ -2,7 +2,7 @@
 
 use super::super::{Region, Regions};
 use super::*;
-use loam_wire::{RegionEntry, region_flag};
+use loam_wire::{RegionEntry, RegionRefusal, region_flag};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use std::io::{IoSlice, Read};
@@ -114,4 +114,33 @@ fn after_nonsense_nothing_is_asked_and_the_node_sees_it_open() {
     sleep(Duration::from_millis(1300));
     drop(region);
     node.join().expect("it was as the node expects");
+}
+
+/// A refusal has done nothing; what was done and not handed over has taken the memory away.
+#[test]
+fn what_a_refused_shrink_leaves_is_said_by_the_refusal() {
+    for (refusal, bytes_left) in [(RegionRefusal::Invalid, 2 * PAGE), (RegionRefusal::Unavailable, 0)] {
+        let (socket, node) = Peer::start("refused", move |mut peer| {
+            assert!(!peer.heard(20).expect("it grows").is_empty());
+            let file = rustix::fs::memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING);
+            let file = file.expect("memory");
+            rustix::fs::ftruncate(&file, 2 * PAGE).expect("sized");
+            rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK).expect("sealed");
+            peer.answer(2, 2, Some(&file));
+            assert!(!peer.heard(20).expect("it shrinks").is_empty());
+            let mut frame = Vec::new();
+            encode::region_refused(&mut frame, 3, refusal, "no");
+            peer.0.write_all(&frame).expect("sent");
+            assert!(peer.heard(20).expect("the end").is_empty());
+        });
+        let mut region = open(&socket);
+        region.resize(2 * PAGE).expect("it has grown");
+        region.as_mut_slice().fill(4);
+        let refused = region.resize(PAGE);
+        assert!(matches!(refused, Err(RegionError::Refused { .. })), "{refused:?}");
+        assert_eq!(region.len() as u64, bytes_left, "{refusal:?}");
+        assert!(region.as_slice().iter().all(|byte| *byte == 4));
+        drop(region);
+        node.join().expect("it was as the node expects");
+    }
 }
