@@ -35,13 +35,14 @@ struct Sample {
 
 impl Sample {
     fn of(shared: &Shared) -> Self {
-        // First, and by itself: who is asked next takes that lock too.
+        // Each by itself: what is asked below takes these locks too.
         let lender = shared.lender().stats();
+        let (regions, _) = shared.shares().of_regions();
         Self {
             lender,
             store: shared.store.as_ref().map(StoreLink::figures).unwrap_or_default(),
             memory_bytes: shared.slab.memory().unwrap_or_default().0,
-            regions_bytes: shared.shares().of_regions().0.bytes().0,
+            regions_bytes: regions.bytes().0,
             uptime_s: shared.uptime_s(),
             connections: shared.connections.load(Ordering::Relaxed),
             local_pages: shared.local_pages(),

@@ -15,8 +15,10 @@ use loam_core::units::{BASE_PAGE_BYTES, Duration, Instant};
 use loam_wire::limits::MOUNTS_MAX;
 use loam_wire::{MountAt, NodeFigures};
 use rustix::fd::OwnedFd;
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -50,6 +52,36 @@ pub(crate) struct Shared {
     shares: Mutex<Shares>,
     /// What was complained of lately, and when.
     complaints: Mutex<BTreeMap<(IpAddr, String), std::time::Instant>>,
+}
+
+thread_local! {
+    /// This thread has the lock of the shares.
+    static HAS_SHARES: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The shares, locked. (A guard in the middle of an expression lives until its end: that the order of locks is kept is not to be seen, so it
+/// is checked.)
+#[derive(Debug)]
+pub(crate) struct SharesGuard<'a>(MutexGuard<'a, Shares>);
+
+impl Deref for SharesGuard<'_> {
+    type Target = Shares;
+
+    fn deref(&self) -> &Shares {
+        &self.0
+    }
+}
+
+impl DerefMut for SharesGuard<'_> {
+    fn deref_mut(&mut self) -> &mut Shares {
+        &mut self.0
+    }
+}
+
+impl Drop for SharesGuard<'_> {
+    fn drop(&mut self) {
+        HAS_SHARES.set(false);
+    }
 }
 
 /// A frame for a borrower.
@@ -93,13 +125,16 @@ impl Shared {
         }
     }
 
+    /// Panics if this thread has the shares: another one that has the lender may be waiting for them.
     pub(crate) fn lender(&self) -> MutexGuard<'_, Lender> {
+        assert!(!HAS_SHARES.get(), "the lender is locked before the shares");
         self.lender.lock().expect("a thread that breaks an invariant ends the lender")
     }
 
     /// What runs and regions may have; the lender is locked before it, if at all.
-    pub(crate) fn shares(&self) -> MutexGuard<'_, Shares> {
-        self.shares.lock().expect("nothing panics under it")
+    pub(crate) fn shares(&self) -> SharesGuard<'_> {
+        assert!(!HAS_SHARES.replace(true), "the shares are locked once");
+        SharesGuard(self.shares.lock().expect("nothing panics under it"))
     }
 
     /// Whether this was not complained of for a while; from now on it was.
