@@ -132,7 +132,7 @@ def borrow(args, name, socket, placement, folder, throttle):
     """One run of the program. Returns its seconds, its output, and its summary."""
     summary = folder / "summary.json"
     command = ["ip", "netns", "exec", name, args.loam, "run", "--quiet", "--local", str(args.local),
-               "--page", args.page, "--prefetch", args.prefetch, "--disk", str(folder / "slots"),
+               "--page", args.page, "--prefetch", args.prefetch, "--durability", "disk", "--disk", str(folder / "slots"),
                "--summary", str(summary)]
     command += ["--placement", placement] if placement == "none" else ["--node", str(socket), "--placement", placement]
     command += ["--", str(folder / "walk"), str(args.mib), str(args.passes), "anon"]

@@ -14,6 +14,7 @@ pub mod global;
 pub mod ids;
 pub mod lender;
 pub mod page_size;
+pub mod polling;
 pub mod region;
 pub mod replacement;
 pub mod staging;

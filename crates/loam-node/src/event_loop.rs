@@ -1,7 +1,7 @@
 //! One thread's epoll and its connections.
 //!
-//! After a request the loop does not sleep for a while: it asks the socket that was last served again and again, and the
-//! others every few times. A wake-up across cores costs several times what serving a page does.
+//! After a request the loop does not sleep for a while, where that pays and nobody wants the processor more ([`Spinning`]): it asks the socket
+//! that was last served again and again, and the others every few times. A wake-up across cores costs several times what serving a page does.
 
 use crate::connection::{Connection, Origin, Place, Progress};
 use crate::drainer::Reply;
@@ -9,6 +9,8 @@ use crate::latency::LatencyHold;
 use crate::limits::SWEEP_INTERVAL;
 use crate::service::Service;
 use crate::shared::{Shared, ring, silence};
+use crate::spinning::Spinning;
+use crate::watch;
 use loam_wire::Stream;
 use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
@@ -81,7 +83,7 @@ pub(crate) struct EventLoop {
     connections: BTreeMap<u64, Connection>,
     token_last: u64,
     latency: LatencyHold,
-    spin: Duration,
+    spinning: Spinning,
 }
 
 impl EventLoop {
@@ -101,7 +103,7 @@ impl EventLoop {
             connections: BTreeMap::new(),
             token_last: BELL,
             latency: LatencyHold::new(hold_latency),
-            spin,
+            spinning: Spinning::new(spin),
         })
     }
 
@@ -110,26 +112,27 @@ impl EventLoop {
         let mut events = Vec::with_capacity(64);
         let mut hot = None;
         let mut looks = 0_u32;
-        let mut shares_core = false;
         let mut now = Instant::now();
-        // Long ago: nothing to spin for yet.
+        // Long ago.
         let mut served = now.checked_sub(Duration::from_secs(3600)).unwrap_or(now);
         let mut swept = now;
         while !self.shared.stopping() {
-            let spinning = !shares_core && now.saturating_duration_since(served) < self.spin;
+            let spinning = self.spinning.spins(now);
             looks = looks.wrapping_add(1);
             let looks_at_all = looks.is_multiple_of(HOT_LOOKS);
             if spinning && looks_at_all {
                 // Whoever waits for this core (the borrower, perhaps) comes first; if there was somebody, it is not ours to spin on.
                 rustix::thread::sched_yield();
                 let before = std::mem::replace(&mut now, Instant::now());
-                shares_core = now.saturating_duration_since(before) > YIELD_ALONE;
+                if now.saturating_duration_since(before) > YIELD_ALONE {
+                    self.spinning.yields();
+                }
             }
             if let Some(token) = hot.filter(|_| spinning && !looks_at_all) {
                 if self.advance(token) == Progress::Some {
                     served = Instant::now();
                     now = served;
-                    shares_core = false;
+                    self.spinning.served(now);
                     continue;
                 }
             } else {
@@ -151,9 +154,9 @@ impl EventLoop {
                     }
                 }
                 if any {
-                    shares_core = false;
                     self.latency.active();
                     served = Instant::now();
+                    self.spinning.served(served);
                 }
             }
             now = Instant::now();
@@ -274,6 +277,7 @@ impl EventLoop {
     }
 
     fn sweep(&mut self, now: Instant) {
+        self.spinning.look(now, watch::processors_stalled_us());
         let late: Vec<u64> = self
             .connections
             .iter_mut()

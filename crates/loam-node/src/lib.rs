@@ -31,6 +31,7 @@ mod server;
 mod service;
 mod shared;
 mod slab;
+mod spinning;
 mod watch;
 
 pub use cluster::{ClusterConfig, EtcdSite, EtcdSiteError};

@@ -212,7 +212,7 @@ impl Keeper {
                 store_config(pages, at.channel, &opened),
                 recovered.iter().map(|page| (page.space, page.index, page.version)),
             );
-            let link = StoreLink::new(bell()?, &opened);
+            let link = StoreLink::new(bell()?, bell()?, &opened);
             stored = Some((at.dir.clone(), link.bytes(), found));
             store = Some((opened, link));
         }

@@ -67,8 +67,14 @@ impl Agent<'_> {
         match self.open_slot_file() {
             Ok(file) => {
                 let why = self.why_slot_file();
+                let instead = match self.config.durability.replicas() {
+                    1 => "",
+                    _ => {
+                        ", or use --durability disk, which has one copy of each page with lenders and is quicker where they have no room for more"
+                    }
+                };
                 self.report.warn(&format!(
-                    "{why}: what is left goes to a file under {}, which is slower; start another lender to avoid that",
+                    "{why}: what is left goes to a file under {}, which is slower; start another lender to avoid that{instead}",
                     self.config.disk_dir.display()
                 ));
                 for note in file.notes() {

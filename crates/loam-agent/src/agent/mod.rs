@@ -42,6 +42,7 @@ use loam_core::borrower::{
 };
 use loam_core::ids::SpaceId;
 use loam_core::page_size::{Aapc, Adaptive, PageSize};
+use loam_core::polling::Polling;
 use loam_core::units::{BasePages, Bytes, Duration, EXTENT_BASE_PAGES, Instant};
 use process::Process;
 use program::{Program, Status};
@@ -117,10 +118,8 @@ const AHEAD_BYTES_MAX: u64 = 4 << 20;
 /// How long a fault's answer is polled for before the loop blocks: waking from a block costs more than a small fetch
 /// takes (DESIGN.md, section 3).
 const SPIN_NS: u64 = 60_000;
-/// After so many answers in a row that did not come while we polled (a slow network; a lender that needs this very core) …
-const SPIN_MISSES_MAX: u32 = 3;
-/// … so many faults are waited for without polling.
-const SPIN_REST: u32 = 256;
+/// How long the next fault is polled for after such an answer.
+const LINGER_NS: u64 = 20_000;
 /// A gap this long between two turns of the loop is our own stall.
 const STALL: Duration = Duration::from_millis(500);
 /// The machine's cores are let go to sleep this long after the last fault.
@@ -185,8 +184,11 @@ struct Agent<'a> {
     /// When something last happened.
     busy_at_ns: u64,
     turned_at: Instant,
-    spin_misses: u32,
-    spin_rest: u32,
+    /// Whether polling for answers pays (not on a slow network, nor where a lender needs this very core), and for the next fault.
+    answers: Polling,
+    next_faults: Polling,
+    /// Until when the next fault is polled for, if it is.
+    lingers_until: Option<Instant>,
     /// The process whose finished evictions were looked at last.
     pieces_turn: SpaceKey,
     /// The process whose thread has faulted last.
@@ -379,8 +381,9 @@ fn serve(
         report,
         busy_at_ns: 0,
         turned_at: Instant(0),
-        spin_misses: 0,
-        spin_rest: 0,
+        answers: Polling::default(),
+        next_faults: Polling::default(),
+        lingers_until: None,
         pieces_turn: SpaceKey(0),
         faulted: None,
         gate_misses: 0,
@@ -439,7 +442,7 @@ impl Agent<'_> {
         let mut works = false;
         while !self.is_over() {
             works |= self.has_more_to_do() || self.lenders_hold();
-            let timeout = if works { Some(AT_ONCE) } else { self.prepare_to_wait() };
+            let timeout = if works || self.lingers() { Some(AT_ONCE) } else { self.prepare_to_wait() };
             events.clear();
             match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), timeout.as_ref()) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
@@ -482,6 +485,9 @@ impl Agent<'_> {
             Token::Lender(n) => self.take_lender(LenderIndex(n), flags.contains(epoll::EventFlags::OUT)),
             Token::Faults(key) => {
                 self.faulted = Some(key);
+                if self.lingers_until.take().is_some() {
+                    self.next_faults.hit();
+                }
                 self.take_events(key);
                 self.poll_for_answers(key);
             }
@@ -496,8 +502,7 @@ impl Agent<'_> {
     /// Polls for the answers that faults wait for, for as long as that is cheaper than to block and be woken. Other threads of the
     /// process that faulted are looked after meanwhile: their faults go out while the first one's answer is on its way.
     fn poll_for_answers(&mut self, key: SpaceKey) {
-        if self.spin_rest > 0 {
-            self.spin_rest -= 1;
+        if !self.answers.begins() {
             return;
         }
         let mut began = self.now();
@@ -509,10 +514,10 @@ impl Agent<'_> {
             }
             let now = self.now();
             if (now - began).0 > SPIN_NS {
-                let answered = self.report.bytes.received > received;
-                self.spin_misses = if answered { 0 } else { self.spin_misses + 1 };
-                if self.spin_misses >= SPIN_MISSES_MAX {
-                    (self.spin_misses, self.spin_rest) = (0, SPIN_REST);
+                if self.report.bytes.received > received {
+                    self.answers.hit();
+                } else {
+                    self.answers.miss();
                 }
                 return;
             }
@@ -522,7 +527,19 @@ impl Agent<'_> {
             began = began + (self.now() - now);
             self.read_events(key);
         }
-        self.spin_misses = 0;
+        self.answers.hit();
+        self.lingers_until = self.next_faults.begins().then(|| self.now() + Duration(LINGER_NS));
+    }
+
+    /// Whether to look for the next fault without blocking: many a thread faults again as soon as it goes on.
+    fn lingers(&mut self) -> bool {
+        let Some(until) = self.lingers_until else { return false };
+        let lasts = self.now() < until;
+        if !lasts {
+            self.next_faults.miss();
+            self.lingers_until = None;
+        }
+        lasts
     }
 
     /// How long the loop may block: not at all, or until something comes, the alarm at the latest.

@@ -12,6 +12,7 @@ use crate::limits::{GROW_INTERVAL, GROW_QUIET, GROW_SHARE, WATCH_INTERVAL, WATCH
 pub(crate) use keeping::{Watch, post_gone, post_recall, post_room, post_stored};
 use loam_core::units::Bytes;
 use sources::Sources;
+pub(crate) use sources::processors_stalled_us;
 use std::time::Instant;
 
 /// Where memory may run short.

@@ -110,6 +110,11 @@ fn number(path: &Path) -> Option<u64> {
     fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
+/// For how long some program of this machine has waited for a processor since it was started, where the kernel says so.
+pub(crate) fn processors_stalled_us() -> Option<u64> {
+    stalled_us(Path::new("/proc/pressure/cpu"))
+}
+
 /// The microseconds in which some program has waited, of a pressure-stall file.
 fn stalled_us(path: &Path) -> Option<u64> {
     let text = fs::read_to_string(path).ok()?;
