@@ -6,7 +6,7 @@
 
 Nine network namespaces, each with a `loam node`. On the first runs one program (bench/walk.c: it checks every word that it reads) at 25%
 of its memory. The idle memory that it needs, exactly, is with the other eight: two of them have 75% of it. N-chance gets the same, and
-one and a half times and twice as much. The disk is throttled by a blkio cgroup to the paper's ratio: a random read takes
+one and a half times and twice as much. As in the paper, other machines' memory has one copy of a page (`--durability disk`). The disk is throttled by a blkio cgroup to the paper's ratio: a random read takes
 --ratio times as long as a remote getpage, which is measured first.
 
 Prints a markdown table: seconds (median of --repeat), where the faults were answered, and what the other programs of a busy node (one of the six

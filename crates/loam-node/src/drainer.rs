@@ -8,13 +8,13 @@
 //!
 //! The store groups what is synced; this thread only keeps it busy. Nothing is told to be stored before the store says that it is durable.
 //!
-//! Nobody waits for writes, so they are taken in and begun a millisecond's worth at a time: more of them are then neighbours, and a program that
-//! shares its cores with the lender is interrupted less. A read is begun at once: a thread waits for it.
+//! Writes gather for a while before they are begun ([`Gather`]). A read is begun at once: a thread waits for it.
 
 use crate::disk_store::{
     Completion, DiskFigures, DiskStore, Fault, PageIn, ReadRefused, ReadToken, Refused, WriteToken,
 };
 use crate::event_loop::Mailbox;
+use crate::gather::Gather;
 use crate::limits::ANSWER_PAGES;
 use crate::shared::{Shared, ring, silence};
 use loam_core::ids::{ContentHash, SpaceId, Urgency, Version};
@@ -26,9 +26,6 @@ use rustix::fd::OwnedFd;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-
-/// How long writes and what becomes of them are gathered.
-const GATHER: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 
 /// Where the answer of a read goes: a connection of a loop.
 #[derive(Clone, Debug)]
@@ -127,6 +124,7 @@ pub(crate) struct Drainer {
     /// Read, or not there, and not answered.
     answers: Vec<(Read, Option<Proved>)>,
     told_broken: bool,
+    gather: Gather,
 }
 
 impl Drainer {
@@ -142,6 +140,7 @@ impl Drainer {
             behind: VecDeque::new(),
             answers: Vec::new(),
             told_broken: false,
+            gather: Gather::new(),
         }
     }
 
@@ -152,8 +151,12 @@ impl Drainer {
     /// Serves until the lender ends.
     pub(crate) fn run(mut self) {
         while !self.shared.stopping() {
-            self.wait();
+            let (gathers, was_full, begun) = (self.gathers(), self.waiting.is_some(), self.writes.len());
+            self.wait(gathers);
             self.complete();
+            if gathers {
+                self.gather.ended(was_full, begun, self.writes.len());
+            }
             self.begin_reads();
             self.begin_writes();
             self.answer();
@@ -163,11 +166,17 @@ impl Drainer {
         }
     }
 
-    /// Until there is something to do; if nobody waits for a read, not before more has gathered.
-    fn wait(&self) {
+    /// Nobody waits for a read.
+    fn gathers(&self) -> bool {
+        self.reads.is_empty() && self.urgent.is_empty() && self.behind.is_empty()
+    }
+
+    /// Until there is something to do; if it gathers, only reads count at first.
+    fn wait(&self, gathers: bool) {
         let link = self.link();
-        if self.reads.is_empty() && self.urgent.is_empty() && self.behind.is_empty() {
-            poll(&mut [PollFd::new(&link.read_bell, PollFlags::IN)], Some(&GATHER));
+        if gathers {
+            let time = Timespec::try_from(self.gather.time()).expect("some milliseconds");
+            poll(&mut [PollFd::new(&link.read_bell, PollFlags::IN)], Some(&time));
         }
         let mut fds = [
             PollFd::new(&link.bell, PollFlags::IN),

@@ -20,6 +20,7 @@ pub mod disk_store;
 mod drainer;
 mod error;
 mod event_loop;
+mod gather;
 mod http;
 mod latency;
 pub mod limits;
