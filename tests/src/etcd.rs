@@ -148,7 +148,11 @@ impl Etcd {
 
 impl Drop for Etcd {
     fn drop(&mut self) {
-        if self.child.is_some() {
+        let Some(child) = &mut self.child else { return };
+        if let Ok(Some(status)) = child.try_wait() {
+            let log = std::fs::read_to_string(self.scratch.join("log")).unwrap_or_default();
+            println!("the etcd at {} had ended by itself ({status}): {log}", self.addr);
+        } else {
             self.kill();
         }
     }

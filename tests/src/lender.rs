@@ -4,8 +4,10 @@ use crate::{place, procfs, shell};
 use loam_wire::client::Client;
 use loam_wire::{StatusFigures, feature};
 use rustix::process::Signal;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::ops::Range;
 use std::process::{Child, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 /// A lender process. Dropping it kills it.
@@ -115,12 +117,28 @@ impl Drop for Lender {
     }
 }
 
-/// A loopback address that nobody listens on now.
+/// Below what the kernel gives to whoever asks for any port: what it gives may be given again before the process that it is for listens there, or while a server
+/// that will be started again is down, and then a test's nodes ask the etcd of another test.
+const PORTS: Range<u16> = 10_000..32_000;
+
+/// A loopback address that nobody listens on now. No test of this process is given it again.
 ///
 /// # Panics
 /// If the machine has no loopback or no free port.
 pub fn free_addr() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0")
-        .and_then(|listener| listener.local_addr())
-        .expect("loopback has a free port")
+    static GIVEN: AtomicU16 = AtomicU16::new(0);
+    // Another process that runs tests now begins elsewhere.
+    let first = u64::from(std::process::id()) * 379;
+    let free = |number: u16| {
+        let port = PORTS.start + ((first + u64::from(number)) % PORTS.len() as u64) as u16;
+        let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        TcpListener::bind(addr).is_ok().then_some(addr)
+    };
+    loop {
+        let number = GIVEN.fetch_add(1, Ordering::Relaxed);
+        assert!(usize::from(number) < PORTS.len(), "loopback has no free port");
+        if let Some(addr) = free(number) {
+            return addr;
+        }
+    }
 }
