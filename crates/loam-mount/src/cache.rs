@@ -6,8 +6,9 @@
 //! A run of which another mount is known to hold a copy is a *duplicate*, else a *singlet* (gms-1995, sections 3.1 and 4.5). When room
 //! is needed, a singlet whose turn it is stays once more, so that duplicates leave before the last copy in the cluster does.
 
+use crate::buffers::Buffers;
 use crate::figures::Figures;
-use crate::run::{RUN_BYTES, RUN_OVERHEAD_BYTES, Run, RunKey, Spare};
+use crate::run::{RUN_BYTES, RUN_OVERHEAD_BYTES, Run, RunKey};
 use loam_core::replacement::{Lru, Numbering, Order};
 use std::collections::HashSet;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -45,7 +46,7 @@ pub(crate) struct Cache {
     shared: bool,
     state: Mutex<State>,
     arrived: Condvar,
-    pub(crate) spare: Arc<Spare>,
+    pub(crate) buffers: Arc<Buffers>,
     figures: Arc<Figures>,
 }
 
@@ -104,7 +105,7 @@ impl Cache {
             shared,
             state: Mutex::default(),
             arrived: Condvar::new(),
-            spare: Arc::default(),
+            buffers: Arc::default(),
             figures,
         }
     }

@@ -15,9 +15,9 @@ fn key(run: u64) -> RunKey {
 }
 
 fn run_of(cache: &Cache, run: u64) -> Arc<Run> {
-    let mut buffer = cache.spare.take();
+    let mut buffer = cache.buffers.take();
     buffer.fill(run as u8 | 1);
-    Arc::new(Run::read(buffer, RUN_BYTES, &cache.spare))
+    Arc::new(Run::read(buffer, RUN_BYTES))
 }
 
 /// Reads a run as a mount does; the answer is what left.

@@ -5,6 +5,7 @@
 //! version. After a few rounds of that, or when the last change is so recent that a further one might leave no trace, the reader gets
 //! what the file has, as from any file that is being written, and nothing is kept.
 
+use crate::buffers::Buffer;
 use crate::cache::{Cache, Claim, Claimed};
 use crate::figures::Figures;
 use crate::inodes::{Inodes, Seen};
@@ -211,27 +212,18 @@ impl Reader {
         version: &Version,
         keys: &[RunKey],
     ) -> Result<Vec<Arc<Run>>, Missed> {
-        let spare = &self.cache.spare;
-        let mut buffers: Vec<Vec<u8>> = keys.iter().map(|_| spare.take()).collect();
+        let mut buffers: Vec<Buffer> = keys.iter().map(|_| self.cache.buffers.take()).collect();
         let due: Vec<usize> = keys.iter().map(|key| key.bytes_in(version.size)).collect();
-        let answer = self.fill(file, &mut buffers, &due, keys[0].run * RUN_BYTES as u64);
-        match answer {
-            Ok(()) => {
-                self.figures.runs_from_source.add(keys.len() as u64);
-                let runs = buffers.into_iter().zip(due);
-                Ok(runs.map(|(buffer, bytes)| Arc::new(Run::read(buffer, bytes, spare))).collect())
-            }
-            Err(missed) => {
-                buffers.into_iter().for_each(|buffer| spare.give(buffer));
-                Err(missed)
-            }
-        }
+        self.fill(file, &mut buffers, &due, keys[0].run * RUN_BYTES as u64)?;
+        self.figures.runs_from_source.add(keys.len() as u64);
+        let runs = buffers.into_iter().zip(due);
+        Ok(runs.map(|(buffer, bytes)| Arc::new(Run::read(buffer, bytes))).collect())
     }
 
     fn fill(
         &self,
         file: &OpenFile,
-        buffers: &mut [Vec<u8>],
+        buffers: &mut [Buffer],
         due: &[usize],
         offset: u64,
     ) -> Result<(), Missed> {

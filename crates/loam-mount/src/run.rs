@@ -1,18 +1,17 @@
 //! A run: 32 base pages of one version of a file, or its last part, with the hash of each page.
 
+use crate::buffers::Buffer;
 use loam_core::ids::ContentHash;
 use loam_core::replacement::Key;
 use loam_core::units::BASE_PAGE_BYTES;
 use loam_wire::mount::{EXTENT_RUNS, ExtentRef, FileVersion, RUN_PAGES};
 use loam_wire::page_hash;
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::LazyLock;
 
 /// Bytes of a run.
 pub(crate) const RUN_BYTES: usize = RUN_PAGES * BASE_PAGE_BYTES;
 /// What a run takes beside its contents, roughly: hashes and tables.
 pub(crate) const RUN_OVERHEAD_BYTES: u64 = 1024;
-/// Buffers that are kept for the next run.
-const SPARE_MAX: usize = 64;
 
 static ZEROS: [u8; RUN_BYTES] = [0; RUN_BYTES];
 static ZERO_HASH: LazyLock<ContentHash> = LazyLock::new(|| page_hash(&ZEROS[..BASE_PAGE_BYTES]));
@@ -55,68 +54,38 @@ impl Key for RunKey {
     }
 }
 
-/// Buffers of [`RUN_BYTES`] that were used before: fresh ones cost a fault for each page.
-#[derive(Debug, Default)]
-pub(crate) struct Spare(Mutex<Vec<Vec<u8>>>);
-
-impl Spare {
-    /// A buffer of a run's size with any contents.
-    pub(crate) fn take(&self) -> Vec<u8> {
-        let used = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        used.unwrap_or_else(|| vec![0; RUN_BYTES])
-    }
-
-    /// Takes one back.
-    pub(crate) fn give(&self, buffer: Vec<u8>) {
-        assert_eq!(buffer.len(), RUN_BYTES);
-        let mut spare = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if spare.len() < SPARE_MAX {
-            spare.push(buffer);
-        }
-    }
-}
-
 /// The contents of a run. They never change.
 #[derive(Debug)]
 pub(crate) struct Run {
     /// `None`: zeros.
-    buffer: Option<Vec<u8>>,
+    buffer: Option<Buffer>,
     bytes: usize,
     hashes: Box<[ContentHash]>,
-    spare: Arc<Spare>,
 }
 
 impl Run {
     /// Takes the first `bytes` of a buffer as they were read from the source, and hashes them.
-    pub(crate) fn read(buffer: Vec<u8>, bytes: usize, spare: &Arc<Spare>) -> Self {
+    pub(crate) fn read(buffer: Buffer, bytes: usize) -> Self {
         let buffer = padded(buffer, bytes);
         let pages = bytes.div_ceil(BASE_PAGE_BYTES);
         let hashes = buffer.chunks_exact(BASE_PAGE_BYTES).take(pages).map(page_hash).collect();
-        Self::new(buffer, bytes, hashes, spare)
+        Self::new(buffer, bytes, hashes)
     }
 
-    /// Takes a buffer as another mount sent it, with the hashes that came with it. Gives it back if a page is not what its hash
+    /// Takes a buffer as another mount sent it, with the hashes that came with it. `None` if a page is not what its hash
     /// says, or what lies behind the file's end is not zero.
-    pub(crate) fn received(
-        buffer: Vec<u8>,
-        bytes: usize,
-        hashes: Box<[ContentHash]>,
-        spare: &Arc<Spare>,
-    ) -> Result<Self, Vec<u8>> {
+    pub(crate) fn received(buffer: Buffer, bytes: usize, hashes: Box<[ContentHash]>) -> Option<Self> {
         let pages = bytes.div_ceil(BASE_PAGE_BYTES);
         let proved = hashes.len() == pages
             && buffer.chunks_exact(BASE_PAGE_BYTES).zip(&hashes).all(|(page, hash)| page_hash(page) == *hash)
             && buffer[bytes..pages * BASE_PAGE_BYTES].iter().all(|&byte| byte == 0);
-        if proved { Ok(Self::new(buffer, bytes, hashes, spare)) } else { Err(buffer) }
+        proved.then(|| Self::new(buffer, bytes, hashes))
     }
 
-    fn new(buffer: Vec<u8>, bytes: usize, hashes: Box<[ContentHash]>, spare: &Arc<Spare>) -> Self {
-        assert!(bytes > 0 && bytes <= RUN_BYTES && buffer.len() == RUN_BYTES);
-        let mut buffer = Some(buffer);
-        if hashes.iter().all(|hash| *hash == *ZERO_HASH) {
-            spare.give(buffer.take().expect("just put there"));
-        }
-        Self { buffer, bytes, hashes, spare: Arc::clone(spare) }
+    fn new(buffer: Buffer, bytes: usize, hashes: Box<[ContentHash]>) -> Self {
+        assert!(bytes > 0 && bytes <= RUN_BYTES);
+        let zeros = hashes.iter().all(|hash| *hash == *ZERO_HASH);
+        Self { buffer: (!zeros).then_some(buffer), bytes, hashes }
     }
 
     /// What the file has there.
@@ -141,16 +110,8 @@ impl Run {
     }
 }
 
-impl Drop for Run {
-    fn drop(&mut self) {
-        if let Some(buffer) = self.buffer.take() {
-            self.spare.give(buffer);
-        }
-    }
-}
-
 /// Zeros from where the contents end to the end of that page.
-fn padded(mut buffer: Vec<u8>, bytes: usize) -> Vec<u8> {
+fn padded(mut buffer: Buffer, bytes: usize) -> Buffer {
     let end = bytes.next_multiple_of(BASE_PAGE_BYTES);
     buffer[bytes..end].fill(0);
     buffer
@@ -160,42 +121,39 @@ fn padded(mut buffer: Vec<u8>, bytes: usize) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    fn buffer(seed: u8) -> Vec<u8> {
-        (0..RUN_BYTES).map(|at| (at / 3) as u8 ^ (at / 4096) as u8 ^ seed).collect()
+    fn buffer(seed: u8) -> Buffer {
+        Buffer::of(|at| (at / 3) as u8 ^ (at / 4096) as u8 ^ seed)
     }
 
     #[test]
     fn what_was_read_can_be_received_and_nothing_else() {
-        let spare = Arc::new(Spare::default());
         for bytes in [1, 4095, 4096, 4097, RUN_BYTES - 1, RUN_BYTES] {
-            let run = Run::read(buffer(1), bytes, &spare);
+            let run = Run::read(buffer(1), bytes);
             assert_eq!(run.contents(), &buffer(1)[..bytes]);
-            let sent = |change: &dyn Fn(&mut Vec<u8>)| {
+            let sent = |change: &dyn Fn(&mut [u8])| {
                 let mut sent = buffer(9);
                 sent[..run.pages().len()].copy_from_slice(run.pages());
                 change(&mut sent);
-                Run::received(sent, bytes, run.hashes().into(), &spare)
+                Run::received(sent, bytes, run.hashes().into())
             };
             assert_eq!(sent(&|_| ()).expect("the same").contents(), run.contents());
-            assert!(sent(&|sent| sent[bytes - 1] ^= 1).is_err());
-            assert!(Run::received(buffer(1), bytes, Box::new([]), &spare).is_err());
+            assert!(sent(&|sent| sent[bytes - 1] ^= 1).is_none());
+            assert!(Run::received(buffer(1), bytes, Box::new([])).is_none());
         }
     }
 
     #[test]
     fn bytes_behind_the_end_are_not_taken_even_with_their_hash() {
-        let spare = Arc::new(Spare::default());
-        let long = Run::read(buffer(1), 4096, &spare);
-        assert!(Run::received(buffer(1), 4000, long.hashes().into(), &spare).is_err());
+        let long = Run::read(buffer(1), 4096);
+        assert!(Run::received(buffer(1), 4000, long.hashes().into()).is_none());
     }
 
     #[test]
     fn zeros_take_no_room() {
-        let spare = Arc::new(Spare::default());
-        let run = Run::read(vec![0; RUN_BYTES], 5000, &spare);
+        let run = Run::read(Buffer::of(|_| 0), 5000);
         assert_eq!((run.contents(), run.pages().len()), (&[0; 5000][..], 8192));
         assert_eq!(run.cost_bytes(), RUN_OVERHEAD_BYTES);
-        assert_eq!(spare.0.lock().expect("no panic").len(), 1, "its buffer is free");
+        assert!(run.buffer.is_none(), "its buffer is free");
     }
 
     #[test]

@@ -295,7 +295,7 @@ impl Peers for Group {
         let Some(peer) = self.shared.peer_of(from) else { return Vec::new() };
         let mut got = Vec::new();
         for keys in keys.chunks(REQUEST_PAGES_MAX / RUN_PAGES) {
-            match peer.ask(|link| link.get(keys, size_bytes, &self.shared.cache.spare)) {
+            match peer.ask(|link| link.get(keys, size_bytes, &self.shared.cache.buffers)) {
                 Some(runs) => got.extend(runs),
                 None => break,
             }

@@ -1,7 +1,8 @@
 //! One connection to another mount, which waits for each answer. Several are open to the same mount when several threads ask.
 
 use super::NodeId;
-use crate::run::{Run, RunKey, Spare};
+use crate::buffers::Buffers;
+use crate::run::{Run, RunKey};
 use loam_core::ids::{ContentHash, Version};
 use loam_core::units::BASE_PAGE_BYTES;
 use loam_wire::client::{self, ClientError, Target, read_frame};
@@ -125,7 +126,7 @@ impl Link {
         &mut self,
         keys: &[RunKey],
         size_bytes: u64,
-        spare: &Arc<Spare>,
+        buffers: &Arc<Buffers>,
     ) -> Result<Vec<(RunKey, Arc<Run>)>, ClientError> {
         let pages_of = |key: &RunKey| key.bytes_in(size_bytes).div_ceil(BASE_PAGE_BYTES);
         let first_of = |key: &RunKey| key.run * RUN_PAGES as u64;
@@ -164,21 +165,12 @@ impl Link {
                 return Err(ClientError::Unexpected);
             }
             let hashes: Box<[ContentHash]> = head.pages.iter().map(loam_wire::PageMeta::hash).collect();
-            let mut contents = spare.take();
-            let read = stream.read_exact(&mut contents[..hashes.len() * BASE_PAGE_BYTES]);
-            if let Err(error) = read {
-                spare.give(contents);
-                return Err(error.into());
-            }
+            let mut contents = buffers.take();
+            stream.read_exact(&mut contents[..hashes.len() * BASE_PAGE_BYTES])?;
             answered += hashes.len();
             next = at + 1;
-            match Run::received(contents, key.bytes_in(size_bytes), hashes, spare) {
-                Ok(run) => got.push((key, Arc::new(run))),
-                Err(contents) => {
-                    spare.give(contents);
-                    return Err(ClientError::BadPage);
-                }
-            }
+            let run = Run::received(contents, key.bytes_in(size_bytes), hashes);
+            got.push((key, Arc::new(run.ok_or(ClientError::BadPage)?)));
         }
         if answered == refs.len() { Ok(got) } else { Err(ClientError::Unexpected) }
     }

@@ -2,6 +2,7 @@
 
 use super::link::{Card, Link};
 use super::*;
+use crate::buffers::Buffer;
 use crate::cache::{CACHE_BYTES_MIN, Cache, Claim};
 use crate::figures::Figures;
 use crate::run::RUN_BYTES;
@@ -51,10 +52,10 @@ fn contents(run: u64) -> Vec<u8> {
 
 /// The node has read a run from the source.
 fn has(node: &Node, run: u64) {
-    let mut buffer = node.cache.spare.take();
+    let mut buffer = node.cache.buffers.take();
     let bytes = contents(run);
     buffer[..bytes.len()].copy_from_slice(&bytes);
-    let made = Arc::new(Run::read(buffer, bytes.len(), &node.cache.spare));
+    let made = Arc::new(Run::read(buffer, bytes.len()));
     let (claims, mut claimed) = node.cache.claim([key(run)].into_iter());
     assert!(matches!(claims[..], [Claim::Mine]));
     assert!(claimed.bring(key(run), made, false).is_empty());
@@ -121,7 +122,7 @@ fn who_keeps_the_last_copy_is_told() {
     until("b has none", || holders(&a, 0).is_empty());
     // Now a's is the last one: it is spared where a duplicate would have left.
     let fill = |run: u64| {
-        let made = Arc::new(Run::read(vec![1; RUN_BYTES], RUN_BYTES, &a.cache.spare));
+        let made = Arc::new(Run::read(Buffer::of(|_| 1), RUN_BYTES));
         let (_, mut claimed) = a.cache.claim([key(run)].into_iter());
         claimed.bring(key(run), made, true)
     };
@@ -312,8 +313,8 @@ fn nothing_is_taken_from_a_liar() {
     let card = Card { node: NodeId(5), group: 1, name: "x".into(), port: 0, credentials: None };
     for (what, lie, taken) in lies {
         let mut link = Link::open(liar(1, lie), &card, Duration::from_millis(500)).expect("it shakes hands");
-        let spare = Arc::default();
-        match link.get(&[key(3)], SIZE, &spare) {
+        let buffers = Arc::default();
+        match link.get(&[key(3)], SIZE, &buffers) {
             Ok(got) if taken => assert_eq!(got[0].1.contents(), contents(3), "{what}"),
             Ok(got) => panic!("{what} was taken: {got:?}"),
             Err(error) => assert!(!taken, "{what}: {error}"),
