@@ -97,7 +97,7 @@ bench-cluster: build ## GMS beside N-chance, a lost lender, mounts, each on seve
 	bench/lost.py --loam $(RELEASE)/loam
 	bench/mount.py --loam $(RELEASE)/loam
 
-bench-pages: build ## page sizes that are found beside fixed ones, on nine kernels (an hour)
+bench-pages: build ## page sizes that are found beside fixed ones, on nine kernels (two hours and more)
 	cargo build --release --locked -p loam-kernels
 	LOAM_BIN=$(RELEASE)/loam bench/pages.py
 

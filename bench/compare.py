@@ -5,7 +5,8 @@
                           [--programs sort,python,...] [--repeat N] [--dir DIR] [--out FILE.md]
 
 Each program runs plain first (its peak and its output are measured), then under 25% and 50% of that peak
-    loam   `loam run --durability disk --embedded 2x...`: two lender processes on loopback, and the disk
+    loam   `loam run --embedded 2x...`: two lender processes on loopback, and the disk
+           (loam:64K and so on: with pages of that size; without, sizes are found)
     disk   a memory cgroup and a swap file on the disk of --dir
     zram   a memory cgroup and a compressed swap device in this machine's memory
     file   a memory cgroup and a mapping of a file in --dir (the walking program only)
@@ -288,9 +289,10 @@ class Comparison:
             limit_mib = group.limit_bytes // MIB
             self.notes.append(f"{way}, {program.name}, {limit_mib} MiB: reclaim was stuck {group.helped} times and got {HELP_BYTES // MIB} MiB more for a moment")
 
-    def loam(self, program, limit_bytes, peak_bytes, wanted):
+    def loam(self, program, limit_bytes, peak_bytes, wanted, page="auto"):
         lent = f"2x{max(256, peak_bytes // MIB)}M"
         command = [self.args.loam, "run", "--quiet", "--local", str(limit_bytes), "--embedded", lent, "--disk", str(self.work / "slots")]
+        command += ["--page", page]
         return self.time([*command, "--", *program.command], wanted)
 
     def disk(self, program, limit_bytes, peak_bytes, wanted):
@@ -330,7 +332,8 @@ class Comparison:
             cells = [program.name, f"{peak_bytes // MIB} MiB", f"{part}%", f"{wall_s:.1f}"]
             for way in self.args.ways:
                 try:
-                    cells.append(getattr(self, way)(program, limit_bytes, peak_bytes, wanted))
+                    name, *page = way.split(":")
+                    cells.append(getattr(self, name)(program, limit_bytes, peak_bytes, wanted, *page))
                 except Unavailable as why:
                     note = f"{way}: {why}"
                     if note not in self.notes:
@@ -339,6 +342,7 @@ class Comparison:
             yield cells
 
 
+PAGES = ["4K", "16K", "64K", "256K", "1M"]
 HEADINGS = {"loam": "Loam", "disk": "swap file", "zram": "zram", "file": "mapped file"}
 
 
@@ -348,19 +352,20 @@ def main():
     names = lambda text: text.split(",")
     parser.add_argument("--loam", default=str(ROOT / "target" / "release" / "loam"), help="the executable")
     parser.add_argument("--parts", type=numbers, default=[25, 50], help="percents of the plain peak")
-    parser.add_argument("--ways", type=names, default=list(HEADINGS), help="any of " + ",".join(HEADINGS))
+    parser.add_argument("--ways", type=names, default=list(HEADINGS), help="any of " + ",".join(HEADINGS) + ", and loam:4K and so on")
     parser.add_argument("--programs", type=names, help="only these")
     parser.add_argument("--repeat", type=int, default=1, help="runs of each; the median counts")
     parser.add_argument("--limit", type=int, default=300, help="seconds after which a run is ended")
     parser.add_argument("--dir", default="/var/tmp", help="folder on the disk to compare with")
     parser.add_argument("--out", help="write the table here too")
     args = parser.parse_args()
-    unknown = set(args.ways) - set(HEADINGS)
+    headings = HEADINGS | {f"loam:{page}": f"Loam, {page}" for page in PAGES}
+    unknown = set(args.ways) - set(headings)
     if unknown:
         parser.error(f"no such way: {', '.join(sorted(unknown))}")
     if not all(0 < part <= 100 for part in args.parts) or args.repeat < 1:
         parser.error("--parts are percents from 1 to 100, --repeat is at least 1")
-    if "loam" in args.ways:
+    if any(way.startswith("loam") for way in args.ways):
         args.loam = str(Path(args.loam).resolve())
         if not os.access(args.loam, os.X_OK):
             parser.error(f"{args.loam} is not there: make build, or name it with --loam")
@@ -371,9 +376,9 @@ def main():
     try:
         comparison = Comparison(args, work)
         emit = lambda line: (lines.append(line), print(line, flush=True))
-        headings = ["program", "plain peak", "local", "plain s", *(HEADINGS[way] + " s" for way in args.ways)]
-        emit("| " + " | ".join(headings) + " |")
-        emit("|" + " --- |" * len(headings))
+        columns = ["program", "plain peak", "local", "plain s", *(headings[way] + " s" for way in args.ways)]
+        emit("| " + " | ".join(columns) + " |")
+        emit("|" + " --- |" * len(columns))
         for program in programs(work):
             if args.programs and program.name not in args.programs:
                 continue

@@ -20,18 +20,22 @@ import time
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 LOAM = os.environ.get("LOAM_BIN", os.path.join(ROOT, "target/release/loam"))
 KERNEL = os.path.join(ROOT, "target/release/loam-kernel")
-# What each kernel is given: megabytes of data and iterations, so that a plain run takes about a second.
+# What each kernel is given: megabytes of data at least, and iterations.
 KERNELS = {
-    "himeno": (400, 4),
-    "bt": (160, 2),
-    "sp": (200, 2),
-    "ft": (200, 1),
-    "cg": (120, 1),
-    "is": (200, 1),
-    "mg": (240, 1),
-    "bfs": (160, 1),
-    "join": (240, 1),
+    "himeno": (130, 8),
+    "bt": (130, 2),
+    "sp": (130, 2),
+    "ft": (170, 2),
+    "cg": (130, 6),
+    "is": (136, 3),
+    "mg": (140, 2),
+    "bfs": (140, 1),
+    "join": (130, 1),
 }
+# Less than this is no budget (`loam run --local`).
+LOCAL_MIB_MIN = 32
+# Sizes are tried in such steps until the share that is to be local is that much: some kernels' go by powers of two, or of eight.
+STEP = 1.15
 
 # Ways to find the size: `--page`, and whether the kernel names its parts.
 WAYS = {"auto": ("auto", "on"), "unmarked": ("auto", "off"), "aapc": ("aapc", "on")}
@@ -48,8 +52,19 @@ def peak_mib(command):
         return out.read(), usage.ru_maxrss // 1024
 
 
+def fitting(kernel, ratio):
+    """The smallest command of which so many per cent are a budget, its output and its peak."""
+    mib, iterations = KERNELS[kernel]
+    peak = 0
+    while peak * ratio // 100 < LOCAL_MIB_MIN:
+        command = [KERNEL, kernel, "--bytes", f"{int(mib)}M", "--iterations", str(iterations)]
+        plain, peak = peak_mib(command)
+        mib *= STEP
+    return command, plain, peak
+
+
 def borrowed(command, local_mib, page, parts, limit):
-    """Seconds of the main phase under Loam, or None if it took longer than the limit; its output, and its summary."""
+    """Seconds of the whole run under Loam, or None if it took longer than the limit; its output, and its summary."""
     with tempfile.TemporaryDirectory() as folder:
         summary = os.path.join(folder, "summary.json")
         run = [LOAM, "run", "--embedded", "2x2G", "--local", f"{local_mib}M", "--page", page, "--quiet"]
@@ -69,7 +84,7 @@ def borrowed(command, local_mib, page, parts, limit):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--ratios", default="10,25,50")
+    parser.add_argument("--ratios", default="5,10,25,50")
     parser.add_argument("--sizes", default="4K,16K,64K,256K,1M")
     parser.add_argument("--kernels", default=",".join(KERNELS))
     parser.add_argument("--ways", default=",".join(WAYS), help="what is measured beside the fixed sizes; auto always is")
@@ -79,16 +94,14 @@ def main():
     sizes = args.sizes.split(",")
     found = [name for name in WAYS if name == "auto" or name in args.ways.split(",")]
     ways = [(size, size, "on") for size in sizes] + [(name, *WAYS[name]) for name in found]
-    print("| kernel | local | " + " | ".join(name for name, _, _ in ways), end="")
+    print("| kernel | MiB | local | " + " | ".join(name for name, _, _ in ways), end="")
     print("".join(f" | {name} / best" for name in found) + " |")
-    print("| --- " * (2 + len(ways) + len(found)) + "|")
+    print("| --- " * (3 + len(ways) + len(found)) + "|")
     rows = []
     for kernel in args.kernels.split(","):
-        mib, iterations = KERNELS[kernel]
-        command = [KERNEL, kernel, "--bytes", f"{mib}M", "--iterations", str(iterations)]
-        plain, peak = peak_mib(command)
         for ratio in map(int, args.ratios.split(",")):
-            local = max(32, peak * ratio // 100)
+            command, plain, peak = fitting(kernel, ratio)
+            local = peak * ratio // 100
             times = {}
             for name, page, parts in ways:
                 took, out, _ = borrowed(command, local, page, parts, args.limit)
@@ -98,16 +111,23 @@ def main():
             known = lambda name: times[name] if times[name] is not None else args.limit
             best = min(map(known, sizes))
             shown = [f"{times[name]:.1f}" if times[name] is not None else f"> {args.limit:.0f}" for name, _, _ in ways]
-            print(f"| {kernel} | {ratio}% | " + " | ".join(shown), end="")
-            print("".join(f" | {known(name) / best:.2f}" for name in found) + " |", flush=True)
-            rows.append({"kernel": kernel, "ratio_percent": ratio, "local_mib": local, "seconds": times})
-    if rows:
-        mean = lambda name: math.exp(
-            sum(math.log(row["seconds"][name] or args.limit) for row in rows) / len(rows)
-        )
-        means = {name: mean(name) for name, _, _ in ways}
+            # Where no fixed size came to an end it is less than what is shown.
+            sign = "" if best < args.limit else "< "
+            parts_of_best = [f"{sign}{known(name) / best:.2f}" if times[name] or not sign else "" for name in found]
+            print(f"| {kernel} | {peak} | {ratio}% | " + " | ".join(shown + parts_of_best) + " |", flush=True)
+            rows.append({"kernel": kernel, "mib": peak, "ratio_percent": ratio, "local_mib": local, "seconds": times})
+    # Where nothing came to an end nothing can be compared.
+    ended = [row for row in rows if any(time is not None for time in row["seconds"].values())]
+    if ended:
+        time_of = lambda row, name: row["seconds"][name] or args.limit
+        best_of = lambda row: min(time_of(row, size) for size in sizes)
+        means = {
+            name: math.exp(sum(math.log(time_of(row, name)) for row in ended) / len(ended)) for name, _, _ in ways
+        }
         single = min(sizes, key=means.get)
-        print(f"\nGeometric means: " + ", ".join(f"{name} {value:.2f} s" for name, value in means.items()))
+        near = sum(time_of(row, "auto") <= 1.1 * best_of(row) for row in ended)
+        print(f"\nOf {len(rows)} rows {len(ended)} came to an end in some way; in {near} of those auto is within a tenth of the best.")
+        print("Geometric means: " + ", ".join(f"{name} {value:.2f} s" for name, value in means.items()))
         print(f"The best single fixed size is {single}; auto takes {means['auto'] / means[single]:.2f} of its time.")
     if args.out:
         with open(args.out, "w", encoding="utf-8") as file:

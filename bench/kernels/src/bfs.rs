@@ -52,7 +52,7 @@ impl<M: Memory> Bfs<M> {
             root: 0,
             reached: Vec::new(),
         };
-        // The place behind each vertex's holds its degree first, then where its next neighbour goes.
+        // The place behind each vertex's holds its degree first.
         for (a, b) in new.edges() {
             for vertex in [a, b] {
                 new.begins.set(vertex + 1, new.begins.get(vertex + 1) + 1);
@@ -61,17 +61,42 @@ impl<M: Memory> Bfs<M> {
         let mut begin = 0;
         for vertex in 0..vertices {
             let degree = new.begins.get(vertex + 1);
-            new.begins.set(vertex + 1, begin);
             begin += degree;
+            new.begins.set(vertex + 1, begin);
         }
-        for (a, b) in new.edges() {
-            for (from, to) in [(a, b), (b, a)] {
-                let at = new.begins.get(from + 1);
-                new.neighbours.set(at as usize, to as u32);
-                new.begins.set(from + 1, at + 1);
+        new.bring_in();
+        new
+    }
+
+    /// Each edge's ends get to know each other. First all go to the stretch of memory that many vertices share, so that only as many places as
+    /// there are stretches are written to in turn; then each stretch is put in order by itself.
+    fn bring_in(&mut self) {
+        let vertices = self.parents.len();
+        // A neighbour and the low bits of whose it is make one word.
+        let low_bits = u32::BITS - vertices.ilog2();
+        let low_mask = (1 << low_bits) - 1;
+        let first = |stretch: usize| (stretch << low_bits).min(vertices);
+        let begin = |bfs: &Self, stretch| bfs.begins.get(first(stretch)) as usize;
+        let stretches = vertices.div_ceil(1 << low_bits);
+        let mut next: Vec<usize> = (0..stretches).map(|stretch| begin(self, stretch)).collect();
+        for (a, b) in self.edges() {
+            for (whose, neighbour) in [(a, b), (b, a)] {
+                let to = &mut next[whose >> low_bits];
+                self.neighbours.set(*to, (neighbour << low_bits | whose & low_mask) as u32);
+                *to += 1;
             }
         }
-        new
+        for stretch in 0..stretches {
+            let whose = first(stretch)..first(stretch + 1);
+            let (from, to) = (begin(self, stretch), begin(self, stretch + 1));
+            let words: Vec<u32> = (from..to).map(|at| self.neighbours.get(at)).collect();
+            let mut next: Vec<usize> = whose.map(|vertex| self.begins.get(vertex) as usize).collect();
+            for word in words {
+                let to = &mut next[word as usize & low_mask];
+                self.neighbours.set(*to, word >> low_bits);
+                *to += 1;
+            }
+        }
     }
 
     /// All edges but loops.

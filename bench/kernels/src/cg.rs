@@ -8,7 +8,7 @@
 use crate::check::{Check, Checks, checksum};
 use crate::kernel::Kernel;
 use crate::memory::{Array, Memory};
-use crate::random;
+use crate::random::{self, Order};
 
 pub(crate) const PARTS: &[&str] = &["multiply", "update", "direction"];
 /// Couplings that each unknown chooses; as many choose it, on average.
@@ -45,12 +45,34 @@ pub(crate) fn bytes(n: usize) -> u64 {
     (n + 1) * 4 + n * ROW_ENTRIES * 12 + 5 * n * 8
 }
 
-/// The coupling that an unknown chose: with which other one, and how strong.
-fn chosen(n: usize, row: usize, choice: usize) -> (usize, f64) {
-    let index = (row * CHOSEN + choice) as u64;
-    // Not itself.
-    let other = (row + 1 + random::below(SEED, index, n - 1)) % n;
-    (other, -random::unit(SEED + 1, index) / (2 * CHOSEN) as f64)
+/// Who is coupled with whom: by each choice all unknowns stand in a circle, in an order that looks random, and choose the next one. So who chose an
+/// unknown can be told as well as whom it chose, and the matrix is written from its first row to its last.
+struct Couplings {
+    n: usize,
+    circles: [Order; CHOSEN],
+}
+
+impl Couplings {
+    fn new(n: usize) -> Self {
+        Self { n, circles: core::array::from_fn(|choice| Order::new(SEED + 16 * choice as u64, n)) }
+    }
+
+    /// So many places further in a circle.
+    fn beside(&self, choice: usize, row: usize, further: usize) -> usize {
+        let circle = self.circles[choice];
+        circle.number((circle.place(row) + further) % self.n)
+    }
+
+    /// With whom an unknown is coupled, and how strong.
+    fn of(&self, row: usize) -> impl Iterator<Item = (usize, f64)> {
+        let strength = |chooser: usize, choice: usize| {
+            -random::unit(SEED + 1, (chooser * CHOSEN + choice) as u64) / (2 * CHOSEN) as f64
+        };
+        (0..CHOSEN).flat_map(move |choice| {
+            let (next, last) = (self.beside(choice, row, 1), self.beside(choice, row, self.n - 1));
+            [(next, strength(row, choice)), (last, strength(last, choice))]
+        })
+    }
 }
 
 /// The solution.
@@ -82,45 +104,24 @@ impl<M: Memory> Cg<M> {
         new
     }
 
-    /// Rows are counted, placed, and filled in the order of those who chose.
     fn fill(&mut self, n: usize) {
-        // For now the row behind each one holds its count, then where its next entry goes.
+        let couplings = Couplings::new(n);
+        let mut at = 0;
         for row in 0..n {
-            self.rows.set(row + 1, self.rows.get(row + 1) + 1 + CHOSEN as u32);
-            for choice in 0..CHOSEN {
-                let (other, _) = chosen(n, row, choice);
-                self.rows.set(other + 1, self.rows.get(other + 1) + 1);
+            let (diagonal, mut sum) = (at, 0.0);
+            self.columns.set(diagonal, row as u32);
+            for (other, value) in couplings.of(row) {
+                at += 1;
+                self.columns.set(at, other as u32);
+                self.values.set(at, value);
+                sum -= value;
             }
-        }
-        let mut begin = 0;
-        for row in 0..n {
-            let count = self.rows.get(row + 1);
-            self.rows.set(row + 1, begin + 1);
-            self.columns.set(begin as usize, row as u32);
-            self.values.set(begin as usize, SHIFT);
-            begin += count;
-        }
-        assert_eq!(begin as usize, self.columns.len(), "all entries have a place");
-        for row in 0..n {
-            for choice in 0..CHOSEN {
-                let (other, value) = chosen(n, row, choice);
-                self.enter(row, other, value);
-                self.enter(other, row, value);
-            }
-        }
-        for row in 0..n {
-            let (begin, end) = (self.rows.get(row) as usize, self.rows.get(row + 1) as usize);
-            let sum: f64 = (begin + 1..end).map(|at| -self.values.get(at)).sum();
-            self.values.set(begin, SHIFT + sum);
+            at += 1;
+            self.values.set(diagonal, SHIFT + sum);
+            self.rows.set(row + 1, at as u32);
             self.row_sum_max = self.row_sum_max.max(sum);
         }
-    }
-
-    fn enter(&mut self, row: usize, column: usize, value: f64) {
-        let at = self.rows.get(row + 1);
-        self.columns.set(at as usize, column as u32);
-        self.values.set(at as usize, value);
-        self.rows.set(row + 1, at + 1);
+        assert_eq!(at, self.columns.len(), "all entries have a place");
     }
 
     /// b = A × solution, x = 0, r = p = b.

@@ -1,22 +1,29 @@
-//! IS: integer sort by counting, as NPB's IS: keys are read in order, and counted and put where they belong at random.
+//! IS: integer sort by counting, as NPB's IS with its buckets: keys are read in order and put into one of 1,024 buckets by their highest bits, so
+//! that as many places are written to in turn; then each bucket is counted and written in order by itself.
 
 use crate::check::{Check, Checks, checksum};
 use crate::kernel::Kernel;
 use crate::memory::{Array, Memory};
 use crate::random;
 
-pub(crate) const PARTS: &[&str] = &["count", "place", "scatter"];
+pub(crate) const PARTS: &[&str] = &["count", "split", "sort"];
 /// Keys for each value that a key can have, as in NPB's class A (2^23 keys below 2^19).
 const KEYS_PER_VALUE: usize = 16;
+/// Binary logarithm of the buckets, as in NPB from class A on.
+const BUCKETS_LOG2: u32 = 10;
 const SEED: u64 = 0x15;
 
 /// See the module.
 pub(crate) struct Is<M: Memory> {
     memory: M,
     keys: M::Array<u32>,
-    /// How many keys there are of each value, and then where the next one goes.
+    /// How many keys there are of each value.
     counts: M::Array<u32>,
     sorted: M::Array<u32>,
+    /// Keys of a bucket differ in so many low bits.
+    low_bits: u32,
+    /// Where each bucket begins, and one more.
+    begins: Vec<usize>,
     iteration: usize,
 }
 
@@ -55,11 +62,14 @@ impl Census {
 impl<M: Memory> Is<M> {
     pub(crate) fn new(memory: &M, keys: usize) -> Self {
         let values = values(keys);
+        let low_bits = (usize::BITS - (values - 1).leading_zeros()).saturating_sub(BUCKETS_LOG2);
         let mut new = Self {
             memory: memory.clone(),
             keys: memory.array(keys),
             counts: memory.array(values),
             sorted: memory.array(keys),
+            low_bits,
+            begins: vec![0; ((values - 1) >> low_bits) + 2],
             iteration: 0,
         };
         for place in 0..keys {
@@ -80,33 +90,47 @@ impl<M: Memory> Is<M> {
             self.keys.set(place, key);
         }
         self.iteration += 1;
-        for value in 0..self.counts.len() {
-            self.counts.set(value, 0);
-        }
+        self.begins.fill(0);
         for place in 0..self.keys.len() {
-            let value = self.keys.get(place) as usize;
-            self.counts.set(value, self.counts.get(value) + 1);
-            self.memory.work(1);
+            let bucket = self.keys.get(place) as usize >> self.low_bits;
+            self.begins[bucket + 1] += 1;
+            self.memory.work(2);
+        }
+        for bucket in 1..self.begins.len() {
+            self.begins[bucket] += self.begins[bucket - 1];
         }
     }
 
-    fn place(&mut self) {
-        let mut begin = 0;
-        for value in 0..self.counts.len() {
-            let count = self.counts.get(value);
-            self.counts.set(value, begin);
-            begin += count;
-            self.memory.work(1);
-        }
-    }
-
-    fn scatter(&mut self) {
+    fn split(&mut self) {
+        let mut next = self.begins.clone();
         for place in 0..self.keys.len() {
             let key = self.keys.get(place);
-            let to = self.counts.get(key as usize);
-            self.counts.set(key as usize, to + 1);
-            self.sorted.set(to as usize, key);
-            self.memory.work(1);
+            let to = &mut next[key as usize >> self.low_bits];
+            self.sorted.set(*to, key);
+            *to += 1;
+            self.memory.work(3);
+        }
+    }
+
+    fn sort(&mut self) {
+        for bucket in 0..self.begins.len() - 1 {
+            let values = bucket << self.low_bits..((bucket + 1) << self.low_bits).min(self.counts.len());
+            for value in values.clone() {
+                self.counts.set(value, 0);
+            }
+            for place in self.begins[bucket]..self.begins[bucket + 1] {
+                let value = self.sorted.get(place) as usize;
+                self.counts.set(value, self.counts.get(value) + 1);
+                self.memory.work(1);
+            }
+            let mut to = self.begins[bucket];
+            for value in values {
+                for _ in 0..self.counts.get(value) {
+                    self.sorted.set(to, value as u32);
+                    to += 1;
+                    self.memory.work(1);
+                }
+            }
         }
     }
 
@@ -130,8 +154,8 @@ impl<M: Memory> Kernel for Is<M> {
     fn run_part(&mut self, part: usize) {
         match part {
             0 => self.count(),
-            1 => self.place(),
-            _ => self.scatter(),
+            1 => self.split(),
+            _ => self.sort(),
         }
     }
 
