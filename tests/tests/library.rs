@@ -241,6 +241,30 @@ fn advice_that_holds() {
     }
 }
 
+/// A part of memory has a budget, a page size and a fetch plan of its own: no more of it stays, nothing else leaves for it, and a fault brings what was said.
+#[test]
+fn terms_of_a_range() {
+    let _alone = place::alone();
+    let scratch = Scratch::new("library-terms");
+    let summary = scratch.join("summary.json");
+    for what in ["budget", "pages"] {
+        let mut program = Command::new(place::example("terms"));
+        program.args([what, "--durability", "staged", "--embedded", "2x256M", "--summary"]).arg(&summary);
+        let ended = shell::run(program.env("LOAM", place::loam()), scratch.path(), what, LIMIT);
+        let said = String::from_utf8_lossy(&ended.stdout);
+        assert!(ended.code() == 0 && said.starts_with("right"), "{what}: {said}{}", ended.stderr);
+        if what == "pages" {
+            let faults: Vec<u64> =
+                said.split_whitespace().skip(1).map(|n| n.parse().expect("a number")).collect();
+            // A page of 64 KiB may come in two parts, from two lenders or from a buffer and a lender; the program goes on with the first and waits once more.
+            let [full, lazy, small] = faults[..] else { panic!("three figures, not {faults:?}") };
+            assert!((128..=512).contains(&full), "of 64 KiB: {full}");
+            assert_eq!((lazy, small), (2048, 2048), "in pieces of 4 KiB as they are touched, and of 4 KiB");
+        }
+        wait_for_agents_end(&summary);
+    }
+}
+
 /// Collections grow into the region, are aligned as they ask, and give all of it back.
 #[test]
 fn collections_take_the_region() {

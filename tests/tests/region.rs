@@ -357,7 +357,7 @@ fn each_process_has_its_own() {
 fn what_cannot_be_is_refused() {
     let scratch = Scratch::new("region-refused");
     let cases: [(&[&str], &str); 5] = [
-        (&["--region", "1G:direct"], "write 1G:paged"),
+        (&["--region", "1G:cxl"], "write 1G:paged"),
         (&["--region", "1K"], "a region has"),
         (&["--region", "100T"], "a region has"),
         (&["--region", "2M", "--min-alloc", "4M"], "--min-alloc"),

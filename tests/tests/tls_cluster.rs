@@ -18,9 +18,14 @@ fn text(path: &Path) -> String {
 
 /// `loam run` on a node's machine, which learns lenders from the node.
 fn run(node: &Node, durability: &str, tls: Option<&Path>, walk: &Command, dir: &Path) -> (Ended, Value) {
+    run_with(node, &["--durability", durability], tls, walk, dir)
+}
+
+/// The same with these flags.
+fn run_with(node: &Node, flags: &[&str], tls: Option<&Path>, walk: &Command, dir: &Path) -> (Ended, Value) {
     let summary = dir.join("summary.json");
     let mut run = node.loam();
-    run.args(["run", "--local", "32M", "--durability", durability, "--disk"]).arg(dir.join("slots"));
+    run.args(["run", "--local", "32M"]).args(flags).arg("--disk").arg(dir.join("slots"));
     run.arg("--node").arg(node.socket()).arg("--summary").arg(&summary);
     if let Some(tls) = tls {
         run.arg("--tls").arg(tls);
@@ -87,6 +92,15 @@ fn three_machines_agree_and_lend_and_strangers_stay_outside() {
         );
         assert!(summary["bytes"]["in"].as_u64() > Some(0), "{summary}");
     }
+    // Memory that is set aside: each node's half may be.
+    let flags = |reserve| ["--durability", "staged", reserve];
+    let (ended, summary) = run_with(&cluster.nodes[0], &flags("--reserve=80M"), Some(&busy), &walk, dir);
+    assert_eq!(ended.code(), 0, "{}\n{}", ended.stderr, cluster.logs());
+    assert!(ended.stdout == alone.ended.stdout, "the output is another one");
+    assert_eq!(summary["reservation"]["reserved_bytes"].as_u64(), Some(160 << 20), "{summary}");
+    let (ended, _) = run_with(&cluster.nodes[0], &flags("--reserve=120M"), Some(&busy), &walk, dir);
+    assert_eq!(ended.error_lines().len(), 1, "{}", ended.stderr);
+    assert!(ended.code() == 125 && ended.stderr.contains("48.0 MiB are missing"), "{}", ended.stderr);
     // Without credentials, with those of another authority, and without the role.
     let (ended, summary) = run(&cluster.nodes[0], "disk", None, &walk, dir);
     assert_eq!((ended.code(), &summary["lenders_joined"]), (0, &0.into()), "{}", ended.stderr);

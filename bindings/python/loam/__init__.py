@@ -30,7 +30,7 @@ except ModuleNotFoundError as _error:
         raise ImportError(f"loam.{name}: the compiled module is missing: pip install ./bindings/python")
 
 else:
-    from ._arrays import advise, allocator, array, empty, is_borrowed, prioritize, zeros
+    from ._arrays import advise, allocator, array, empty, is_borrowed, prioritize, set_terms, zeros
     from ._connect import Error, InstallationError, NotConnectedError, RefusedError, connect, is_connected
     from ._stats import stats
 
@@ -48,6 +48,7 @@ else:
         "is_connected",
         "part",
         "prioritize",
+        "set_terms",
         "stats",
         "zeros",
     ]

@@ -9,7 +9,7 @@ import numpy as np
 
 from . import _native
 from ._connect import connect
-from ._size import Size
+from ._size import Size, size_bytes
 
 if TYPE_CHECKING:
     from typing import Literal
@@ -20,10 +20,11 @@ if TYPE_CHECKING:
 
     _Advice = Literal["will_need", "will_not_need", "sequential", "random", "normal"]
     _Priority = Literal["low", "normal", "high"]
+    _Plan = Literal["lazy", "full", "eager", "pipelined", "pipelined-doubled", "pipelined-beside", "learned"]
     _Order = Literal["C", "F"]
     _Before = Optional[Tuple[Handler, Any]]
 
-__all__ = ["advise", "allocator", "array", "empty", "is_borrowed", "prioritize", "zeros"]
+__all__ = ["advise", "allocator", "array", "empty", "is_borrowed", "prioritize", "set_terms", "zeros"]
 
 _ADVICE = ("will_need", "will_not_need", "sequential", "random", "normal")
 _PRIORITIES = ("low", "normal", "high")
@@ -183,6 +184,33 @@ def prioritize(array: "NDArray[Any]", priority: "_Priority") -> None:
     if priority not in _PRIORITIES:
         raise ValueError(f"{priority!r}: a priority is {', '.join(_PRIORITIES)}")
     _native.prioritize(*_span(array), priority)
+
+
+def set_terms(
+    array: "NDArray[Any]", *, page: Optional[Size] = None, plan: "Optional[_Plan]" = None, local: Optional[Size] = None
+) -> None:
+    """Say on what terms an array, or a part of one, is paged from now on, in place of all terms that were set of it before. It changes no value.
+
+    Arguments:
+        array: As of :func:`advise`.
+        page: The size of its pages, in place of ``--page``: a power of two from ``"4K"`` to ``"1M"``. What is here already stays in the pages that it came in.
+        plan: In which order the pieces of a page come, in place of ``--fetch-plan``: ``"lazy"``, ``"full"``, ``"eager"``, ``"pipelined"``,
+            ``"pipelined-doubled"``, ``"pipelined-beside"`` or ``"learned"``.
+        local: At most so much of it is here (of the process as a whole ``connect(local)`` holds, besides): when more comes, what came first of it
+            leaves. It is a cap and no guarantee. At least eight pages of its size, or of 4 KiB where no ``page`` is given, count.
+
+    What is not named is as for all memory; with nothing named, all is taken back. They hold until the array's memory is freed or resized.
+
+    Raises:
+        NotConnectedError, Error: As of :func:`advise`; or 64 arrays have a ``local`` of their own already.
+        ValueError: There is no such page or plan.
+
+    >>> table = loam.zeros(1 << 20)
+    >>> loam.set_terms(table, page="64K", plan="eager", local="4M")
+    """
+    page_bytes = None if page is None else size_bytes(page, "page")
+    local_bytes = None if local is None else size_bytes(local, "local")
+    _native.set_terms(*_span(array), page_bytes, plan, local_bytes)
 
 
 def _span(array: "NDArray[Any]") -> Tuple[int, int]:

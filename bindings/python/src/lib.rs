@@ -6,7 +6,7 @@
 mod handler;
 mod numpy;
 
-use loam::paged::{self, Advice, Options, PagedError, Priority};
+use loam::paged::{self, Advice, Options, PagedError, Plan, Priority, Terms};
 use pyo3::create_exception;
 use pyo3::exceptions::{PyMemoryError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -42,7 +42,11 @@ fn raised(error: PagedError) -> PyErr {
         PagedError::Command { .. } | PagedError::NoAnswer | PagedError::Shim { .. } => {
             InstallationError::new_err(text)
         }
-        PagedError::Statistics { .. } | PagedError::Unheard | PagedError::TooMuch => Error::new_err(text),
+        PagedError::Statistics { .. }
+        | PagedError::Unheard
+        | PagedError::TooMuch
+        | PagedError::TooManyBudgets => Error::new_err(text),
+        PagedError::PageSize { .. } => PyValueError::new_err(text),
         PagedError::Full { .. } => PyMemoryError::new_err(text),
     }
 }
@@ -129,6 +133,33 @@ fn prioritize(py: Python<'_>, start: usize, end: usize, priority: &str) -> PyRes
     py.detach(|| paged::raw::prioritize(start..end.max(start), priority)).map_err(raised)
 }
 
+/// Says on what terms memory is paged.
+#[pyfunction]
+fn set_terms(
+    py: Python<'_>,
+    start: usize,
+    end: usize,
+    page_bytes: Option<usize>,
+    plan: Option<&str>,
+    local_bytes: Option<u64>,
+) -> PyResult<()> {
+    let mut terms = Terms::new();
+    if let Some(bytes) = page_bytes {
+        terms = terms.page_size(bytes);
+    }
+    if let Some(bytes) = local_bytes {
+        terms = terms.local(bytes);
+    }
+    if let Some(name) = plan {
+        let unknown = || {
+            let all = Plan::ALL.map(Plan::name).join(", ");
+            PyValueError::new_err(format!("{name:?}: a fetch plan is {all}"))
+        };
+        terms = terms.plan(Plan::named(name).ok_or_else(unknown)?);
+    }
+    py.detach(|| paged::raw::set_terms(start..end.max(start), &terms)).map_err(raised)
+}
+
 /// Whether this is an address of the region.
 #[pyfunction]
 fn is_of_region(address: usize) -> bool {
@@ -156,6 +187,6 @@ mod _native {
     #[pymodule_export]
     use super::{
         Error, InstallationError, NotConnectedError, RefusedError, advise, connect, counts, enter_handler,
-        is_connected, is_of_region, leave_handler, part, prioritize, statistics,
+        is_connected, is_of_region, leave_handler, part, prioritize, set_terms, statistics,
     };
 }

@@ -65,14 +65,31 @@ class Ended:
         self.code, self.stdout, self.stderr = code, stdout, stderr
 
 
+#: What each interpreter begins with.
+START = """
+import numpy as np, loam
+
+def faults():
+    return loam.stats()["faults"]["total"]
+
+# Pages of an array that are here.
+def resident(array):
+    start = array.__array_interface__["data"][0]
+    with open("/proc/self/pagemap", "rb") as pagemap:
+        pagemap.seek(start // 4096 * 8)
+        entries = np.frombuffer(pagemap.read(array.nbytes // 4096 * 8), np.uint64)
+    return int((entries >> np.uint64(63)).sum())
+"""
+
+
 class Fresh:
-    """Runs code in an interpreter of its own. It finds ``loam``, ``np``, ``LENDER``, and what a test adds to the environment."""
+    """Runs code in an interpreter of its own. It finds ``loam``, ``np``, ``LENDER``, ``faults``, ``resident``, and what a test adds to the environment."""
 
     def __init__(self, loam_bin: Path, lender: str) -> None:
         self.loam_bin, self.lender = loam_bin, lender
 
     def run(self, code: str, prefix: Sequence[str] = (), environment: Mapping[str, str] = {}) -> Ended:
-        start = f"import numpy as np, loam\nLENDER = {self.lender!r}\n"
+        start = f"{START}LENDER = {self.lender!r}\n"
         command = [*prefix, sys.executable, "-X", "faulthandler", "-c", start + textwrap.dedent(code)]
         # In this folder, where there is no `loam` that would be imported instead of the installed one.
         here = Path(__file__).parent

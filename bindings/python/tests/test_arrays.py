@@ -68,17 +68,11 @@ def test_at_most_the_budget_is_here(fresh: Fresh) -> None:
     fresh("""
         import re
         loam.connect("32M", lenders=LENDER, durability="none")
-        def resident(array):
-            start = array.__array_interface__["data"][0]
-            with open("/proc/self/pagemap", "rb") as pagemap:
-                pagemap.seek(start // 4096 * 8)
-                entries = np.frombuffer(pagemap.read(array.nbytes // 4096 * 8), np.uint64)
-            return int((entries >> np.uint64(63)).sum()) * 4096
         a = loam.zeros(16 << 20)
         assert resident(a) == 0, "zeros take no memory until they are touched"
         for turn in range(3):
             a += 1
-            assert resident(a) <= 40 << 20, resident(a)
+            assert resident(a) <= 10240, resident(a)
         assert (a == 3).all()
     """)
 
@@ -184,13 +178,6 @@ def test_advice_that_holds(fresh: Fresh) -> None:
     fresh("""
         import time
         loam.connect("64M", lenders=LENDER, durability="none", flags=["--page", "64K"])
-        faults = lambda: loam.stats()["faults"]["total"]
-        def resident(array):
-            start = array.__array_interface__["data"][0]
-            with open("/proc/self/pagemap", "rb") as pagemap:
-                pagemap.seek(start // 4096 * 8)
-                entries = np.frombuffer(pagemap.read(array.nbytes // 4096 * 8), np.uint64)
-            return int((entries >> np.uint64(63)).sum())
         a = loam.array(np.arange(12 << 20))        # 96 MiB, of which two thirds may be here
         loam.advise(a, "will_not_need")
         until = time.monotonic() + 30
@@ -219,6 +206,43 @@ def test_advice_that_holds(fresh: Fresh) -> None:
         time.sleep(0.2)
         assert resident(high) > 4500 and resident(low) < 1500, (resident(high), resident(low))
         assert (high == 1).all() and (low == 2).all() and (normal == 3).all()
+    """)
+
+
+def test_terms(fresh: Fresh) -> None:
+    fresh("""
+        import time
+        loam.connect("64M", lenders=LENDER, durability="none")
+        def settles(array, pages):
+            until = time.monotonic() + 30
+            while resident(array) > pages and time.monotonic() < until:
+                time.sleep(0.05)
+            assert resident(array) <= pages, resident(array)
+        # There is room for both: one has a budget, and the other stays.
+        kept, capped = loam.zeros(2 << 20, np.int64), loam.zeros(3 << 20, np.int64)
+        kept += 1
+        loam.set_terms(capped, local="4M")
+        capped += 2
+        settles(capped, 1024)
+        assert resident(kept) == 4096 and resident(capped) > 700, (resident(kept), resident(capped))
+        assert (capped == 2).all() and (kept == 1).all()
+        # All of it has left, and comes in pages of a size of its own.
+        loam.set_terms(capped, page="64K", plan="full")
+        loam.advise(capped, "random")
+        loam.advise(capped, "will_not_need")
+        settles(capped, 40)
+        before = faults()
+        capped[1 << 20 : 2 << 20 : 512].sum()
+        assert 127 <= faults() - before <= 140, faults() - before
+        loam.set_terms(capped)
+        assert (capped == 2).all()
+        for wrong, word in (({"page": 5000}, "5000"), ({"plan": "quick"}, "quick"), ({"local": "much"}, "much")):
+            try:
+                loam.set_terms(capped, **wrong)
+            except ValueError as error:
+                assert word in str(error), error
+            else:
+                raise AssertionError(wrong)
     """)
 
 

@@ -1,6 +1,8 @@
 //! What `loam run` asks of the agent.
 
+use crate::direct::DirectMemory;
 use loam_core::units::Bytes;
+use loam_hand::direct::DirectPlan;
 use loam_wire::client::Target;
 use loam_wire::tls::Watched;
 use std::ffi::OsString;
@@ -102,6 +104,8 @@ pub struct RunConfig {
     pub live_line: bool,
     /// Borrow for large allocations only.
     pub region: Option<RegionConfig>,
+    /// What the region is made of, if it is direct: one region for all of the tree, of its size.
+    pub direct: Option<Arc<DirectMemory>>,
     /// Room for so many bytes of the program's pages is set aside at lenders before it starts, or it does not start.
     pub reserve: Option<Bytes>,
     /// Record what `--report` draws ([`crate::recording`]).
@@ -124,17 +128,23 @@ pub struct RegionConfig {
 /// Freed memory of a region may keep its contents up to this part of `--local`: what was freed and is allocated again soon is there then, as it
 /// would be with the C library; beyond that, old contents would push out what the program uses.
 const SPARE_SHARE: u64 = 4;
+/// Of direct memory a process may keep this part of the region: what it keeps no other process can have.
+const SPARE_SHARE_DIRECT: u64 = 16;
 
 impl RegionConfig {
     /// The largest.
     pub const SIZE_MAX: Bytes = Bytes(loam_hand::REGION_BYTES_MAX);
 
-    /// What shims are told.
-    pub(crate) fn plan(self, local: Bytes) -> loam_hand::RegionPlan {
+    /// What a shim is told.
+    pub(crate) fn plan(self, local: Bytes, direct: Option<DirectPlan>) -> loam_hand::RegionPlan {
         let plan = loam_hand::RegionPlan {
             bytes: self.size.0,
             least_bytes: self.min_alloc.0,
-            spare_bytes: local.0 / SPARE_SHARE,
+            spare_bytes: match direct {
+                None => local.0 / SPARE_SHARE,
+                Some(_) => self.size.0 / SPARE_SHARE_DIRECT,
+            },
+            direct: direct.unwrap_or_default(),
         };
         assert!(plan.is_sane() && plan.bytes > 0, "the command line was checked");
         plan

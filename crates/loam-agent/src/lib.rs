@@ -4,6 +4,7 @@ mod agent;
 mod cluster;
 mod config;
 mod conn;
+mod direct;
 pub mod ending;
 pub mod floor;
 mod launch;
@@ -20,6 +21,7 @@ pub mod summary;
 mod uffd;
 
 pub use config::{Durability, Lenders, PageChoice, RegionConfig, RunConfig};
+pub use direct::DirectMemory;
 use rustix::process::Pid;
 use std::path::{Path, PathBuf};
 

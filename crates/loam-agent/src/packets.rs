@@ -26,6 +26,9 @@ unsafe impl Packet for Call {}
 // SAFETY: as above.
 unsafe impl Packet for CallReply {}
 
+/// Descriptors that one packet may carry.
+const FDS_MAX: usize = 4;
+
 /// What a socket gave.
 #[derive(Debug)]
 pub(crate) enum Received<T> {
@@ -46,10 +49,10 @@ pub(crate) fn send<T: Packet>(
     // SAFETY: `Packet` promises plain bytes without padding.
     let bytes =
         unsafe { std::slice::from_raw_parts(std::ptr::from_ref(packet).cast::<u8>(), size_of::<T>()) };
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     if !fds.is_empty() {
-        assert!(ancillary.push(SendAncillaryMessage::ScmRights(fds)), "at most two descriptors");
+        assert!(ancillary.push(SendAncillaryMessage::ScmRights(fds)), "so many descriptors at most");
     }
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
     rustix::net::sendmsg(socket, &[IoSlice::new(bytes)], &mut ancillary, flags).map(drop)

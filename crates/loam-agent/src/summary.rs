@@ -164,6 +164,20 @@ pub struct RegionSummary {
     pub full_bytes: u64,
     /// Processes that were served and have never called the functions that Loam stands in for: with an allocator of their own, or none.
     pub processes_not_calling: u64,
+    /// Where the region is direct.
+    #[serde(default)]
+    pub direct: Option<DirectSummary>,
+}
+
+/// What a run had from its direct region.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct DirectSummary {
+    /// Most that was in use at a time, by all processes together, in whole chunks.
+    pub peak_bytes: u64,
+    /// Copied for forked children.
+    pub copied_bytes: u64,
+    /// Of those, what has become ordinary memory of the child's, because the region had no chunk left.
+    pub private_bytes: u64,
 }
 
 /// What lenders had set aside for a run before its program started.

@@ -8,6 +8,7 @@ use crate::size::{Embedded, Region, Reserve, Size, or_nothing};
 use crate::target::LenderArg;
 use crate::trace::args::TraceArgs;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use loam::region::MemoryPolicy;
 use loam_agent::Durability;
 use loam_core::borrower::FETCH_PLANS;
 use loam_core::units::Bytes;
@@ -404,9 +405,21 @@ pub(crate) struct BorrowArgs {
     /// the program on this machine
     ///
     /// SIZE is address space, and may be many times `--local`, which holds for the region and the rest together. What a region has no room for
-    /// the C library serves. `:paged` is the only kind for now (docs/regions.md).
-    #[arg(long, value_name = "SIZE[:paged]")]
+    /// the C library serves (docs/regions.md).
+    ///
+    /// With `:direct` SIZE is memory of this machine's node (`loam node`, `loam lend --socket`), reserved before the program starts, for all processes
+    /// together: plain loads and stores, nothing is paged, and a forked child gets a copy of what its parent has there.
+    #[arg(long, value_name = "SIZE[:paged|:direct]")]
     pub(crate) region: Option<Region>,
+    /// The socket of the node that a direct region is reserved at [default: /run/loam/node.sock, $XDG_RUNTIME_DIR/loam/node.sock]
+    #[arg(long, value_name = "PATH", requires = "region")]
+    pub(crate) region_socket: Option<PathBuf>,
+    /// Cut a direct region from this device, one that the node was started with (`loam node --region-device PATH`), by the same path
+    #[arg(long, value_name = "PATH", requires = "region", conflicts_with = "region_numa")]
+    pub(crate) region_device: Option<PathBuf>,
+    /// From which memory nodes of this machine a direct region is: as `loam region create --numa`
+    #[arg(long, value_name = "POLICY", requires = "region")]
+    pub(crate) region_numa: Option<MemoryPolicy>,
     /// Allocations from this size on go to the region [default: 256K]
     #[arg(long, value_name = "SIZE", requires = "region")]
     pub(crate) min_alloc: Option<Size>,
@@ -446,6 +459,7 @@ Examples:
   loam run --local 512M --lender 10.0.0.7:7070 --lender 10.0.0.8:7070 -- ./assembler reads.fq
   loam run --local 25% --embedded 3x1G -- sort --parallel=2 -S 4G big.txt -o sorted.txt
   loam run --local 1G --region 64G -- ./solver grid.dat          large arrays alone go to lenders (docs/regions.md)
+  loam run --local 1G --region 16G:direct -- ./solver grid.dat   of memory that this machine's `loam node` lends
   loam run --local 1G --region 64G --reserve -- ./solver grid.dat
                                                                  only if lenders keep 64G (and the copies) for it
   loam run --local 1G --report run.html -- python3 job.py        the cluster of this machine's `loam node`, if it runs

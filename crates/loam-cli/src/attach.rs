@@ -55,6 +55,11 @@ fn serve(args: AttachArgs, told: &mut bool) -> Result<(), Failure> {
             "a program that runs already borrows for a region of it: give --region SIZE",
         ));
     }
+    if args.borrow.region.is_some_and(|region| region.is_direct) {
+        return Err(Failure::new(
+            "a program that runs already cannot have a direct region: give --region SIZE:paged, or have it open one (docs/regions-direct.md)",
+        ));
+    }
     let name = std::fs::read(format!("/proc/{}/comm", args.pid)).unwrap_or_default();
     let name = OsStr::from_bytes(name.trim_ascii_end()).to_owned();
     let borrowing = Borrowing::prepare(args.borrow, name, Vec::new())?;

@@ -2,13 +2,16 @@
 
 use crate::args::{BorrowArgs, PageArg, PlacementArg, Switch};
 use crate::closing;
+use crate::direct;
 use crate::embedded;
 use crate::failure::Failure;
 use crate::machine::{self, Memory};
 use crate::size::Reserve;
 use crate::{node, run_report, target};
 use loam_agent::summary::Summary;
-use loam_agent::{AgentError, Durability, Lenders, PageChoice, RegionConfig, RunConfig, RunOutcome};
+use loam_agent::{
+    AgentError, DirectMemory, Durability, Lenders, PageChoice, RegionConfig, RunConfig, RunOutcome,
+};
 use loam_core::units::{BASE_PAGE_BYTES, Bytes};
 use loam_wire::client::Target;
 use loam_wire::tls::Role;
@@ -47,6 +50,7 @@ fn page_at_first(local: Bytes) -> Bytes {
 pub(crate) struct Borrowing {
     pub(crate) config: RunConfig,
     embedded: Option<embedded::Lenders>,
+    direct: Option<direct::Reserved>,
     summary: Option<(File, PathBuf)>,
     report: Option<(File, PathBuf)>,
 }
@@ -77,12 +81,15 @@ impl Borrowing {
                 "--subpage {subpage} is larger than a page of {page}: give less, or a larger --page"
             )));
         }
+        let is_direct = args.region.is_some_and(|region| region.is_direct);
+        direct::check(&args, is_direct)?;
         let region = region(&args, memory)?;
         let reserve = reserve(&args, region, memory)?;
         let mut disk_dir = args.disk.clone().unwrap_or_else(machine::default_disk_dir);
         // Without lenders there is nobody to ask for.
         let sent = args.placement != Some(PlacementArg::None);
-        let asks_node = args.lender.is_empty() && args.embedded.is_none() && (sent || args.node.is_some());
+        let asks_node =
+            !is_direct && args.lender.is_empty() && args.embedded.is_none() && (sent || args.node.is_some());
         let cluster = if asks_node { node::find(args.node.as_deref())? } else { None };
         let durability = args.durability.unwrap_or_else(|| default_durability(&args, cluster.is_some()));
         if durability != Durability::Disk {
@@ -98,6 +105,10 @@ impl Borrowing {
             }
             (Err(failure), _) => return Err(failure),
         }
+        let direct = match region.filter(|_| is_direct) {
+            Some(region) => Some(direct::reserve(&args, region.size)?),
+            None => None,
+        };
         // Written at the end of what may be a long run: find out now whether it can be.
         if args.report.is_some() && args.report == args.summary {
             return Err(Failure::new("--report and --summary name the same file: give each its own"));
@@ -130,7 +141,7 @@ impl Borrowing {
                 Lenders::Fixed(lenders)
             }
         };
-        if matches!(&lenders, Lenders::Fixed(none) if none.is_empty()) && !args.quiet {
+        if matches!(&lenders, Lenders::Fixed(none) if none.is_empty()) && !args.quiet && !is_direct {
             let dir = disk_dir.display();
             eprintln!("loam: no --lender and {}: pages go to the disk alone, in {dir}", node::absent());
         }
@@ -149,19 +160,21 @@ impl Borrowing {
             subpage,
             prefetch: args.prefetch == Switch::On,
             region,
+            direct: direct.as_ref().map(|reserved| reserved.memory.clone()),
             reserve,
             record,
             live_line: !args.quiet && std::io::stderr().is_terminal(),
             quiet: args.quiet,
             shim,
         };
-        Ok(Self { config, embedded, summary, report })
+        Ok(Self { config, embedded, direct, summary, report })
     }
 
     /// Writes the figures, where they are wanted.
     pub(crate) fn finish(self, outcome: Result<RunOutcome, AgentError>) -> Result<RunOutcome, Failure> {
         // Before anything that may end this process.
         drop(self.embedded);
+        drop(self.direct);
         let outcome = outcome.map_err(|error| {
             // There are no figures: better no file than an empty one.
             let paths = [&self.summary, &self.report].into_iter().flatten().map(|(_, path)| path);
@@ -242,6 +255,7 @@ fn region(args: &BorrowArgs, memory: Memory) -> Result<Option<RegionConfig>, Fai
     let Some(region) = args.region else { return Ok(None) };
     let page = BASE_PAGE_BYTES as u64;
     let size = Bytes(region.size.on(memory.total).0 / page * page);
+    let size = if region.is_direct { DirectMemory::round(size) } else { size };
     let min_alloc = args.min_alloc.map_or(MIN_ALLOC_DEFAULT, |least| least.on(memory.total));
     if !(REGION_MIN..=RegionConfig::SIZE_MAX).contains(&size) {
         let most = RegionConfig::SIZE_MAX;

@@ -80,6 +80,19 @@ fn lines_of_region(region: &RegionSummary, say: &mut impl FnMut(String)) {
         Bytes(region.allocated_bytes),
         Bytes(region.peak_bytes)
     ));
+    if let Some(direct) = &region.direct {
+        say(format!(
+            "            direct: at most {} of it in use at a time, by all processes together; {} copied for forked children",
+            Bytes(direct.peak_bytes),
+            Bytes(direct.copied_bytes)
+        ));
+        if direct.private_bytes > 0 {
+            say(format!(
+                "            {} of these are the children's own memory, as the region was full: give --region more",
+                Bytes(direct.private_bytes)
+            ));
+        }
+    }
     if region.full > 0 {
         say(format!(
             "            FULL: it had no room for {} allocations of {} in all, which the C library served: give --region more",
@@ -228,7 +241,7 @@ fn sizes(summary: &Summary, say: &mut impl FnMut(String)) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use loam_agent::summary::{Evictions, Faults, LenderSummary};
+    use loam_agent::summary::{DirectSummary, Evictions, Faults, LenderSummary};
     use loam_agent::summary::{PageSizeChange, TimeSplit};
 
     fn summary() -> Summary {
@@ -267,6 +280,12 @@ mod tests {
             assert!(text.contains(part), "{part:?} is missing in\n{text}");
         }
         assert!(!lines(&summary()).contains("region"));
+        let direct = DirectSummary { peak_bytes: 48 << 20, copied_bytes: 20 << 20, private_bytes: 6 << 20 };
+        let region = RegionSummary { direct: Some(direct), ..RegionSummary::default() };
+        let text = lines(&Summary { region: Some(region), ..summary() });
+        for part in ["at most 48.0 MiB of it", "20.0 MiB copied", "6.0 MiB of these"] {
+            assert!(text.contains(part), "{part:?} is missing in\n{text}");
+        }
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod ca;
 mod closing;
 mod cluster;
 mod daemon;
+mod direct;
 mod doctor;
 mod embedded;
 mod failure;

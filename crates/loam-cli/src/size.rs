@@ -119,11 +119,13 @@ impl FromStr for Reserve {
     }
 }
 
-/// `SIZE[:paged]` of `--region`.
+/// `SIZE[:paged|:direct]` of `--region`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Region {
-    /// How much address space.
+    /// How much address space, or memory.
     pub(crate) size: Size,
+    /// Of this machine's node's memory; else what is there comes and goes by faults.
+    pub(crate) is_direct: bool,
 }
 
 impl FromStr for Region {
@@ -131,17 +133,15 @@ impl FromStr for Region {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (size, kind) = text.split_once(':').unwrap_or((text, "paged"));
-        match kind {
-            "paged" => {}
-            "direct" => {
-                return Err(format!(
-                    "a direct region is shared memory, which forked children would write to: write {size}:paged, or have the program open one itself (docs/regions-direct.md)"
-                ));
+        let is_direct = match kind {
+            "paged" => false,
+            "direct" => true,
+            _ => {
+                return Err(format!("there is no such kind of region: write {size}:paged, or {size}:direct"));
             }
-            _ => return Err(format!("there is no such kind of region: write {size}:paged")),
-        }
+        };
         let size = size.parse().map_err(|error: NotASize| error.to_string())?;
-        Ok(Self { size })
+        Ok(Self { size, is_direct })
     }
 }
 
@@ -209,11 +209,13 @@ mod tests {
     }
 
     #[test]
-    fn a_region_is_paged_for_now() {
+    fn a_region_is_paged_or_direct() {
         let region = |text: &str| text.parse::<Region>();
         let size = |text: &str| region(text).expect(text).size.on(Bytes(8 << 30)).0;
         assert_eq!([size("4G"), size("512M:paged"), size("50%")], [4 << 30, 512 << 20, 4 << 30]);
-        assert!(region("4G:direct").expect_err("refused").contains("4G:paged"));
+        let is_direct = |text: &str| region(text).expect(text).is_direct;
+        assert_eq!([is_direct("4G"), is_direct("4G:paged"), is_direct("4G:direct")], [false, false, true]);
+        assert!(region("4G:cxl").expect_err("refused").contains("4G:direct"));
         for text in ["", ":paged", "4G:", "4G:paged:paged", "4G:cxl", "0", "lots:paged"] {
             assert!(region(text).is_err(), "{text:?} passed");
         }

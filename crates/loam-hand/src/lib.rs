@@ -10,10 +10,14 @@
 //! mapping other than the one that the agent knew when it posted the command.
 #![cfg_attr(not(test), no_std)]
 
+pub mod direct;
+mod plan;
+
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+pub use plan::{REGION_BYTES_MAX, RegionPlan};
 
 /// Changes with every change of the layout; the agent refuses a shim that was built with another.
-pub const LAYOUT_VERSION: u32 = 4;
+pub const LAYOUT_VERSION: u32 = 6;
 /// Bytes of a base page.
 pub const BASE_PAGE_BYTES: usize = 4096;
 /// Commands that may be posted and not yet taken back by the agent.
@@ -154,34 +158,15 @@ pub struct RegionFigures {
     pub full: AtomicU64,
     /// Their bytes.
     pub full_bytes: AtomicU64,
+    /// Bytes of direct memory that are mapped now.
+    pub direct_bytes: AtomicU64,
+    /// Bytes that this process, a forked child, has copied from its parent's direct memory.
+    pub copied_bytes: AtomicU64,
+    /// Of those, what has come into memory of its own, because the pool had no chunk left.
+    pub private_bytes: AtomicU64,
     /// 1: the program has called one of the functions that the shim stands in for.
     pub called: AtomicU32,
     reserved: AtomicU32,
-}
-
-/// The region that a process shall reserve, from which its large allocations are served.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RegionPlan {
-    /// A multiple of 4,096; 0: no region, and the other two are 0, too.
-    pub bytes: u64,
-    /// Allocations from this size on.
-    pub least_bytes: u64,
-    /// Freed memory that may keep its contents, to be used again without a fault.
-    pub spare_bytes: u64,
-}
-
-/// Largest region: its base pages are counted in 32 bits.
-pub const REGION_BYTES_MAX: u64 = 8 << 40;
-
-impl RegionPlan {
-    /// Whether a region can be like this.
-    pub const fn is_sane(&self) -> bool {
-        let page = BASE_PAGE_BYTES as u64;
-        let none = self.bytes == 0 && self.least_bytes == 0 && self.spare_bytes == 0;
-        let some = self.bytes <= REGION_BYTES_MAX && self.bytes.is_multiple_of(page);
-        none || some && self.least_bytes >= page && self.least_bytes <= self.bytes
-    }
 }
 
 const _: () = assert!(size_of::<Control>() <= CONTROL_BYTES);
@@ -249,8 +234,8 @@ pub mod role {
 }
 
 /// The agent's answer to a shim's first [`Hello`] (roles STARTED and FORKED), which is short: `window_address` and
-/// `probe_address` are still 0. Ancillary data where `status` is [`status::GO_ON`]: the memfd of [`SHARED_BYTES`], then,
-/// where the agent could open one, a descriptor of `/dev/userfaultfd`. The shim sends its complete hello next.
+/// `probe_address` are still 0. Ancillary data where `status` is [`status::GO_ON`]: the memfd of [`SHARED_BYTES`]; for a direct region the table
+/// ([`direct::Chunks`]) and the pool; then, where the agent could open one, a descriptor of `/dev/userfaultfd`. The shim sends its complete hello next.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Welcome {
@@ -305,12 +290,14 @@ pub mod status {
 pub struct Call {
     /// A value of [`call`].
     pub what: u32,
-    /// 0.
-    pub reserved: u32,
+    /// With [`call::TERMS`], see there; else 0.
+    pub terms: u32,
     /// First address.
     pub address: u64,
     /// Bytes.
     pub bytes: u64,
+    /// With [`call::TERMS`]: bytes of the range that may be here; 0: as many as there is room for. Else 0.
+    pub local_bytes: u64,
 }
 
 /// Values of [`Call::what`].
@@ -340,6 +327,24 @@ pub mod call {
     pub const HIGH: u32 = 11;
     /// What was said of the range holds no longer: it is freed.
     pub const FORGET: u32 = 12;
+    /// On what terms it is paged, in place of all such terms before. [`super::Call::terms`] has in its lowest byte 1 plus the power of two of base pages
+    /// that its pages have, and in the next 1 plus the number of its fetch plan (`loam_core`'s list); 0: as of the process. ENOSPC as above; EDQUOT:
+    /// there are too many budgets.
+    pub const TERMS: u32 = 13;
+    /// A process with direct memory and several threads is about to fork: a descriptor of `/dev/userfaultfd`, where the agent has one, comes with the
+    /// answer.
+    pub const USERFAULTFD: u32 = 14;
+}
+
+/// [`Call::terms`] with a page of `page_bytes`, or 0, and 1 plus the number of a plan, or 0. `None`: pages have no such size, or there is no such number.
+pub const fn terms_word(page_bytes: usize, plan: u32) -> Option<u32> {
+    let pages = page_bytes / BASE_PAGE_BYTES;
+    let is_whole = page_bytes.is_multiple_of(BASE_PAGE_BYTES);
+    if plan > 0xff || !is_whole || pages > COMMAND_PAGES || pages > 0 && !pages.is_power_of_two() {
+        return None;
+    }
+    let page = if pages == 0 { 0 } else { 1 + pages.trailing_zeros() };
+    Some(plan << 8 | page)
 }
 
 #[cfg(test)]
@@ -347,11 +352,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_region_has_whole_pages_and_room_for_one_allocation() {
-        let plan = |bytes, least_bytes| RegionPlan { bytes, least_bytes, spare_bytes: 0 }.is_sane();
-        assert!(RegionPlan::default().is_sane() && plan(1 << 20, 1 << 20) && plan(REGION_BYTES_MAX, 4096));
-        assert!(!plan(1 << 20, 0) && !plan(1 << 20, (1 << 20) + 4096) && !plan((1 << 20) + 1, 4096));
-        assert!(!plan(REGION_BYTES_MAX + 4096, 4096) && !plan(0, 4096) && !plan(1 << 20, 4095));
+    fn pages_of_terms_are_powers_of_two_up_to_a_command() {
+        assert_eq!(terms_word(0, 0), Some(0));
+        assert_eq!(terms_word(4096, 3), Some(0x301));
+        assert_eq!(terms_word(1 << 20, 7), Some(0x709));
+        for wrong in [1, 4095, 3 << 12, 2 << 20, 1 << 50] {
+            assert_eq!(terms_word(wrong, 0), None, "{wrong}");
+        }
+        assert_eq!(terms_word(0, 256), None);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::sys::{self, Errno, Fd, Result};
 /// Longest path of a UNIX socket, with its closing zero.
 pub(crate) const PATH_BYTES_MAX: usize = 108;
 /// Descriptors that one packet of the agent may carry.
-pub(crate) const FDS_MAX: usize = 2;
+pub(crate) const FDS_MAX: usize = 4;
 /// The agent answers at once; on an overloaded machine it may take its time. Past this it counts as hung.
 const ANSWER_TIMEOUT_S: u64 = 10;
 
@@ -43,7 +43,7 @@ unsafe impl Packet for Call {}
 // SAFETY: as above.
 unsafe impl Packet for CallReply {}
 
-const _: () = assert!(size_of::<Hello>() == 48 && size_of::<Call>() == 24 && size_of::<Welcome>() == 48);
+const _: () = assert!(size_of::<Hello>() == 48 && size_of::<Call>() == 32 && size_of::<Welcome>() == 72);
 const _: () = assert!(size_of::<Ready>() == 8 && size_of::<CallReply>() == 8);
 
 #[repr(C)]
@@ -139,7 +139,7 @@ pub(crate) fn send<T: Packet>(socket: Fd, packet: &T, passed: Option<Fd>) -> Res
         bytes: CONTROL_HEADER_BYTES + size_of::<Fd>(),
         level: SOL_SOCKET,
         kind: SCM_RIGHTS,
-        fds: [passed.unwrap_or(-1), 0],
+        fds: [passed.unwrap_or(-1), -1, -1, -1],
     };
     let control_bytes = if passed.is_some() { size_of::<Control>() } else { 0 };
     let header = Header {
@@ -240,19 +240,29 @@ pub(crate) enum Patience {
 }
 
 /// One request on a connection of its own, from any thread. Leaves nothing open.
-pub(crate) fn call_agent(path: &[u8], what: u32, address: u64, bytes: u64, patience: Patience) -> Result<()> {
+pub(crate) fn call_agent(path: &[u8], request: &Call, patience: Patience) -> Result<()> {
+    call_agent_for_fd(path, request, patience)?.into_iter().for_each(sys::close);
+    Ok(())
+}
+
+/// As [`call_agent`], with the descriptor that came with the answer, if one did.
+pub(crate) fn call_agent_for_fd(path: &[u8], request: &Call, patience: Patience) -> Result<Option<Fd>> {
     let socket = connect(path)?;
     let hello =
         Hello { layout_version: LAYOUT_VERSION, role: role::CALL, pid: sys::getpid(), ..Hello::default() };
     let reply = send(socket, &hello, None)
-        .and_then(|()| send(socket, &Call { what, reserved: 0, address, bytes }, None))
+        .and_then(|()| send(socket, request, None))
         .and_then(|()| match patience {
             Patience::Limited => Ok(()),
             Patience::WhileTheAgentLives => wait_without_limit(socket),
         })
         .and_then(|()| receive::<CallReply>(socket));
     sys::close(socket);
-    let (reply, fds) = reply?;
-    fds.into_iter().flatten().for_each(sys::close);
-    if reply.status == 0 { Ok(()) } else { Err(Errno(reply.status.min(4095) as i32)) }
+    let (reply, [first, more @ ..]) = reply?;
+    more.into_iter().flatten().for_each(sys::close);
+    if reply.status == 0 {
+        return Ok(first);
+    }
+    first.into_iter().for_each(sys::close);
+    Err(Errno(reply.status.min(4095) as i32))
 }

@@ -3,7 +3,7 @@
 //! They run in a child of a possibly threaded program: raw system calls only. A child that cannot be served is ended: it must never
 //! read zeros.
 
-use loam_hand::{BASE_PAGE_BYTES, call};
+use loam_hand::{BASE_PAGE_BYTES, Call, call};
 
 use crate::connect::{self, Patience};
 use crate::join::{self, Reason};
@@ -18,7 +18,8 @@ pub(crate) extern "C" fn prepare() {
     if process::is_under_loam() && !process::has_fork_events() {
         let _blocked = SignalsBlocked::new();
         let path = process::path();
-        let done = connect::call_agent(path.bytes(), call::FORK_PREPARE, 0, 0, Patience::WhileTheAgentLives);
+        let prepare = Call { what: call::FORK_PREPARE, ..Call::default() };
+        let done = connect::call_agent(path.bytes(), &prepare, Patience::WhileTheAgentLives);
         if let Err(errno) = done {
             message::exit_errno(b"the agent (loam run) cannot bring the memory home for a fork", errno);
         }
@@ -32,7 +33,8 @@ pub(crate) extern "C" fn parent() {
     if process::is_under_loam() && !process::has_fork_events() {
         let _blocked = SignalsBlocked::new();
         let path = process::path();
-        if let Err(errno) = connect::call_agent(path.bytes(), call::FORK_DONE, 0, 0, Patience::Limited) {
+        let over = Call { what: call::FORK_DONE, ..Call::default() };
+        if let Err(errno) = connect::call_agent(path.bytes(), &over, Patience::Limited) {
             message::exit_errno(b"the agent (loam run) does not hear that a fork is over", errno);
         }
     }
@@ -41,17 +43,18 @@ pub(crate) extern "C" fn parent() {
 /// After the fork, in the child.
 pub(crate) extern "C" fn child() {
     process::forget_control();
+    region::child_begins();
+    if process::is_under_loam() {
+        let _blocked = SignalsBlocked::new();
+        if process::has_fork_events() {
+            knock(process::probe());
+        }
+        if let Err(refusal) = join::join(Reason::Forked) {
+            refusal.end_program();
+        }
+        region::child_joined();
+    }
     region::fork_ends(true);
-    if !process::is_under_loam() {
-        return;
-    }
-    let _blocked = SignalsBlocked::new();
-    if process::has_fork_events() {
-        knock(process::probe());
-    }
-    if let Err(refusal) = join::join(Reason::Forked) {
-        refusal.end_program();
-    }
 }
 
 /// Touches the probe page, which is missing and registered: the fault comes out of the userfaultfd that the kernel made for this

@@ -4,12 +4,12 @@
 use core::ffi::{c_int, c_ulong, c_void};
 use core::sync::atomic::Ordering::Relaxed;
 
-use loam_hand::{call, part_begins};
+use loam_hand::{Call, call, part_begins, terms_word};
 
 use crate::connect::{self, Patience};
 use crate::start::errno_location;
 use crate::sys::{self, SignalsBlocked};
-use crate::{process, userfault};
+use crate::{process, region, userfault};
 
 const MADV_WIPEONFORK: c_int = 18;
 const MADV_DONTFORK: c_int = 10;
@@ -19,7 +19,8 @@ const MADV_DONTFORK: c_int = 10;
 fn release(address: u64, bytes: u64) {
     let _blocked = SignalsBlocked::new();
     let path = process::path();
-    let _ = connect::call_agent(path.bytes(), call::RELEASE, address, bytes, Patience::Limited);
+    let request = Call { what: call::RELEASE, address, bytes, ..Call::default() };
+    let _ = connect::call_agent(path.bytes(), &request, Patience::Limited);
 }
 
 /// Start and length of the range at `argument`; `None` if it cannot be read, which the kernel will say as well.
@@ -68,6 +69,9 @@ unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_in
 /// As the system call.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn madvise(address: *mut c_void, bytes: usize, advice: c_int) -> c_int {
+    if region::advised(address as usize, bytes, advice) {
+        return 0;
+    }
     // Without fork events the agent hides adopted memory from children by DONTFORK: what the program hides must be its own.
     let clashes = advice == MADV_WIPEONFORK || (advice == MADV_DONTFORK && !process::has_fork_events());
     if clashes && process::is_under_loam() {
@@ -81,17 +85,28 @@ unsafe extern "C" fn madvise(address: *mut c_void, bytes: usize, advice: c_int) 
 const UNHEARD: c_int = 1;
 /// So much was said of other ranges that this is not remembered.
 const TOO_MUCH: c_int = 2;
+/// There are too many budgets.
+const TOO_MANY_BUDGETS: c_int = 3;
 const ENOSPC: i32 = 28;
+const EDQUOT: i32 = 122;
 
 /// The program says something of a range: one of `what`, by its number. 0: the agent has heard it.
 fn tell(address: usize, bytes: usize, what: &[u32], number: c_int) -> c_int {
     let what = usize::try_from(number).ok().and_then(|number| what.get(number));
-    let Some(&what) = what.filter(|_| process::is_under_loam()) else { return UNHEARD };
+    let Some(&what) = what else { return UNHEARD };
+    tell_agent(&Call { what, address: address as u64, bytes: bytes as u64, ..Call::default() })
+}
+
+fn tell_agent(request: &Call) -> c_int {
+    if !process::is_under_loam() {
+        return UNHEARD;
+    }
     let _blocked = SignalsBlocked::new();
     let path = process::path();
-    match connect::call_agent(path.bytes(), what, address as u64, bytes as u64, Patience::Limited) {
+    match connect::call_agent(path.bytes(), request, Patience::Limited) {
         Ok(()) => 0,
         Err(sys::Errno(ENOSPC)) => TOO_MUCH,
+        Err(sys::Errno(EDQUOT)) => TOO_MANY_BUDGETS,
         Err(_) => UNHEARD,
     }
 }
@@ -109,6 +124,19 @@ extern "C" fn loam_advise_range(address: usize, bytes: usize, advice: c_int) -> 
 #[unsafe(no_mangle)]
 extern "C" fn loam_prioritize_range(address: usize, bytes: usize, priority: c_int) -> c_int {
     tell(address, bytes, &[call::LOW, call::MIDDLE, call::HIGH], priority)
+}
+
+/// On what terms a range is paged from now on: pages of `page_bytes`, the plan of number `plan - 1`, at most `local_bytes` of it here; 0 each: as of the process.
+#[unsafe(no_mangle)]
+extern "C" fn loam_set_terms_range(
+    address: usize,
+    bytes: usize,
+    page_bytes: usize,
+    plan: u32,
+    local_bytes: u64,
+) -> c_int {
+    let Some(terms) = terms_word(page_bytes, plan) else { return UNHEARD };
+    tell_agent(&Call { what: call::TERMS, terms, address: address as u64, bytes: bytes as u64, local_bytes })
 }
 
 /// A part of the program begins (aapc-2012, section II.A): what is learnt of its pages counts for this part until another begins. The agent reads it

@@ -8,6 +8,7 @@ use loam_hand::{
 use crate::connect::{self, FDS_MAX};
 use crate::message::{self, Piece};
 use crate::process::Place;
+use crate::region::Files;
 use crate::sys::map::{self, map, map_guarded, unmap};
 use crate::sys::{self, Errno, Fd, Result};
 use crate::{hand, process, region, userfault};
@@ -109,7 +110,7 @@ pub(crate) fn join(reason: Reason) -> core::result::Result<(), Refusal> {
 #[derive(Default)]
 struct Made {
     /// Nobody needs them any more when the process has joined: the hand has its own.
-    fds: [Option<Fd>; 5],
+    fds: [Option<Fd>; 2 * FDS_MAX + 1],
     /// Mappings: start and length.
     control: Option<(usize, usize)>,
     window: Option<(usize, usize)>,
@@ -140,8 +141,9 @@ fn shake_hands(socket: Fd, reason: Reason, made: &mut Made) -> core::result::Res
     let mut hello =
         Hello { layout_version: LAYOUT_VERSION, role: reason.role(), pid: sys::getpid(), ..Hello::default() };
     connect::send(socket, &hello, None).map_err(failed(NO_ANSWER))?;
-    let (welcome, [memory, device]) = connect::receive::<Welcome>(socket).map_err(failed(NO_ANSWER))?;
-    made.fds[..FDS_MAX].copy_from_slice(&[memory, device]);
+    let (welcome, came) = connect::receive::<Welcome>(socket).map_err(failed(NO_ANSWER))?;
+    made.fds[..FDS_MAX].copy_from_slice(&came);
+    let [memory, second, third, fourth] = came;
     if !goes_on(welcome.status)? {
         return Ok(false);
     }
@@ -153,6 +155,16 @@ fn shake_hands(socket: Fd, reason: Reason, made: &mut Made) -> core::result::Res
     let (Some(memory), true) = (memory, sane && welcome.region.is_sane()) else {
         return Err(failed(NO_ANSWER)(Errno::EPROTO));
     };
+    // A child has its parent's mappings, and is told who it is in the table.
+    let is_direct = welcome.region.direct.chunk_bytes != 0;
+    let (files, device) = match (is_direct && reason == Reason::Started, second, third) {
+        (false, ..) => (None, second),
+        (true, Some(table), Some(pool)) => (Some(Files { table, pool }), fourth),
+        (true, ..) => return Err(failed(NO_ANSWER)(Errno::EPROTO)),
+    };
+    if reason == Reason::Forked {
+        region::set_token(welcome.region.direct.token);
+    }
     let window_bytes = welcome.window_bytes as usize;
     let has_fork_events = welcome.fork_events != 0;
     process::set_fork_events(has_fork_events);
@@ -167,19 +179,20 @@ fn shake_hands(socket: Fd, reason: Reason, made: &mut Made) -> core::result::Res
     if process::probe() == 0 {
         process::set_probe(map_guarded(BASE_PAGE_BYTES, 0).map_err(failed(NO_MEMORY))?);
     }
-    hello.region_address = region::reserve(&welcome.region).map_err(failed(NO_REGION))? as u64;
+    hello.region_address = region::reserve(&welcome.region, files).map_err(failed(NO_REGION))? as u64;
     // With fork events the kernel has made the child's userfaultfd already, and the agent has it.
     let opened =
         if reason == Reason::Forked && has_fork_events { None } else { Some(userfault::open(device)) };
     let own_userfaultfd = opened.and_then(Result::ok);
-    made.fds[2] = own_userfaultfd;
+    made.fds[FDS_MAX] = own_userfaultfd;
     hello.window_address = window as u64;
     hello.window_bytes = window_bytes as u64;
     hello.probe_address = process::probe() as u64;
     hello.userfaultfd_errno = opened.and_then(Result::err).map_or(0, |errno| errno.0.unsigned_abs());
     connect::send(socket, &hello, own_userfaultfd).map_err(failed(NO_ANSWER))?;
-    let (ready, [inherited, extra]) = connect::receive::<Ready>(socket).map_err(failed(NO_ANSWER))?;
-    made.fds[3..].copy_from_slice(&[inherited, extra]);
+    let (ready, more) = connect::receive::<Ready>(socket).map_err(failed(NO_ANSWER))?;
+    made.fds[FDS_MAX + 1..].copy_from_slice(&more);
+    let inherited = more[0];
     if !goes_on(ready.status)? {
         return Ok(false);
     }

@@ -1,8 +1,12 @@
 //! Raw system calls: no `errno`, no cancellation points, nothing of libc. Safe to call from the hand, in a forked child of a
 //! threaded program, and before libc is set up.
 
+mod file;
+
 use core::arch::asm;
 use core::sync::atomic::AtomicU32;
+
+pub(crate) use file::{above_standard, pair, read_beginning, send_byte, wait_for_byte};
 
 /// An error number of the kernel, positive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +23,7 @@ impl Errno {
     pub(crate) const EINVAL: Errno = Errno(22);
     pub(crate) const EPIPE: Errno = Errno(32);
     pub(crate) const EPROTO: Errno = Errno(71);
+    pub(crate) const ECONNRESET: Errno = Errno(104);
     pub(crate) const ECONNREFUSED: Errno = Errno(111);
 }
 
@@ -31,11 +36,13 @@ pub(crate) const READ: usize = 0;
 pub(crate) const CLOSE: usize = 3;
 pub(crate) const POLL: usize = 7;
 pub(crate) const MMAP: usize = 9;
+pub(crate) const MPROTECT: usize = 10;
 pub(crate) const MUNMAP: usize = 11;
 pub(crate) const RT_SIGPROCMASK: usize = 14;
 pub(crate) const IOCTL: usize = 16;
 pub(crate) const WRITEV: usize = 20;
 pub(crate) const SCHED_YIELD: usize = 24;
+pub(crate) const MREMAP: usize = 25;
 pub(crate) const MINCORE: usize = 27;
 pub(crate) const MADVISE: usize = 28;
 pub(crate) const GETPID: usize = 39;
@@ -45,6 +52,7 @@ pub(crate) const SENDTO: usize = 44;
 pub(crate) const RECVFROM: usize = 45;
 pub(crate) const SENDMSG: usize = 46;
 pub(crate) const RECVMSG: usize = 47;
+pub(crate) const SOCKETPAIR: usize = 53;
 pub(crate) const SETSOCKOPT: usize = 54;
 pub(crate) const CLONE: usize = 56;
 pub(crate) const EXIT: usize = 60;
@@ -202,21 +210,26 @@ pub(crate) fn kill_thread(signal: u32) -> Result<()> {
 
 pub(crate) mod map {
     //! Mappings.
-    use super::{Fd, MADVISE, MINCORE, MMAP, MUNMAP, Result, call};
+    use super::{Fd, MADVISE, MINCORE, MMAP, MPROTECT, MREMAP, MUNMAP, Result, call};
     use loam_hand::BASE_PAGE_BYTES;
 
     pub(crate) const PROTECTION_NONE: usize = 0;
+    pub(crate) const PROTECTION_READ: usize = 1;
     pub(crate) const PROTECTION_READ_WRITE: usize = 3;
     pub(crate) const SHARED: usize = 0x01;
     pub(crate) const PRIVATE: usize = 0x02;
     pub(crate) const FIXED: usize = 0x10;
     pub(crate) const ANONYMOUS: usize = 0x20;
     pub(crate) const NORESERVE: usize = 0x4000;
+    /// At the address, or not at all.
+    pub(crate) const FIXED_NOREPLACE: usize = 0x10_0000;
 
     pub(crate) const ADVICE_DONTNEED: usize = 4;
     pub(crate) const ADVICE_DONTFORK: usize = 10;
     pub(crate) const ADVICE_NOHUGEPAGE: usize = 15;
     pub(crate) const ADVICE_DONTDUMP: usize = 16;
+    pub(crate) const ADVICE_DODUMP: usize = 17;
+    pub(crate) const ADVICE_POPULATE_WRITE: usize = 23;
 
     /// # Safety
     /// With [`FIXED`], what was at the address must be the caller's own.
@@ -227,8 +240,43 @@ pub(crate) mod map {
         flags: usize,
         fd: Fd,
     ) -> Result<usize> {
+        // SAFETY: the caller's promise.
+        unsafe { map_from(address, bytes, protection, flags, fd, 0) }
+    }
+
+    /// As [`map`], from `offset` of the file on.
+    ///
+    /// # Safety
+    /// As [`map`].
+    pub(crate) unsafe fn map_from(
+        address: usize,
+        bytes: usize,
+        protection: usize,
+        flags: usize,
+        fd: Fd,
+        offset: usize,
+    ) -> Result<usize> {
         // SAFETY: without FIXED the kernel picks a free place; with it, the caller's promise.
-        unsafe { call(MMAP, [address, bytes, protection, flags, fd as usize, 0]) }
+        unsafe { call(MMAP, [address, bytes, protection, flags, fd as usize, offset]) }
+    }
+
+    /// Maps what is mapped shared at `from` a second time: at `to`, or where the kernel finds room.
+    ///
+    /// # Safety
+    /// What is at `to` must be the caller's own.
+    pub(crate) unsafe fn copy_shared(from: usize, bytes: usize, to: Option<usize>) -> Result<usize> {
+        const MAY_MOVE: usize = 1;
+        const FIXED: usize = 2;
+        let flags = if to.is_some() { MAY_MOVE | FIXED } else { MAY_MOVE };
+        // SAFETY: of an old size of 0 nothing is taken away; the caller's promise.
+        unsafe { call(MREMAP, [from, 0, bytes, flags, to.unwrap_or(0), 0]) }
+    }
+
+    /// # Safety
+    /// The range must be the caller's own.
+    pub(crate) unsafe fn protect(address: usize, bytes: usize, protection: usize) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { call(MPROTECT, [address, bytes, protection, 0, 0, 0]) }.map(drop)
     }
 
     /// # Safety

@@ -23,6 +23,43 @@ pub(crate) fn open(device: Option<Fd>) -> Result<Fd> {
     unsafe { sys::call(sys::IOCTL, arguments) }.map(|fd| fd as Fd)
 }
 
+/// Begins with a userfaultfd of the shim's own, which write-protects shared memory.
+pub(crate) fn begin(userfaultfd: Fd) -> Result<()> {
+    const API: usize = 0xc018_aa3f;
+    const VERSION: u64 = 0xaa;
+    const WRITE_PROTECT: u64 = 1;
+    const WRITE_PROTECT_SHARED: u64 = 1 << 12;
+    let mut request = [VERSION, WRITE_PROTECT | WRITE_PROTECT_SHARED, 0];
+    // SAFETY: three words, as the kernel's structure has, which live.
+    unsafe { sys::call(sys::IOCTL, [userfaultfd as usize, API, request.as_mut_ptr() as usize, 0, 0, 0]) }
+        .map(drop)
+}
+
+/// Whoever writes to the range waits from now on, as nobody reads of it; until [`unregister`].
+pub(crate) fn write_protect(userfaultfd: Fd, address: usize, bytes: usize) -> Result<()> {
+    const WRITE_PROTECT: usize = 0xc018_aa06;
+    let mut register = [address as u64, bytes as u64, REGISTER_MODE_WRITE_PROTECT, 0];
+    let mut protect = [address as u64, bytes as u64, 1];
+    // SAFETY: both structures have the kernel's layout (words) and live; contents stay as they are.
+    unsafe {
+        sys::call(sys::IOCTL, [userfaultfd as usize, REGISTER, register.as_mut_ptr() as usize, 0, 0, 0])?;
+        sys::call(sys::IOCTL, [userfaultfd as usize, WRITE_PROTECT, protect.as_mut_ptr() as usize, 0, 0, 0])?;
+    }
+    Ok(())
+}
+
+/// Ends it, in the process that has made the descriptor; whoever waits goes on. (By itself the kernel wakes only who waits for missing pages.)
+pub(crate) fn unregister(userfaultfd: Fd, address: usize, bytes: usize) -> Result<()> {
+    const WAKE: usize = 0x8010_aa02;
+    let mut range = [address as u64, bytes as u64];
+    // SAFETY: two words, as the kernel's structure has, which live; contents stay as they are.
+    unsafe {
+        sys::call(sys::IOCTL, [userfaultfd as usize, UNREGISTER, range.as_mut_ptr() as usize, 0, 0, 0])?;
+        sys::call(sys::IOCTL, [userfaultfd as usize, WAKE, range.as_mut_ptr() as usize, 0, 0, 0])?;
+    }
+    Ok(())
+}
+
 /// How one `UFFDIO_MOVE` ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Moved {

@@ -10,11 +10,14 @@
 //!     attached sequential [FLAG...]    reads more than fits, and says so
 //!     attached prioritizes [FLAG...]   says what is worth more, and what less
 
+mod words;
+
 use loam::paged::{self, Advice, Options, PagedError, PagedVec, Priority};
 use std::ffi::c_void;
 use std::io::{BufRead, Read};
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::time::Duration;
+use words::{fill, here, is_right, wait_until};
 
 const MIB: usize = 1 << 20;
 
@@ -27,14 +30,6 @@ unsafe extern "C" {
 
 fn connect(local_mib: usize, region_mib: usize, flags: &[String]) -> Result<(), PagedError> {
     paged::connect(&Options::new((local_mib * MIB) as u64, (region_mib * MIB) as u64).flags(flags))
-}
-
-fn fill(words: &mut [u64], seed: u64) {
-    words.iter_mut().zip(seed..).for_each(|(word, value)| *word = value);
-}
-
-fn is_right(words: &[u64], seed: u64) -> bool {
-    words.iter().zip(seed..).all(|(word, value)| *word == value)
 }
 
 fn filled(mib: usize, seed: u64) -> Result<PagedVec<u64>, PagedError> {
@@ -150,26 +145,6 @@ fn daemon(flags: &[String], stays: bool) -> Outcome {
         println!("right");
     }
     Ok(())
-}
-
-/// Base pages of `words` that are here.
-fn here(words: &[u64]) -> usize {
-    let mut pages = vec![0_u8; size_of_val(words) / 4096];
-    // SAFETY: it fills in a byte for each page. It is asked of memory, not of its contents.
-    let done =
-        unsafe { libc::mincore(words.as_ptr().cast_mut().cast(), pages.len() * 4096, pages.as_mut_ptr()) };
-    assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
-    pages.iter().filter(|&&page| page & 1 == 1).count()
-}
-
-fn wait_until(what: &str, is_so: impl Fn() -> bool) {
-    for _ in 0..2_000 {
-        if is_so() {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    panic!("{what}: not within 20 s");
 }
 
 fn advises(flags: &[String]) -> Outcome {

@@ -45,6 +45,13 @@ int main(int argc, char **argv) {
         fprintf(stderr, "table: %s\n", loam_error());
         return 1;
     }
+    /* A part of it has pages of its own, and only so much of that stays here. */
+    struct loam_terms terms = {.page_bytes = 16 << 10, .local_bytes = 1 << 20, .plan = LOAM_PLAN_EAGER}, none = {.page_bytes = 5000};
+    if (loam_set_terms(table, count, &terms) || loam_set_terms(table + count / 2, count, NULL)) {
+        fprintf(stderr, "table: %s\n", loam_error());
+        return 1;
+    }
+    wrong += loam_set_terms(table, 1, &none) != LOAM_INVALID;
     wrong += loam_advise(table, 1, 77) != LOAM_INVALID || loam_prioritize(table, 1, -1) != LOAM_INVALID;
     for (uint64_t i = 0; i < count; i++) {
         uint64_t at = mix(i * 4099) % count;

@@ -30,7 +30,7 @@ enum {
     LOAM_NOT_CONNECTED = 5, /* loam_connect comes first */
     LOAM_FULL = 6,          /* no memory, neither in the region nor on this machine */
     LOAM_INVALID = 7,       /* an argument that cannot be */
-    LOAM_TOO_MUCH = 8       /* there is advice for too many ranges of this process (4096): take some back, or give it for larger ranges */
+    LOAM_TOO_MUCH = 8       /* there is advice for too many ranges of this process (4096), or too many have budgets (64): take some back, or give it for larger ranges */
 };
 
 /* Has an agent serve this process until it ends: of what it allocates from now on at most local_bytes stay here, and its region reserves region_bytes of
@@ -62,6 +62,25 @@ int loam_advise(const void *memory, size_t bytes, int advice);
  * freed or resized by the functions above (outside of the region from 4 KiB on). A child that forks has its parent's. */
 enum { LOAM_PRIORITY_LOW = 0, LOAM_PRIORITY_NORMAL = 1, LOAM_PRIORITY_HIGH = 2 };
 int loam_prioritize(const void *memory, size_t bytes, int priority);
+
+/* On what terms memory is paged from now on, in place of what `loam run` or loam_connect were told of all memory, and of all terms that were set of this before.
+ * 0 each: as everywhere; a null pointer takes everything back. What is here already stays in the pages that it came in. Answers as above, LOAM_INVALID where
+ * pages have no such size or there is no such plan. These hold as long as the others do. */
+struct loam_terms {
+    size_t page_bytes;    /* what a fault brings: a power of two from 4096 to 1048576. No page lies across the edge of such memory */
+    uint64_t local_bytes; /* at most so much of it is here, whether or not there is room; at least eight pages. When more comes, what came first of it leaves */
+    int plan;             /* LOAM_PLAN_...: in which order the pieces of a page come (--fetch-plan) */
+};
+enum {
+    LOAM_PLAN_LAZY = 1,
+    LOAM_PLAN_FULL = 2,
+    LOAM_PLAN_EAGER = 3,
+    LOAM_PLAN_PIPELINED = 4,
+    LOAM_PLAN_PIPELINED_DOUBLED = 5,
+    LOAM_PLAN_PIPELINED_BESIDE = 6,
+    LOAM_PLAN_LEARNED = 7
+};
+int loam_set_terms(const void *memory, size_t bytes, const struct loam_terms *terms);
 
 /* One line about the last failure in this thread: what, where, what to do. Valid until the next one. */
 const char *loam_error(void);

@@ -1,6 +1,6 @@
 //! The C interface, `libloam.so`: [`paged`](crate::paged) for programs that are not written in Rust. `include/loam.h` says what each function does.
 
-use crate::paged::{self, Advice, Options, PagedError, Priority};
+use crate::paged::{self, Advice, Options, PagedError, Plan, Priority, Terms};
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
 use std::ops::Range;
@@ -39,7 +39,8 @@ fn code(error: &PagedError) -> c_int {
         PagedError::NoAnswer | PagedError::Unheard | PagedError::Statistics { .. } => NO_ANSWER,
         PagedError::Shim { .. } => NO_SHIM,
         PagedError::NotConnected => NOT_CONNECTED,
-        PagedError::TooMuch => TOO_MUCH,
+        PagedError::TooMuch | PagedError::TooManyBudgets => TOO_MUCH,
+        PagedError::PageSize { .. } => INVALID,
         PagedError::Full { .. } => FULL,
     };
     fail(code, &error.to_string())
@@ -137,6 +138,41 @@ extern "C" fn loam_advise(memory: *const c_void, bytes: usize, advice: c_int) ->
 extern "C" fn loam_prioritize(memory: *const c_void, bytes: usize, priority: c_int) -> c_int {
     let all = [Priority::Low, Priority::Normal, Priority::High];
     said(memory, bytes, &all, priority, paged::raw::prioritize)
+}
+
+/// `struct loam_terms` of `loam.h`.
+#[repr(C)]
+struct LoamTerms {
+    page_bytes: usize,
+    local_bytes: u64,
+    plan: c_int,
+}
+
+/// See `loam.h`. It is not looked at what is at `memory`.
+///
+/// # Safety
+/// `terms` is null or points to such a structure.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn loam_set_terms(memory: *const c_void, bytes: usize, terms: *const LoamTerms) -> c_int {
+    let mut asked = Terms::new();
+    // SAFETY: the caller's promise.
+    if let Some(terms) = unsafe { terms.as_ref() } {
+        if terms.page_bytes > 0 {
+            asked = asked.page_size(terms.page_bytes);
+        }
+        if terms.local_bytes > 0 {
+            asked = asked.local(terms.local_bytes);
+        }
+        if terms.plan != 0 {
+            let number =
+                usize::try_from(terms.plan).ok().and_then(|plan| Plan::ALL.get(plan.checked_sub(1)?));
+            let Some(&plan) = number else { return fail(INVALID, "there is no such plan") };
+            asked = asked.plan(plan);
+        }
+    }
+    let start = memory.addr();
+    let Some(end) = start.checked_add(bytes) else { return fail(INVALID, "no such memory") };
+    paged::raw::set_terms(start..end, &asked).map_or_else(|error| code(&error), |()| OK)
 }
 
 /// Says one of `all`, by its number.

@@ -41,6 +41,7 @@ impl Agent<'_> {
             events: VecDeque::new(),
             probe: from.probe,
             window: BaseRange::new(0, 0),
+            token: 0,
             region: from.region,
             released: from.released.clone(),
             adoption_unsure: false,
@@ -66,6 +67,7 @@ impl Agent<'_> {
         }
         self.calls.retain(|call| call.space != key);
         self.drain();
+        self.direct_gone(process);
     }
 
     /// The living process with this id that was served under another address space before.

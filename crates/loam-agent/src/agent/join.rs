@@ -11,10 +11,9 @@ use linux_raw_sys::general::{
     UFFD_FEATURE_EVENT_FORK, UFFD_FEATURE_EVENT_REMAP, UFFD_FEATURE_EVENT_REMOVE, UFFD_FEATURE_EVENT_UNMAP,
     UFFD_FEATURE_MOVE, UFFD_FEATURE_PAGEFAULT_FLAG_WP, UFFD_FEATURE_THREAD_ID,
 };
-use loam_core::borrower::{Advice, BaseRange, Pattern, Priority, SpaceKey};
-use loam_hand::{Call, CallReply, Hello, LAYOUT_VERSION, Ready, TRANSFER_BYTES, Welcome, call, role, status};
+use loam_core::borrower::{BaseRange, SpaceKey};
+use loam_hand::{Call, Hello, LAYOUT_VERSION, Ready, TRANSFER_BYTES, Welcome, role, status};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, UCred};
 use rustix::process::{Pid, getuid};
 use std::collections::VecDeque;
@@ -35,7 +34,7 @@ enum Stage {
     /// Connected.
     New,
     /// Welcomed; its complete hello comes next.
-    Welcomed { shared: Box<Shared>, role: u32 },
+    Welcomed { shared: Box<Shared>, role: u32, token: u32 },
     /// It has a call to make.
     Calls,
 }
@@ -46,27 +45,6 @@ impl Peer {
         self.pid
     }
 }
-
-/// A call that is answered later.
-pub(super) struct WaitingCall {
-    pub space: SpaceKey,
-    socket: OwnedFd,
-    waits: Waits,
-}
-
-/// What for.
-enum Waits {
-    /// Nothing of the range is away any more; `what` asks for that.
-    Home { range: BaseRange, what: u32 },
-    /// Changes of mappings have been dealt with that were read before the advice came: the memory that it speaks of came after them, and
-    /// they would take the advice with them.
-    Changes(Call),
-}
-
-/// Where the kernel does not report forks, adopted mappings are kept from children, where they would read zeros: a child made behind
-/// libc's back then meets no mapping at all. Around a fork by libc, with everything at home, they are opened.
-pub(super) const MADV_DONTFORK: u32 = 10;
-const MADV_DOFORK: u32 = 11;
 
 fn features(fork_events: bool) -> u64 {
     let always = UFFD_FEATURE_EVENT_REMAP
@@ -139,26 +117,6 @@ fn remove_stale(dir: &std::path::Path) {
     }
 }
 
-/// The base pages that a program says something of: those that the range touches, or only whole ones.
-fn pages_of(request: &Call, whole: bool) -> BaseRange {
-    let end = request.address.saturating_add(request.bytes);
-    let (start, end) = match whole {
-        false => (request.address >> 12, end.div_ceil(4096)),
-        true => (request.address.div_ceil(4096), end >> 12),
-    };
-    // Nothing is no page, wherever it is.
-    BaseRange::new(start, if request.bytes == 0 { start } else { end.max(start) })
-}
-
-/// What says something of memory, and asks for nothing.
-fn is_advice(what: u32) -> bool {
-    (call::WILL_NEED..=call::FORGET).contains(&what)
-}
-
-fn reply(socket: &OwnedFd, status: u32) {
-    let _ = packets::send(socket.as_fd(), &CallReply { status, reserved: 0 }, &[]);
-}
-
 impl Agent<'_> {
     pub(super) fn accept(&mut self) {
         while self.peers.len() < PEERS_MAX {
@@ -207,7 +165,7 @@ impl Agent<'_> {
                 Received::Closed => {}
             },
             Stage::Calls => match packets::receive::<Call>(peer.socket.as_fd()) {
-                Received::Packet(request, _) => self.take_call(peer, request),
+                Received::Packet(request, _) => self.take_call(peer.pid, peer.socket, request),
                 Received::Nothing => {
                     self.peers.insert(number, peer);
                 }
@@ -217,19 +175,21 @@ impl Agent<'_> {
     }
 
     fn greet(&mut self, number: u32, mut peer: Peer, hello: Hello) {
+        if hello.role == role::CALL {
+            peer.stage = Stage::Calls;
+            self.peers.insert(number, peer);
+            return;
+        }
+        let direct = self.direct.as_mut().map(|direct| direct.pool.plan());
+        let token = direct.map_or(0, |plan| plan.token);
         let mut welcome = Welcome {
             layout_version: LAYOUT_VERSION,
             fork_events: u32::from(self.fork_events),
             window_bytes: TRANSFER_BYTES as u64,
             status: status::GO_ON,
             reserved: 0,
-            region: self.config.region.map(|r| r.plan(self.config.local)).unwrap_or_default(),
+            region: self.config.region.map(|r| r.plan(self.config.local, direct)).unwrap_or_default(),
         };
-        if hello.role == role::CALL {
-            peer.stage = Stage::Calls;
-            self.peers.insert(number, peer);
-            return;
-        }
         let shared = match Shared::create() {
             Ok(shared) => shared,
             Err(error) => {
@@ -240,16 +200,19 @@ impl Agent<'_> {
             }
         };
         let mut fds = vec![shared.memfd()];
+        // A child has inherited what its parent has mapped.
+        let starts = hello.role == role::STARTED;
+        fds.extend(self.direct.iter().filter(|_| starts).flat_map(|direct| direct.pool.files()));
         fds.extend(self.device.as_ref().map(AsFd::as_fd));
         if packets::send(peer.socket.as_fd(), &welcome, &fds).is_ok() {
-            peer.stage = Stage::Welcomed { shared: Box::new(shared), role: hello.role };
+            peer.stage = Stage::Welcomed { shared: Box::new(shared), role: hello.role, token };
             self.peers.insert(number, peer);
         }
     }
 
     /// A complete hello: the process is under Loam from here on.
     fn seat(&mut self, peer: Peer, hello: Hello, uffd: Option<OwnedFd>) {
-        let Stage::Welcomed { shared, role } = peer.stage else { unreachable!("the caller looked") };
+        let Stage::Welcomed { shared, role, token } = peer.stage else { unreachable!("the caller looked") };
         // What it says is not to be trusted: addresses may have no end.
         let end = hello.window_address.checked_add(hello.window_bytes);
         let answer = match end.filter(|_| hello.probe_address <= u64::MAX - 4096) {
@@ -263,9 +226,12 @@ impl Agent<'_> {
                 }
             }
         };
-        if let Err((socket, why)) = answer {
-            eprintln!("loam: process {} cannot be served: {why}", peer.pid.as_raw_nonzero());
-            let _ = packets::send(socket.as_fd(), &Ready { status: status::EXIT, reserved: 0 }, &[]);
+        match answer {
+            Ok(()) => self.set_token(peer.pid, token),
+            Err((socket, why)) => {
+                eprintln!("loam: process {} cannot be served: {why}", peer.pid.as_raw_nonzero());
+                let _ = packets::send(socket.as_fd(), &Ready { status: status::EXIT, reserved: 0 }, &[]);
+            }
         }
     }
 
@@ -309,6 +275,7 @@ impl Agent<'_> {
             events: VecDeque::new(),
             probe: hello.probe_address >> 12,
             window,
+            token: 0,
             region: self.region_at(hello.region_address),
             released: Vec::new(),
             adoption_unsure: false,
@@ -334,8 +301,12 @@ impl Agent<'_> {
         }
     }
 
-    /// The region of a process that has it at `address`. One that says nonsense has none, and borrows nothing.
+    /// The region of a process that has it at `address`. One that says nonsense has none, and borrows nothing. Direct memory is
+    /// not to be paged.
     fn region_at(&self, address: u64) -> Option<BaseRange> {
+        if self.direct.is_some() {
+            return None;
+        }
         let bytes = self.config.region?.size.0;
         let sane = address > 0 && address.is_multiple_of(4096) && address < 1 << 56;
         sane.then(|| BaseRange::new(address >> 12, (address + bytes) >> 12))
@@ -375,176 +346,5 @@ impl Agent<'_> {
         process.statm = Statm::open(pid).ok();
         process.pagemap = Pagemap::open(pid).ok();
         self.watch.joined(pid);
-    }
-
-    /// A program says something of its memory. False: so much was said of other memory that this cannot be remembered.
-    fn take_advice(&mut self, space: SpaceKey, request: &Call) -> bool {
-        let now = self.now();
-        // What leaves on advice is only what was named whole: the rest of its page may be needed.
-        let range = pages_of(request, request.what == call::WILL_NOT_NEED);
-        let borrower = &mut self.borrower;
-        let is_heard = match request.what {
-            call::WILL_NEED => {
-                borrower.handle_advice(now, space, range, Advice::WillNeed);
-                true
-            }
-            call::WILL_NOT_NEED => {
-                borrower.handle_advice(now, space, range, Advice::WillNotNeed);
-                true
-            }
-            call::SEQUENTIAL => borrower.handle_pattern(space, range, Pattern::Sequential),
-            call::RANDOM => borrower.handle_pattern(space, range, Pattern::Random),
-            call::NORMAL => borrower.handle_pattern(space, range, Pattern::Unknown),
-            call::LOW => borrower.handle_priority(space, range, Priority::Low),
-            call::MIDDLE => borrower.handle_priority(space, range, Priority::Normal),
-            call::HIGH => borrower.handle_priority(space, range, Priority::High),
-            _ => {
-                borrower.handle_forgotten(space, range);
-                true
-            }
-        };
-        self.drain();
-        is_heard
-    }
-
-    fn take_call(&mut self, peer: Peer, request: Call) {
-        let answer = |socket: &OwnedFd| reply(socket, 0);
-        let Some(space) = self.space_of(peer.pid) else {
-            // Whoever has something to say is told that nobody has heard it; there is nothing to bring home for the others.
-            let unheard = is_advice(request.what).then(|| Errno::SRCH.raw_os_error().unsigned_abs());
-            reply(&peer.socket, unheard.unwrap_or(0));
-            return;
-        };
-        let now = self.now();
-        match request.what {
-            call::RELEASE | call::FORK_PREPARE => {
-                let range = if request.what == call::RELEASE {
-                    let end = request.address.saturating_add(request.bytes).div_ceil(4096);
-                    BaseRange::new(request.address >> 12, end.max(request.address >> 12))
-                } else {
-                    BaseRange::new(0, 1 << 51)
-                };
-                self.borrower.handle_evictable(now, space, false);
-                self.drain();
-                if request.what == call::FORK_PREPARE {
-                    self.allow_fork(space, true);
-                } else {
-                    self.show(space, range);
-                }
-                let waits = Waits::Home { range, what: request.what };
-                self.calls.push(WaitingCall { space, socket: peer.socket, waits });
-                self.answer_calls();
-            }
-            call::FORK_DONE => {
-                if self.allow_fork(space, false) {
-                    self.borrower.handle_evictable(now, space, true);
-                    self.drain();
-                }
-                answer(&peer.socket);
-            }
-            what if is_advice(what) => {
-                let waiting = WaitingCall { space, socket: peer.socket, waits: Waits::Changes(request) };
-                // Behind what was said before it and waits, too.
-                let is_behind =
-                    self.calls.iter().any(|of| of.space == space && matches!(of.waits, Waits::Changes(_)));
-                if is_behind || !self.try_answer(&waiting) {
-                    self.calls.push(waiting);
-                }
-            }
-            _ => {}
-        }
-    }
-
-    /// Brings home what waiting calls need, and answers those that have what they wait for.
-    pub(super) fn answer_calls(&mut self) {
-        let mut waiting = std::mem::take(&mut self.calls);
-        waiting.retain(|waiting| !self.try_answer(waiting));
-        waiting.append(&mut self.calls);
-        self.calls = waiting;
-    }
-
-    fn try_answer(&mut self, waiting: &WaitingCall) -> bool {
-        let Some(process) = self.processes.get(&waiting.space) else { return true };
-        let (range, what) = match &waiting.waits {
-            Waits::Home { range, what } => (*range, *what),
-            Waits::Changes(_) if process.has_unread_changes() => return false,
-            Waits::Changes(request) => {
-                let full = Errno::NOSPC.raw_os_error().unsigned_abs();
-                let status = if self.take_advice(waiting.space, request) { 0 } else { full };
-                reply(&waiting.socket, status);
-                return true;
-            }
-        };
-        if !self.put_hand_to_rest(waiting.space) {
-            return false;
-        }
-        self.let_go_on(waiting.space); // nothing begins: the call made the space unevictable
-        let away = self.borrower.away_in(waiting.space, range);
-        let now = self.now();
-        for &base in away.iter().take(1024) {
-            self.borrower.handle_wanted(now, waiting.space, base);
-        }
-        self.drain();
-        if !self.borrower.away_in(waiting.space, range).is_empty() {
-            return false;
-        }
-        if !self.fork_events && !self.is_hand_idle(waiting.space) {
-            return false; // see `show`
-        }
-        if what == call::RELEASE {
-            self.release(waiting.space, range);
-            // Another of its threads may be about to fork: then nothing leaves until that is over.
-            let hand = self.processes.get(&waiting.space).and_then(|process| process.hand.as_ref());
-            if hand.is_none_or(|hand| hand.forks == 0) {
-                let now = self.now();
-                self.borrower.handle_evictable(now, waiting.space, true);
-            }
-        }
-        self.drain();
-        reply(&waiting.socket, 0);
-        true
-    }
-
-    /// Where forks are not reported, adopted memory is hidden from children but for the time of a fork that told us of itself
-    /// and has everything at home. True: no such fork is under way any more.
-    fn allow_fork(&mut self, key: SpaceKey, begins: bool) -> bool {
-        let ranges = self.borrower.ranges(key);
-        let Some(hand) = self.processes.get_mut(&key).and_then(|p| p.hand.as_mut()) else { return true };
-        hand.forks = if begins { hand.forks + 1 } else { hand.forks.saturating_sub(1) };
-        let none = hand.forks == 0;
-        if begins {
-            self.show(key, BaseRange::new(0, u64::MAX));
-        } else if none {
-            hand.advise(&ranges, MADV_DONTFORK);
-        }
-        none
-    }
-
-    /// Ends the hiding of adopted memory in `range`, once the hand has done it.
-    fn show(&mut self, key: SpaceKey, range: BaseRange) {
-        let hidden = |r: BaseRange| Some(r.intersect(range)).filter(|r| !r.is_empty());
-        let ranges: Vec<BaseRange> = self.borrower.ranges(key).into_iter().filter_map(hidden).collect();
-        let hand = self.processes.get_mut(&key).and_then(|p| p.hand.as_mut());
-        if let Some(hand) = hand.filter(|_| !self.fork_events) {
-            hand.advise(&ranges, MADV_DOFORK);
-        }
-    }
-
-    fn is_hand_idle(&mut self, key: SpaceKey) -> bool {
-        self.take_finished(key, usize::MAX);
-        self.processes.get(&key).and_then(|p| p.hand.as_ref()).is_none_or(super::process::Hand::is_idle)
-    }
-
-    /// Everything of the range is at home: lets it go, for good.
-    fn release(&mut self, key: SpaceKey, range: BaseRange) {
-        let now = self.now();
-        let adopted: Vec<BaseRange> = self.borrower.ranges(key);
-        let process = self.processes.get_mut(&key).expect("the caller looked");
-        for part in adopted.into_iter().map(|r| r.intersect(range)).filter(|r| !r.is_empty()) {
-            // A page that was never touched reads as zeros from now on, as it should.
-            let _ = process.uffd.unregister(part.start << 12..part.end << 12);
-            self.borrower.handle_unmapped(now, key, part);
-        }
-        process.released.push(range);
     }
 }

@@ -7,9 +7,11 @@
 mod alarm;
 mod away;
 mod background;
+mod calls;
 mod changes;
 mod cluster;
 mod copied;
+mod direct;
 mod disk;
 mod effects;
 mod events;
@@ -163,10 +165,12 @@ struct Agent<'a> {
     /// One could not be opened when it was needed.
     slot_file_refused: bool,
     processes: BTreeMap<SpaceKey, Process>,
+    /// The region's memory, where it is direct.
+    direct: Option<direct::Direct>,
     next_key: u32,
     peers: BTreeMap<u32, Peer>,
     next_peer: u32,
-    calls: Vec<join::WaitingCall>,
+    calls: Vec<calls::WaitingCall>,
     /// The page frame that is being taken in: its payload, while its arrivals are dealt with.
     payload: *const u8,
     held: Held,
@@ -339,6 +343,9 @@ fn serve(
         .map(|bytes| reserve::reserve(&mut waiting.0, bytes, config.durability.replicas()))
         .transpose()
         .map_err(AgentError::Setup)?;
+    let pool = config.direct.clone().zip(config.region);
+    let pool = pool.map(|(memory, region)| crate::direct::Pool::new(memory, region.size)).transpose();
+    let direct = pool.map_err(|e| AgentError::Setup(e.to_string()))?.map(direct::Direct::new);
     let (listener, socket_path) = join::listen()?;
     report.listen();
     let program = begin(&socket_path).map_err(|e| AgentError::Setup(e.to_string()))?;
@@ -366,6 +373,7 @@ fn serve(
         disk,
         slot_file_refused: false,
         processes: BTreeMap::new(),
+        direct,
         next_key: 1,
         peers: BTreeMap::new(),
         next_peer: 0,
@@ -470,6 +478,7 @@ impl Agent<'_> {
                 self.drain();
             }
             self.watch_tick(now);
+            self.look_at_ending();
             self.answer_calls();
             self.flush();
             self.report_tick(now);
@@ -506,6 +515,9 @@ impl Agent<'_> {
             return;
         }
         let mut began = self.now();
+        let waited = self.borrower.waiting() > BasePages(0);
+        // The thread's own core may sleep meanwhile, though ours does not.
+        self.guard_latency(waited, began);
         let received = self.report.bytes.received;
         while self.borrower.waiting() > BasePages(0) {
             self.look_for_answers();
@@ -527,7 +539,9 @@ impl Agent<'_> {
             began = began + (self.now() - now);
             self.read_events(key);
         }
-        self.answers.hit();
+        if waited {
+            self.answers.hit();
+        }
         self.lingers_until = self.next_faults.begins().then(|| self.now() + Duration(LINGER_NS));
     }
 
@@ -567,7 +581,12 @@ impl Agent<'_> {
                 }
             }
         }
-        let due = [self.borrower.poll_timeout(), Some(self.watch.due()), self.lenders_due(now)];
+        let due = [
+            self.borrower.poll_timeout(),
+            Some(self.watch.due()),
+            self.lenders_due(now),
+            self.ending_due(now),
+        ];
         let due = due.into_iter().flatten().min().unwrap_or(now + LOOK_MAX);
         match self.alarm.ring_by(now, due) {
             Ok(()) => None,

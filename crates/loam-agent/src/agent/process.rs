@@ -43,7 +43,9 @@ pub(super) struct Process {
     /// Base page of the probe page.
     pub probe: u64,
     pub window: BaseRange,
-    /// Its region, where there are such: nothing else of it is adopted.
+    /// What it is in the table of a direct region; 0: nothing, or not yet.
+    pub token: u32,
+    /// Its region, where there are such: nothing else of it is adopted. A direct one is not adopted either.
     pub region: Option<BaseRange>,
     /// Ranges that the program keeps for itself.
     pub released: Vec<BaseRange>,

@@ -3,8 +3,9 @@
 use super::Agent;
 use super::process::Process;
 use crate::config::RegionConfig;
+use crate::direct::Pool;
 use crate::procfs;
-use crate::summary::RegionSummary;
+use crate::summary::{DirectSummary, RegionSummary};
 use loam_core::borrower::{BaseRange, SpaceKey};
 use rustix::process::Pid;
 use std::sync::atomic::Ordering::Relaxed;
@@ -18,6 +19,7 @@ pub(super) struct Regions {
 impl Regions {
     /// Takes the figures of a process that has ended.
     pub(super) fn ended(&mut self, process: &Process) {
+        self.past.direct.get_or_insert_default();
         add(&mut self.past, process);
     }
 
@@ -25,10 +27,15 @@ impl Regions {
     pub(super) fn summary<'a>(
         &self,
         config: RegionConfig,
+        pool: Option<&Pool>,
         living: impl Iterator<Item = &'a Process>,
     ) -> RegionSummary {
         let mut all = self.past.clone();
+        all.direct = pool.map(|_| all.direct.take().unwrap_or_default());
         living.for_each(|process| add(&mut all, process));
+        if let (Some(pool), Some(direct)) = (pool, &mut all.direct) {
+            direct.peak_bytes = pool.peak().0;
+        }
         (all.size_bytes, all.min_alloc_bytes) = (config.size.0, config.min_alloc.0);
         all
     }
@@ -38,7 +45,11 @@ impl Regions {
 fn add(all: &mut RegionSummary, process: &Process) {
     let Some(hand) = &process.hand else { return };
     let figures = &hand.shared.control().region;
+    let mut none = DirectSummary::default();
+    let direct = all.direct.as_mut().unwrap_or(&mut none);
     let sums = [
+        (&mut direct.copied_bytes, &figures.copied_bytes),
+        (&mut direct.private_bytes, &figures.private_bytes),
         (&mut all.allocations, &figures.allocations),
         (&mut all.allocated_bytes, &figures.allocated_bytes),
         (&mut all.full, &figures.full),

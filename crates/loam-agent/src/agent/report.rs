@@ -234,7 +234,10 @@ impl Agent<'_> {
             subpage_bytes: self.borrower.subpage().bytes().0,
             page_size_changes: changes[untold..].iter().map(PageSizeChange::of).collect(),
             page_size_changes_left_out: self.report.sizes.left_out() + untold as u64,
-            region: self.config.region.map(|r| self.report.regions.summary(r, self.processes.values())),
+            region: self.config.region.map(|r| {
+                let pool = self.direct.as_ref().map(|direct| &direct.pool);
+                self.report.regions.summary(r, pool, self.processes.values())
+            }),
             reservation: self.reservation_summary(),
             processes: self.report.processes,
             processes_without_loam: self.watch.without_loam(),

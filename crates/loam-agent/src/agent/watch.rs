@@ -6,8 +6,8 @@
 //! program can write, far past any budget.)
 
 use super::Agent;
+use super::calls::MADV_DONTFORK;
 use super::copied::Copied;
-use super::join::MADV_DONTFORK;
 use crate::procfs::{self, Statm};
 use crate::uffd::Watch as Mode;
 use loam_core::borrower::{BaseRange, SpaceKey};
@@ -115,6 +115,12 @@ impl Watch {
         self.strangers.remove(&pid);
     }
 
+    /// Memory is adopted from now on, though the tree is far below its budget: a part of it has one of its own.
+    pub(super) fn press(&mut self, now: Instant) {
+        self.pressed = true;
+        self.due = self.due.min(now);
+    }
+
     fn adopt_bytes_min(&self) -> u64 {
         if self.crowded { procfs::ADOPT_BYTES_LEAST } else { procfs::ADOPT_BYTES_MIN }
     }
@@ -154,8 +160,10 @@ impl Agent<'_> {
         let mut grown: Vec<(SpaceKey, u64)> = Vec::new();
         for process in self.processes.values() {
             let Some(figures) = process.statm.as_ref().and_then(|s| s.read().ok()) else { continue };
-            let pages = figures.resident_pages.saturating_sub(process.before_pages);
-            files += figures.file_pages;
+            // Direct memory is not this run's to keep within `--local`: the node has handed it out.
+            let direct = process.direct_pages(figures.file_pages);
+            let pages = figures.resident_pages.saturating_sub(process.before_pages + direct);
+            files += figures.file_pages - direct;
             let shared = self.borrower.shared_in(process.key).0;
             let local = self.borrower.local_in(process.key).0;
             sharing += shared;
@@ -163,7 +171,7 @@ impl Agent<'_> {
             resident += pages.saturating_sub(shared);
             managed += (local - shared).min(pages);
             let unmanaged = pages.saturating_sub(local);
-            tracing::trace!(pages, local, shared, limit = self.borrower.limit().0, "watch");
+            tracing::trace!(pid = ?process.pid, direct, pages, local, shared, limit = self.borrower.limit().0, "watch");
             if process.hand.is_some() && unmanaged > process.looked_at_pages + GROWN_PAGES {
                 grown.push((process.key, unmanaged));
             }
@@ -176,7 +184,7 @@ impl Agent<'_> {
             copied = self.watch.copied.pages(pids, resident).min(sharing);
             resident += copied;
         }
-        for statm in self.watch.strangers.values() {
+        for (_, statm) in self.watch.strangers.iter().filter(|(pid, _)| !self.is_ending(**pid)) {
             resident += statm.resident_pages().unwrap_or(0);
         }
         // The looks above have their own times.
@@ -238,7 +246,12 @@ impl Agent<'_> {
             return; // it was worse before
         }
         let has_region = self.config.region.is_some();
-        let why = if has_region && others + watch.buffers + ADOPTED_PAGES_MIN > watch.local_pages {
+        let why = if self.direct.is_some() {
+            format!(
+                "{} MiB of it are outside of its direct region, and nothing of that is borrowed",
+                others >> 8
+            )
+        } else if has_region && others + watch.buffers + ADOPTED_PAGES_MIN > watch.local_pages {
             format!("{} MiB of it are outside of its region, and only the region is borrowed", others >> 8)
         } else if others + watch.buffers + ADOPTED_PAGES_MIN > watch.local_pages {
             format!(
@@ -287,10 +300,12 @@ impl Agent<'_> {
                 }
             }
         }
-        let shared: u64 =
-            tree.iter().filter_map(|pid| procfs::shared_local_bytes(*pid).ok()).map(|b| b.0).sum();
+        let living = tree.iter().filter(|pid| !self.is_ending(**pid));
+        let shared: u64 = living.filter_map(|pid| procfs::shared_local_bytes(*pid).ok()).map(|b| b.0).sum();
         // Our own transfer areas are no memory of the program's.
+        let direct: u64 = self.processes.values().map(|process| process.direct_pages(u64::MAX >> 12)).sum();
         let ours = (self.processes.len() * loam_hand::SHARED_BYTES) as u64;
+        let ours = ours.saturating_add(direct.saturating_mul(4096));
         self.watch.shared_peak_bytes = self.watch.shared_peak_bytes.max(shared.saturating_sub(ours));
     }
 

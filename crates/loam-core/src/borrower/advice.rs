@@ -10,6 +10,7 @@
 //!
 //! The first two are said once and done; the others hold for their addresses until something else is said ([`super::marks`]). Advice changes when pages move and never what they contain. It is carried out in pieces, with the fetch plans ([`Borrower::handle_plans`]).
 
+use super::budgets::{BudgetId, Budgeted};
 use super::marks::{Mark, Pattern, Priority};
 use super::ranks::Ranked;
 use super::table::{BaseRange, BaseState, SpaceKey};
@@ -56,6 +57,8 @@ pub(super) enum Why {
     Given(PageSize),
     /// A reader in order has passed it; its size then.
     Passed(PageSize),
+    /// More of its range is here than that has room for.
+    Budgeted(Budgeted),
     /// Frames are wanted, and by what is said of priorities it is its turn.
     Ranked(Ranked),
     /// Frames are wanted, and the policy has chosen it.
@@ -114,7 +117,7 @@ impl Borrower {
     /// [`Self::handle_pattern`].
     pub fn handle_priority(&mut self, key: SpaceKey, range: BaseRange, priority: Priority) -> bool {
         let Some(space) = self.spaces.get_mut(&key) else { return true };
-        let differs = space.marks.other_than(range, priority);
+        let differs = space.marks.parts(range, |mark| mark.priority != priority);
         let done = space.marks.change(range, |mark| Mark { priority, ..mark });
         for part in differs.into_iter().filter(|_| done) {
             self.ranking.add(key, part);
@@ -122,7 +125,7 @@ impl Borrower {
         done
     }
 
-    /// What was said of a range holds no longer, of its pattern and its priority: the memory was freed.
+    /// What was said of a range holds no longer, of its pattern, its priority and its terms: the memory was freed.
     pub fn handle_forgotten(&mut self, key: SpaceKey, range: BaseRange) {
         self.unmark(key, range);
     }
@@ -133,10 +136,12 @@ impl Borrower {
 
     /// Has a page that has become local stand where its rank is: with the policy, or before or behind it.
     pub(super) fn line_up(&mut self, page: PageRef, size: PageSize) {
-        match self.mark(page.space, page.first).priority {
+        let mark = self.mark(page.space, page.first);
+        self.budget(page, size, mark.budget);
+        match mark.priority {
             Priority::Normal => {
                 self.ranks.remove(page); // it may stand there from before its mapping was removed
-                self.replacement.inserted(page);
+                self.replacement.inserted_sized(page, size);
             }
             priority => {
                 let frames = self.spaces.get(&page.space).map_or(0, |s| s.table.own_in(page.first, size));
@@ -145,16 +150,29 @@ impl Borrower {
         }
     }
 
+    /// Has a page stand with its range's budget, or with none.
+    fn budget(&mut self, page: PageRef, size: PageSize, budget: Option<BudgetId>) {
+        match budget {
+            Some(id) => {
+                let frames = self.spaces.get(&page.space).map_or(0, |s| s.table.own_in(page.first, size));
+                self.budgets.insert(page, frames, id);
+            }
+            None => self.budgets.remove(page), // it may stand there from before its mapping was removed
+        }
+    }
+
     /// Pages of the range may have gone.
     pub(super) fn tidy_ranks(&mut self, key: SpaceKey, range: BaseRange) {
-        let Self { ranks, spaces, .. } = self;
-        if ranks.is_empty() {
+        let Self { ranks, budgets, spaces, .. } = self;
+        if ranks.is_empty() && budgets.is_empty() {
             return;
         }
         // The first page may begin before it.
         let range = BaseRange::new(PageSize::LARGEST.first(range.start), range.end);
         let table = spaces.get(&key).map(|space| &space.table);
-        ranks.forget(key, range, |first| table.is_none_or(|table| table.queued(first).is_none()));
+        let is_gone = |first| table.is_none_or(|table| table.queued(first).is_none());
+        ranks.forget(key, range, is_gone);
+        budgets.forget(key, range, is_gone);
     }
 
     /// Has pages that are here already stand where their new rank is, a few pages further; returns how many were looked at.
@@ -169,7 +187,11 @@ impl Borrower {
         };
         for (first, size) in pages {
             let page = PageRef { space: key, first };
-            if self.mark(key, first).priority != self.ranks.of(page) {
+            let mark = self.mark(key, first);
+            if mark.budget != self.budgets.of(page) {
+                self.budget(page, size, mark.budget);
+            }
+            if mark.priority != self.ranks.of(page) {
                 if !self.ranks.remove(page) {
                     self.replacement.removed(page);
                 }
@@ -201,7 +223,7 @@ impl Borrower {
 
     /// One page more makes nobody wait for a frame.
     fn has_room_ahead(&self) -> bool {
-        self.frames + 2 * self.sizer.largest().base_pages() <= self.limit
+        self.frames + 2 * self.page_largest() <= self.limit
     }
 
     /// Follows the oldest advice that can be a little further, or, in turn with that, has pages stand where they belong; returns about how many base pages were
@@ -242,6 +264,9 @@ impl Borrower {
         let mut base = part.start;
         while base < part.end && self.has_room_ahead() && self.fetches.len() < FETCHES_MAX {
             let size = self.size_at(key, base);
+            if !self.has_budget_for(key, base, size.base_pages()) {
+                return u64::MAX;
+            }
             let page = self.page_range(key, base, size).intersect(part);
             for b in page.start.max(base)..page.end {
                 if self.fetches.len() >= FETCHES_MAX {
@@ -273,7 +298,7 @@ impl Borrower {
         self.advised.retain(|of| of.key != key || of.advice != Advice::WillNotNeed);
     }
 
-    /// The page to leave next: what was said not to be needed, else, if frames are wanted, what readers in order have passed, and then what the policy says,
+    /// The page to leave next: what was said not to be needed, else what its range has no room for, else, if frames are wanted, what readers in order have passed, and then what the policy says,
     /// as far as the program has said nothing of what is worth more.
     pub(super) fn next_victim(&mut self, wanted: bool) -> Option<(PageRef, Why)> {
         let is_there = |s: &Self, page: PageRef, size: PageSize| {
@@ -283,6 +308,13 @@ impl Borrower {
         while let Some((page, size)) = self.given.pop_front() {
             if is_there(self, page, size) {
                 return Some((page, Why::Given(size)));
+            }
+        }
+        while let Some(of) = self.budgets.take() {
+            // It may stand there from before its mapping was removed, or what was said of it was said anew.
+            let size = self.spaces.get(&of.page.space).and_then(|space| space.table.queued(of.page.first));
+            if size.is_some() && self.mark(of.page.space, of.page.first).budget == Some(of.line.1) {
+                return Some((of.page, Why::Budgeted(of)));
             }
         }
         while wanted && let Some((page, size)) = self.readers.next() {
@@ -295,7 +327,7 @@ impl Borrower {
         if !wanted {
             return None;
         }
-        let largest = LEAST_PAGES * self.sizer.largest().base_pages();
+        let largest = LEAST_PAGES * self.page_largest();
         let least = (self.limit / LEAST_SHARE).max(largest).min(self.limit / 4);
         if let Some(ranked) = self.ranks.take(self.frames - self.leaving, least) {
             return Some((ranked.page, Why::Ranked(ranked)));
@@ -314,6 +346,7 @@ impl Borrower {
         match why {
             Why::Given(size) => self.given.push_front((page, size)),
             Why::Passed(size) => self.readers.put_back(page, size),
+            Why::Budgeted(of) => self.budgets.put_back(of),
             Why::Ranked(ranked) => self.ranks.put_back(ranked),
             Why::Policy => self.replacement.put_back(page),
         }
@@ -321,7 +354,9 @@ impl Borrower {
 
     /// It leaves, or stands in the order no longer. Who has not been asked does not know of that.
     pub(super) fn victim_goes(&mut self, page: PageRef, why: Why) {
-        if why.is_advice() && !self.ranks.remove(page) {
+        self.budgets.remove(page);
+        let is_asked = matches!(why, Why::Ranked(_) | Why::Policy);
+        if !is_asked && !self.ranks.remove(page) {
             self.replacement.removed(page);
         }
     }

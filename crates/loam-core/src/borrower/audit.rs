@@ -104,12 +104,16 @@ impl Borrower {
         for base in self.used(key, BaseRange::new(0, u64::MAX)) {
             let page = PageRef { space: key, first: base };
             let is_due = self.ranking.has(key, base);
-            let is_right = self.ranks.of(page) == space.marks.at(base).priority;
+            let mark = space.marks.at(base);
+            let is_right = self.ranks.of(page) == mark.priority && self.budgets.of(page) == mark.budget;
             assert!(
                 space.table.queued(base).is_none() || is_due || is_right,
-                "base page {base} of {key:?} stands in another place than its priority says"
+                "base page {base} of {key:?} stands in another place than is said of it"
             );
-            if let Some((size, frames)) = space.table.queued(base).zip(self.ranks.frames_of(page)) {
+            let counted = [self.ranks.frames_of(page), self.budgets.frames_of(page)];
+            for (size, frames) in
+                counted.into_iter().flatten().filter_map(|n| Some((space.table.queued(base)?, n)))
+            {
                 assert_eq!(
                     frames,
                     space.table.own_in(base, size),

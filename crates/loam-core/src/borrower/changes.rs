@@ -1,6 +1,6 @@
 //! Changes of address spaces: adoption, and every event that userfaultfd reports.
 
-use super::marks::{Marks, Priority};
+use super::marks::Marks;
 use super::table::{BaseRange, BaseState, Entry, SpaceKey, Table};
 use super::{Borrower, Effect, Space};
 use crate::page_size::PageSize;
@@ -91,7 +91,7 @@ impl Borrower {
         if let Some(space) = self.spaces.get_mut(&key)
             && space.marks.any_in(range)
         {
-            let mut ranked = space.marks.other_than(range, Priority::Normal);
+            let mut ranked = space.marks.parts(range, |mark| mark.is_placed());
             ranked.extend(space.marks.clear(range));
             for part in ranked {
                 self.ranking.add(key, part);
@@ -186,7 +186,7 @@ impl Borrower {
         self.move_discards(now, key, from, to);
         let space = self.spaces.get_mut(&key).expect("checked above");
         // Entries of pages that are gone may be used again, on both sides.
-        let ranks = |range| !space.marks.other_than(range, Priority::Normal).is_empty();
+        let ranks = |range| !space.marks.parts(range, |mark| mark.is_placed()).is_empty();
         let mut ranked: Vec<BaseRange> =
             if ranks(from) || ranks(into) { [from, into].into() } else { Vec::new() };
         if space.marks.any_in(from) || space.marks.any_in(into) {
@@ -216,6 +216,7 @@ impl Borrower {
     /// If `child` was used before, or a page of the parent is just leaving.
     pub fn handle_forked(&mut self, now: Instant, parent: SpaceKey, child: SpaceKey) {
         self.handle_space_added(child, false);
+        self.budgets.fork(parent, child);
         let Some(space) = self.spaces.get(&parent) else { return };
         let (mut table, marks) = (space.table.clone(), space.marks.clone());
         table.clear_queued();
@@ -269,6 +270,7 @@ impl Borrower {
         assert!(space.frames == 0 && space.shared == 0, "a space that is gone has no pages");
         self.tidy_ranks(key, BaseRange::new(0, u64::MAX));
         self.ranking.forget(key);
+        self.budgets.forget_space(key);
         for other in relatives {
             if let Some(member) = self.spaces.get_mut(&other) {
                 member.relatives.retain(|k| *k != key);

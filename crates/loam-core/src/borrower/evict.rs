@@ -133,7 +133,7 @@ impl Borrower {
     /// What is kept free is what faults take while an eviction is under way (nwcache-1999, sections 1 and 5: the least number of free frames, which
     /// the paper finds by trying).
     fn high_water(&self) -> u64 {
-        let least = (self.limit / 256).max(RESERVE_MIN).max(2 * self.sizer.largest().base_pages());
+        let least = (self.limit / 256).max(RESERVE_MIN).max(2 * self.page_largest());
         let most = (self.limit / 32).max(least).min(self.limit / 4);
         self.limit - self.reserve.frames().max(least).min(most)
     }
@@ -146,10 +146,7 @@ impl Borrower {
     /// And go on down to this many.
     fn low_water(&self) -> u64 {
         let high = self.high_water();
-        high - (self.limit / 128)
-            .clamp(BATCH_PAGES_MIN, 512)
-            .max(self.sizer.largest().base_pages())
-            .min(high / 2)
+        high - (self.limit / 128).clamp(BATCH_PAGES_MIN, 512).max(self.page_largest()).min(high / 2)
     }
 
     /// Starts as many batches as are wanted and can be.
@@ -158,7 +155,8 @@ impl Borrower {
             return;
         }
         let is_wanted = self.frames - self.leaving > self.high_water() || !self.queue.is_empty();
-        if !is_wanted && self.given.is_empty() {
+        let told = |s: &Self| !s.given.is_empty() || s.budgets.is_any_over();
+        if !is_wanted && !told(self) {
             if self.batches.is_empty() {
                 (self.vain_since, self.in_vain) = (None, false); // nothing is wanted: the next try is a first one
             }
@@ -168,7 +166,7 @@ impl Borrower {
         while self.batches.len() < BATCHES_MAX {
             let above = (self.frames - self.leaving).saturating_sub(goal);
             let wanted = if is_wanted { above } else { 0 };
-            if (wanted == 0 && self.given.is_empty()) || !self.start_batch(now, wanted) {
+            if (wanted == 0 && !told(self)) || !self.start_batch(now, wanted) {
                 break;
             }
         }
@@ -189,11 +187,10 @@ impl Borrower {
 
     /// A batch begins when stores under way have given enough buffers back.
     fn waits_for_buffers(&self) -> bool {
-        self.buffers_for_eviction() < BATCH_PAGES_MIN.max(self.sizer.largest().base_pages())
-            && self.stores_in_flight > 0
+        self.buffers_for_eviction() < BATCH_PAGES_MIN.max(self.page_largest()) && self.stores_in_flight > 0
     }
 
-    /// A batch of so many base pages, and of what was said not to be needed. False: none could begin.
+    /// A batch of so many base pages, and of what was said not to be needed, or is more than its range's budget. False: none could begin.
     fn start_batch(&mut self, now: Instant, wanted: u64) -> bool {
         if self.waits_for_buffers() {
             return false;
@@ -210,7 +207,10 @@ impl Borrower {
                 self.put_back_victim(victim, why);
                 break;
             }
-            let Some(size) = space.table.set_queued(first, None) else { continue }; // unmapped since
+            let Some(size) = space.table.set_queued(first, None) else {
+                self.budgets.remove(victim);
+                continue; // unmapped since
+            };
             if !space.gives() {
                 space.parked.push((first, size));
                 self.victim_goes(victim, why);

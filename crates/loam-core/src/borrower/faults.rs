@@ -1,7 +1,7 @@
 //! Faults: from the event to the installed page.
 
 use super::copies::{BufferIndex, CopyIndex, LenderIndex};
-use super::marks::Pattern;
+use super::marks::{Mark, Pattern};
 use super::prefetch::StreamSpace;
 use super::store::Source;
 use super::table::{BaseState, Entry, SpaceKey};
@@ -44,6 +44,13 @@ pub(super) struct Fetch {
     pub recall: bool,
     /// As it was asked for, or has been hastened to since.
     pub urgency: Urgency,
+}
+
+impl Wait {
+    /// It waits for room from now on. Nobody else brings it: what it waits for is its own.
+    pub(super) fn stand(&mut self) {
+        (self.queued, self.stood, self.joined) = (true, true, false);
+    }
 }
 
 impl Fetch {
@@ -123,9 +130,10 @@ impl Borrower {
             self.wait_from(now, key, base);
         }
         self.serve(key, base);
-        let pattern = self.mark(key, base).pattern;
+        let mark = self.mark(key, base);
+        let pattern = mark.pattern;
         if let Some(touch) = touch.filter(|_| pattern != Pattern::Random) {
-            self.follow(key, base, touch, pattern);
+            self.follow(key, base, touch, mark);
         }
         if pattern == Pattern::Sequential {
             self.read_on(key, base);
@@ -393,15 +401,19 @@ impl Borrower {
 
     /// Asks the prefetcher, and brings what it says. Fresh memory is filled with zeros ahead of a program that fills memory
     /// in order, and only so far: a page of zeros that nobody writes costs a frame twice.
-    fn follow(&mut self, key: SpaceKey, base: u64, touch: Touch, pattern: Pattern) {
+    fn follow(&mut self, key: SpaceKey, base: u64, touch: Touch, mark: Mark) {
         let fresh = touch == Touch::Fresh;
         let page_size = if fresh { self.fresh_size_at(key, base) } else { self.size_at(key, base) };
         let size = page_size.base_pages();
-        let most = if fresh { ZERO_AHEAD } else { self.limit / AHEAD_SHARE };
+        let room = self.budget_ahead(key, mark);
+        if room < size {
+            return;
+        }
+        let most = if fresh { ZERO_AHEAD.min(room) } else { (self.limit / AHEAD_SHARE).min(room) };
         let most = (most / size).clamp(1, u64::from(u32::MAX)) as u32;
         let stream = StreamSpace { space: key, size: page_size };
         let page = (base / size) as i64;
-        let told = pattern == Pattern::Sequential;
+        let told = mark.pattern == Pattern::Sequential;
         let ahead = match told {
             true => self.prefetcher.told(stream, page, touch, most),
             false => self.prefetcher.faulted(stream, page, touch, most),
@@ -417,8 +429,10 @@ impl Borrower {
                 break;
             };
             let range = self.page_range(key, page * size, page_size);
-            let next = self.mark(key, page * size).pattern;
-            let ends = next == Pattern::Random || (told && next != pattern);
+            let next = self.mark(key, page * size);
+            let is_other =
+                next.bounds() != mark.bounds() || self.fitted(key, page * size, page_size) != page_size;
+            let ends = next.pattern == Pattern::Random || (told && next.pattern != mark.pattern) || is_other;
             // A guess never makes anybody wait for a frame.
             if ends || !self.is_adopted(key, page * size) || self.frames + range.len() + size > self.limit {
                 self.prefetcher.cut(stream, &ahead, n);
@@ -495,8 +509,7 @@ impl Borrower {
                 self.reserve.handle_no_frame(self.waits_changed_at);
             }
             self.waiters.end(*wait);
-            // Nobody else brings it: what it waits for from now on is its own.
-            (wait.queued, wait.stood, wait.joined) = (true, true, false);
+            wait.stand();
             self.waiters.begin(*wait);
             if wait.urgent {
                 self.queue.push_front((key, base));
@@ -535,7 +548,9 @@ impl Borrower {
             let kind = wait.kind.unwrap_or(FaultKind::Rescued);
             self.stats.answered[kind as usize] += 1;
             // What a fetch costs, not what a lack of frames does.
-            if matches!(kind, FaultKind::Remote | FaultKind::Disk) && !wait.joined && !wait.stood {
+            let is_fetch = matches!(kind, FaultKind::Remote | FaultKind::Disk);
+            // Nor of a plan that is not that of the rest.
+            if is_fetch && !wait.joined && !wait.stood && self.mark(key, base).plan.is_none() {
                 self.sizer.waited(now - wait.since);
             }
             self.latencies.push_back((kind, now - wait.since));

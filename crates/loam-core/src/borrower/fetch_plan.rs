@@ -54,6 +54,32 @@ pub fn fetch_planner(name: &str) -> Option<Box<dyn FetchPlanner>> {
 pub const FETCH_PLANS: [&str; 7] =
     ["lazy", "full", "eager", "pipelined", "pipelined-doubled", "pipelined-beside", "learned"];
 
+/// One of [`FETCH_PLANS`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct FetchPlan(u8);
+
+impl FetchPlan {
+    /// The one of this number in [`FETCH_PLANS`]; None: there are not so many.
+    pub fn numbered(number: usize) -> Option<Self> {
+        u8::try_from(number).ok().filter(|_| number < FETCH_PLANS.len()).map(Self)
+    }
+
+    /// The one of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::numbered(FETCH_PLANS.iter().position(|plan| *plan == name)?)
+    }
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        FETCH_PLANS[self.number()]
+    }
+
+    /// Its number.
+    pub const fn number(self) -> usize {
+        self.0 as usize
+    }
+}
+
 /// Lazy subpage fetch: the faulted subpage; the others when they are wanted themselves (section 2.1, technique 1).
 #[derive(Clone, Copy, Debug)]
 pub struct Lazy;

@@ -1,11 +1,14 @@
-//! What a program has said of ranges of its memory for as long as it does not say otherwise: how it goes through them, and what they are
-//! worth to it ([`Pattern`], [`Priority`]; DESIGN.md, section 7).
+//! What a program has said of ranges of its memory for as long as it does not say otherwise: how it goes through them, what they are
+//! worth to it, and on what terms they are paged ([`Pattern`], [`Priority`], [`super::Terms`]; DESIGN.md, section 7).
 //!
 //! Marks belong to addresses, as those of madvise(2) do. A move takes them along, a forked child has its parent's; what is unmapped or
 //! discarded has none any more: whoever gets the addresses next, from an allocator, has asked for nothing.
 
+use super::budgets::BudgetId;
+use super::fetch_plan::FetchPlan;
 use super::table::BaseRange;
-use alloc::collections::BTreeMap;
+use crate::page_size::PageSize;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 /// How a program goes through a range.
@@ -37,6 +40,22 @@ pub enum Priority {
 pub(super) struct Mark {
     pub pattern: Pattern,
     pub priority: Priority,
+    /// Pages are so large here, and come by this plan; and this budget holds for what is here of them. None: as of the process.
+    pub page: Option<PageSize>,
+    pub plan: Option<FetchPlan>,
+    pub budget: Option<BudgetId>,
+}
+
+impl Mark {
+    /// Its pages stand elsewhere than with the policy, or in more places.
+    pub(super) fn is_placed(&self) -> bool {
+        self.priority != Priority::Normal || self.budget.is_some()
+    }
+
+    /// No page lies in memory of two kinds.
+    pub(super) fn bounds(&self) -> (Option<PageSize>, Option<BudgetId>) {
+        (self.page, self.budget)
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -84,11 +103,16 @@ impl Marks {
         last.is_some_and(|(_, run)| run.end > range.start) && !range.is_empty()
     }
 
-    /// The parts of `range` that have another priority than this one, in order.
-    pub(super) fn other_than(&self, range: BaseRange, priority: Priority) -> Vec<BaseRange> {
+    /// Nothing is said of anything.
+    pub(super) fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+    }
+
+    /// The parts of `range` of which this is so, in order.
+    pub(super) fn parts(&self, range: BaseRange, is_so: impl Fn(Mark) -> bool) -> Vec<BaseRange> {
         let (mut parts, mut at): (Vec<BaseRange>, u64) = (Vec::new(), range.start);
-        let mut push = |start: u64, end: u64, of: Priority| {
-            if start < end && of != priority {
+        let mut push = |start: u64, end: u64, of: Mark| {
+            if start < end && is_so(of) {
                 match parts.last_mut() {
                     Some(last) if last.end == start => last.end = end,
                     _ => parts.push(BaseRange::new(start, end)),
@@ -97,12 +121,44 @@ impl Marks {
         };
         for (start, Run { end, mark }) in self.touched(range) {
             let (start, end) = (start.clamp(range.start, range.end), end.clamp(range.start, range.end));
-            push(at, start, Priority::Normal);
-            push(start, end, mark.priority);
+            push(at, start, Mark::default());
+            push(start, end, mark);
             at = at.max(end);
         }
-        push(at, range.end, Priority::Normal);
+        push(at, range.end, Mark::default());
         parts
+    }
+
+    /// Pages of all of `range` are of one kind ([`Mark::bounds`]).
+    pub(super) fn is_alike(&self, range: BaseRange) -> bool {
+        let bounds = self.at(range.start).bounds();
+        let mut at = range.start;
+        let before = self.runs.range(..range.start).next_back();
+        for (&start, run) in before.into_iter().chain(self.runs.range(range.start..range.end)) {
+            if run.end <= range.start {
+                continue;
+            }
+            if run.mark.bounds() != bounds || (start > at && bounds != (None, None)) {
+                return false;
+            }
+            at = run.end;
+        }
+        at >= range.end || bounds == (None, None)
+    }
+
+    /// Budgets that are said of anything outside of `range`.
+    pub(super) fn budgets_outside(&self, range: BaseRange) -> BTreeSet<BudgetId> {
+        let is_outside = |start: u64, run: &Run| start < range.start || run.end > range.end;
+        self.runs
+            .iter()
+            .filter(|&(&start, run)| is_outside(start, run))
+            .filter_map(|(_, run)| run.mark.budget)
+            .collect()
+    }
+
+    /// The largest page size that is said of anything.
+    pub(super) fn page_largest(&self) -> Option<PageSize> {
+        self.runs.values().filter_map(|run| run.mark.page).max()
     }
 
     /// Changes what is said of each base page of `range`. False: that would be too many runs, and nothing has changed.
@@ -195,7 +251,14 @@ mod tests {
     fn mark(n: u8) -> Mark {
         let pattern = [Pattern::Unknown, Pattern::Sequential, Pattern::Random][usize::from(n % 3)];
         let priority = [Priority::Normal, Priority::Low, Priority::High][usize::from(n / 3 % 3)];
-        Mark { pattern, priority }
+        Mark { pattern, priority, ..Mark::default() }
+    }
+
+    fn terms(n: u8) -> Mark {
+        let page = [None, Some(PageSize::from_log2(4)), Some(PageSize::SMALLEST)][usize::from(n % 3)];
+        let plan = FetchPlan::named("lazy").filter(|_| n.is_multiple_of(2));
+        let budget = (n > 2).then(|| BudgetId::numbered(u64::from(n)));
+        Mark { page, plan, budget, ..Mark::default() }
     }
 
     fn runs_of(model: &[Mark]) -> usize {
@@ -207,6 +270,7 @@ mod tests {
     enum Op {
         Pattern(usize, usize, u8),
         Priority(usize, usize, u8),
+        Terms(usize, usize, u8),
         Clear(usize, usize),
         Move(usize, usize, usize),
     }
@@ -216,6 +280,7 @@ mod tests {
         prop_oneof![
             4 => (span(), 0..3_u8).prop_map(|((at, len), n)| Op::Pattern(at, len, n)),
             4 => (span(), 0..3_u8).prop_map(|((at, len), n)| Op::Priority(at, len, n * 3)),
+            4 => (span(), 0..5_u8).prop_map(|((at, len), n)| Op::Terms(at, len, n)),
             1 => span().prop_map(|(at, len)| Op::Clear(at, len)),
             1 => (span(), 0..PAGES).prop_map(|((at, len), to)| Op::Move(at, len, to)),
         ]
@@ -246,6 +311,12 @@ mod tests {
                         then[indices(range(at, len))].iter_mut().for_each(|m| m.priority = mark(n).priority);
                         marks.change(range(at, len), |m| Mark { priority: mark(n).priority, ..m })
                     }
+                    Op::Terms(at, len, n) => {
+                        let Mark { page, plan, budget, .. } = terms(n);
+                        let change = |m| Mark { page, plan, budget, ..m };
+                        then[indices(range(at, len))].iter_mut().for_each(|m| *m = change(*m));
+                        marks.change(range(at, len), change)
+                    }
                     Op::Clear(at, len) => {
                         then[indices(range(at, len))].fill(Mark::default());
                         let _ = marks.clear(range(at, len));
@@ -263,7 +334,7 @@ mod tests {
                 if few {
                     // Refused when it would be too many, and only then; of a cut or a move some may be forgotten.
                     prop_assert!(marks.len() <= 8);
-                    prop_assert!(done == (runs_of(&then) <= 8) || !matches!(op, Op::Pattern(..) | Op::Priority(..)));
+                    prop_assert!(done == (runs_of(&then) <= 8) || !matches!(op, Op::Pattern(..) | Op::Priority(..) | Op::Terms(..)));
                     let forgot = runs_of(&then) > 8 || matches!(op, Op::Move(..));
                     for i in 0..PAGES {
                         let is = marks.at(i as u64);
@@ -280,7 +351,7 @@ mod tests {
                     prop_assert_eq!(marks.at(i as u64), *of, "at {}", i);
                 }
                 for priority in [Priority::Low, Priority::Normal, Priority::High] {
-                    let others = marks.other_than(range(20, 100), priority);
+                    let others = marks.parts(range(20, 100), |mark| mark.priority != priority);
                     let listed: Vec<u64> = others.iter().flat_map(|part| part.start..part.end).collect();
                     let right = |i: &u64| model[*i as usize].priority != priority;
                     prop_assert_eq!(listed, (20..120).filter(right).collect::<Vec<_>>());
@@ -290,6 +361,18 @@ mod tests {
                 for (at, len) in [(0, 1), (10, 30), (100, 5), (150, 0)] {
                     prop_assert_eq!(marks.any_in(range(at, len)), said(range(at, len)));
                 }
+                for (at, len) in [(0, 1), (16, 16), (32, 64), (7, 90)] {
+                    let alike = model[indices(range(at, len))].iter().all(|of| of.bounds() == model[at].bounds());
+                    prop_assert_eq!(marks.is_alike(range(at, len)), alike, "{} {}", at, len);
+                }
+                let all = || model.iter().copied().enumerate();
+                prop_assert_eq!(marks.page_largest(), all().filter_map(|(_, of)| of.page).max());
+                // Budgets of runs that are not wholly inside.
+                let outside = marks.budgets_outside(range(50, 80));
+                let right: BTreeSet<BudgetId> =
+                    all().filter(|(i, _)| !(50..130).contains(i)).filter_map(|(_, of)| of.budget).collect();
+                prop_assert!(right.is_subset(&outside));
+                prop_assert!(outside.iter().all(|id| model.iter().any(|of| of.budget == Some(*id))));
             }
         }
     }

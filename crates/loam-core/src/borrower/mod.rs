@@ -21,12 +21,14 @@
 
 mod advice;
 mod audit;
+mod budgets;
 mod changes;
 mod copies;
 mod evict;
 mod faults;
 mod fetch_plan;
 mod lenders;
+mod lines;
 mod marks;
 mod placement;
 mod plans;
@@ -40,6 +42,7 @@ mod sequential;
 mod sizes;
 mod store;
 mod table;
+mod terms;
 #[cfg(test)]
 mod tests;
 mod waiters;
@@ -51,7 +54,8 @@ pub use copies::{BufferIndex, CopyIndex, LenderIndex, MIRRORS_MAX};
 pub use evict::PageFate;
 pub use faults::{Arrival, InstallOutcome};
 pub use fetch_plan::{
-    Eager, FETCH_PLANS, FetchPlanner, Full, Lazy, Learned, PageFault, Pipelined, Step, fetch_planner,
+    Eager, FETCH_PLANS, FetchPlan, FetchPlanner, Full, Lazy, Learned, PageFault, Pipelined, Step,
+    fetch_planner,
 };
 pub use lenders::PutAnswer;
 pub use marks::{Pattern, Priority};
@@ -59,6 +63,7 @@ pub use placement::{LenderChoice, LenderState, PLACEMENTS, Site, lender_choice};
 pub use prefetch::{Ahead, NoPrefetch, Prefetcher, StreamSpace, StridePrefetcher, Touch};
 pub use store::Source;
 pub use table::{BaseRange, BaseState, SpaceKey};
+pub use terms::{Terms, TooMany};
 
 use crate::ids::{ContentHash, PutClass, Urgency, Version};
 use crate::page_size::{Fixed, PageSize, PageSizer, SizeChange};
@@ -68,6 +73,7 @@ use advice::Advised;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
+use budgets::Budgets;
 use copies::Copies;
 use evict::Batch;
 use faults::{Fetch, Wait};
@@ -78,6 +84,7 @@ use ranks::Ranks;
 use sequential::Readers;
 
 use table::{Entry, Table};
+use terms::Planners;
 use waiters::Waiters;
 
 /// What the driver decides once.
@@ -357,6 +364,9 @@ pub struct Borrower {
     /// No page is smaller: where the search for the page around a base page begins.
     size_least: PageSize,
     fetch_planner: Box<dyn FetchPlanner>,
+    /// Of ranges that have plans of their own, and the largest page size that any range has of its own.
+    planners: Planners,
+    own_largest: Option<PageSize>,
     /// Base pages of a subpage.
     subpage: u64,
     /// The plan that is being carried out, and the message of it that getpages go into now.
@@ -377,6 +387,9 @@ pub struct Borrower {
     /// Pages that do not stand with the policy, and where pages that are here have to be looked at for that.
     ranks: Ranks,
     ranking: Ranking,
+    /// Pages of ranges that have budgets of their own, and faults that wait for these to have room, oldest first.
+    budgets: Budgets,
+    outrun: VecDeque<(SpaceKey, u64)>,
     /// It is their turn, if there is advice besides.
     ranks_turn: bool,
     /// Base pages that were left out of a page on purpose, by the page's first.
@@ -495,6 +508,8 @@ impl Borrower {
             sizer: Box::new(Fixed(size)),
             size_least: size,
             fetch_planner: Box::new(Full),
+            planners: Planners::default(),
+            own_largest: None,
             subpage: page,
             steps: Vec::new(),
             message: 0,
@@ -509,6 +524,8 @@ impl Borrower {
             readers: Readers::default(),
             ranks: Ranks::default(),
             ranking: Ranking::default(),
+            budgets: Budgets::default(),
+            outrun: VecDeque::new(),
             ranks_turn: false,
             incomplete: BTreeMap::new(),
             next_distances: BTreeMap::new(),
@@ -787,10 +804,11 @@ impl Borrower {
         }
         space.table.set(base, new);
         let is_own = |e: &Entry| e.state == BaseState::Local && !e.shared;
-        if is_own(&old) != is_own(&new) && !self.ranks.is_empty() {
+        if is_own(&old) != is_own(&new) && !(self.ranks.is_empty() && self.budgets.is_empty()) {
             for first in space.table.all_queued_around(base) {
                 let recount = |frames| if is_own(&new) { frames + 1 } else { frames - 1 };
                 self.ranks.recount(PageRef { space: key, first }, recount);
+                self.budgets.recount(PageRef { space: key, first }, recount);
             }
         }
     }
@@ -822,9 +840,12 @@ impl Borrower {
         let page = PageRef { space: key, first };
         if queued.is_none() {
             self.line_up(page, size);
-        } else if queued.is_some_and(|queued| queued < size) && !self.ranks.is_empty() {
+        } else if queued.is_some_and(|queued| queued < size)
+            && !(self.ranks.is_empty() && self.budgets.is_empty())
+        {
             let frames = space.table.own_in(first, size);
             self.ranks.recount(page, |_| frames);
+            self.budgets.recount(page, |_| frames);
         }
     }
 
@@ -836,6 +857,9 @@ impl Borrower {
         }
         self.evict(now);
         self.serve_queue(now);
+        if !self.outrun.is_empty() {
+            self.serve_held(now);
+        }
         self.mend();
         self.take_home();
     }

@@ -39,6 +39,10 @@ impl Borrower {
             self.bring_waited(key, base, size);
             return;
         }
+        if self.outruns_budget(key, base) {
+            self.hold_fault(key, base);
+            return;
+        }
         let range = self.page_range(key, base, size);
         let start = size.first(base);
         let subpage = self.subpage.min(size.base_pages());
@@ -49,7 +53,7 @@ impl Borrower {
             subpage: ((base - start) / subpage) as u32,
             second_half: (base - start) % subpage * 2 >= subpage,
         };
-        self.fetch_planner.plan(fault, &mut steps);
+        self.planner_at(key, base).plan(fault, &mut steps);
         let bases = |step: &Step| {
             let first = start + u64::from(step.subpage) * subpage;
             let part = BaseRange::new(first, first + subpage).intersect(range);
@@ -112,7 +116,7 @@ impl Borrower {
             self.incomplete.remove(&at);
             let distance = subpage as i32 - page.subpage as i32;
             *self.next_distances.entry(distance).or_default() += 1;
-            self.fetch_planner.wanted_next(distance);
+            self.planner_at(key, base).wanted_next(distance);
         }
     }
 

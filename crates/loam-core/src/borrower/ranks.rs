@@ -11,137 +11,88 @@
 //! to be used, and the page that the same instruction needs beside it, too. That one in sixteen is of high memory lets what is not used any
 //! more go one day; what is in use comes back at once, from the victim buffer, and is the youngest then (a second chance).
 
+use super::lines::{Lines, Standing};
 use super::marks::Priority;
 use super::table::{BaseRange, SpaceKey};
 use crate::replacement::PageRef;
-use alloc::collections::BTreeMap;
-use alloc::vec::Vec;
 
 /// Of so many pages that leave by the policy and of high memory, one is of high memory.
 const HIGH_ONE_IN: u32 = 16;
 
 /// A page that leaves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Ranked {
-    pub page: PageRef,
-    priority: Priority,
-    number: u64,
-    frames: u64,
-}
-
-/// Oldest first; each page with the base pages of it that are here in frames of their own, and the sum of these. (Where a page lies in a larger
-/// one, after sizes have changed, a frame counts for both.)
-#[derive(Debug, Default)]
-struct Line {
-    pages: BTreeMap<u64, (PageRef, u64)>,
-    frames: u64,
-}
+pub(super) type Ranked = Standing<Priority>;
 
 /// See the module's documentation. As in a policy, a page whose mapping was removed may stay until it is taken.
 #[derive(Debug, Default)]
 pub(super) struct Ranks {
-    low: Line,
-    high: Line,
-    places: BTreeMap<PageRef, (Priority, u64)>,
-    next: u64,
+    /// Of low and of high pages.
+    lines: Lines<Priority>,
     /// Turns of the policy since a page of high memory has left.
     passed: u32,
 }
 
 impl Ranks {
-    fn line(&mut self, priority: Priority) -> &mut Line {
-        match priority {
-            Priority::Low => &mut self.low,
-            Priority::High => &mut self.high,
-            Priority::Normal => unreachable!("what is of no rank is the policy's"),
-        }
-    }
-
     #[cfg(test)]
     fn len(&self) -> usize {
-        self.places.len()
+        self.lines.len()
     }
 
     /// Where a page stands: [`Priority::Normal`] is the policy.
     pub(super) fn of(&self, page: PageRef) -> Priority {
-        self.places.get(&page).map_or(Priority::Normal, |place| place.0)
+        self.lines.of(page).unwrap_or(Priority::Normal)
     }
 
     /// No page stands here.
     pub(super) fn is_empty(&self) -> bool {
-        self.places.is_empty()
+        self.lines.is_empty()
     }
 
     /// The frames that a page counts for, if it stands here.
     pub(super) fn frames_of(&self, page: PageRef) -> Option<u64> {
-        let &(priority, number) = self.places.get(&page)?;
-        let line = if priority == Priority::Low { &self.low } else { &self.high };
-        line.pages.get(&number).map(|&(_, frames)| frames)
+        self.lines.frames_of(page)
     }
 
     /// The sums over all low and all high pages.
     #[cfg(test)]
     pub(super) fn sums(&self) -> (u64, u64) {
-        (self.low.frames, self.high.frames)
+        (self.lines.frames(Priority::Low), self.lines.frames(Priority::High))
     }
 
     /// What a page that stands here counts for has changed.
     pub(super) fn recount(&mut self, page: PageRef, recount: impl FnOnce(u64) -> u64) {
-        let Some(&(priority, number)) = self.places.get(&page) else { return };
-        let line = self.line(priority);
-        let (_, frames) = line.pages.get_mut(&number).expect("each place is in its line");
-        let before = *frames;
-        *frames = recount(before);
-        line.frames = line.frames - before + *frames;
+        self.lines.recount(page, recount);
     }
 
     /// A page of low or high memory has come, `frames` base pages of it: it is the youngest, also if it stands there already.
     pub(super) fn insert(&mut self, page: PageRef, frames: u64, priority: Priority) {
-        self.remove(page);
-        let number = self.next;
-        self.next += 1;
-        self.restore(Ranked { page, priority, number, frames });
-    }
-
-    fn restore(&mut self, ranked: Ranked) {
-        let Ranked { page, priority, number, frames } = ranked;
-        let line = self.line(priority);
-        line.frames += frames;
-        assert!(line.pages.insert(number, (page, frames)).is_none(), "a number is given once");
-        assert!(self.places.insert(page, (priority, number)).is_none(), "a page stands in one place");
+        assert_ne!(priority, Priority::Normal, "what is of no rank is the policy's");
+        self.lines.insert(page, frames, priority);
     }
 
     /// It leaves, or stands with the policy from now on. False: it was not here.
     pub(super) fn remove(&mut self, page: PageRef) -> bool {
-        let Some((priority, number)) = self.places.remove(&page) else { return false };
-        let line = self.line(priority);
-        let (of, frames) = line.pages.remove(&number).expect("each place is in its line");
-        assert_eq!(of, page, "each place is in its line");
-        line.frames -= frames;
-        true
+        self.lines.remove(page).is_some()
     }
 
     /// Pages of `range` that are gone, as their mappings are, need not be taken first.
     pub(super) fn forget(&mut self, key: SpaceKey, range: BaseRange, is_gone: impl Fn(u64) -> bool) {
-        let at = |first| PageRef { space: key, first };
-        let all = self.places.range(at(range.start)..at(range.end)).map(|(&page, _)| page);
-        let gone: Vec<PageRef> = all.filter(|page| is_gone(page.first)).collect();
-        for page in gone {
+        for page in self.lines.gone(key, range, is_gone) {
             self.remove(page);
         }
     }
 
     /// The page to leave next, where it is not the policy's turn. `frames` base pages are here, of all; of each kind `least` stay.
     pub(super) fn take(&mut self, frames: u64, least: u64) -> Option<Ranked> {
-        if self.places.is_empty() {
+        if self.is_empty() {
             return None;
         }
-        if self.low.frames > least {
+        let (low, high) = (self.lines.frames(Priority::Low), self.lines.frames(Priority::High));
+        if low > least {
             return self.take_of(Priority::Low);
         }
         // Low memory within its own share is no share of normal memory's.
-        let normal = frames.saturating_sub(self.high.frames + self.low.frames);
-        if !self.high.pages.is_empty() {
+        let normal = frames.saturating_sub(high + low);
+        if self.lines.has_pages(Priority::High) {
             self.passed += 1;
             if normal <= least || self.passed >= HIGH_ONE_IN {
                 return self.take_of(Priority::High);
@@ -156,20 +107,17 @@ impl Ranks {
     }
 
     fn take_of(&mut self, priority: Priority) -> Option<Ranked> {
-        let line = self.line(priority);
-        let (number, (page, frames)) = line.pages.pop_first()?;
-        line.frames -= frames;
-        assert_eq!(self.places.remove(&page), Some((priority, number)), "each place is in its line");
+        let taken = self.lines.take(priority)?;
         if priority == Priority::High {
             self.passed = 0;
         }
-        Some(Ranked { page, priority, number, frames })
+        Some(taken)
     }
 
     /// Directly after it was taken: it is to be the next one again.
     pub(super) fn put_back(&mut self, ranked: Ranked) {
-        self.restore(ranked);
-        if ranked.priority == Priority::High {
+        self.lines.restore(ranked);
+        if ranked.line == Priority::High {
             self.passed = HIGH_ONE_IN;
         }
     }
@@ -178,6 +126,7 @@ impl Ranks {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::vec::Vec;
     use proptest::prelude::*;
 
     fn page(first: u64) -> PageRef {
@@ -223,11 +172,11 @@ mod tests {
                         prop_assert_eq!(taken.map(|of| of.page.first), expected);
                         if let Some(of) = taken.filter(|_| op == 5) {
                             ranks.put_back(of);
-                            if of.priority == Priority::Low { low.insert(0, of.page.first) } else { high.insert(0, of.page.first); passed = 16; }
+                            if of.line == Priority::Low { low.insert(0, of.page.first) } else { high.insert(0, of.page.first); passed = 16; }
                             let frames = normal + (low.len() + high.len()) as u64;
-                            if low.len() as u64 <= least || of.priority == Priority::Low {
+                            if low.len() as u64 <= least || of.line == Priority::Low {
                                 prop_assert_eq!(ranks.take(frames, least), Some(of), "it is the next one");
-                                if of.priority == Priority::Low { low.remove(0); } else { high.remove(0); passed = 0; }
+                                if of.line == Priority::Low { low.remove(0); } else { high.remove(0); passed = 0; }
                             }
                         }
                     }

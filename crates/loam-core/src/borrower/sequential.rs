@@ -106,7 +106,7 @@ impl Borrower {
     /// Base pages from one sight of a reader to the next, at most: what a stream has ahead at most, in fresh memory too, and as much again.
     pub(super) fn reader_step(&self) -> u64 {
         let window = self.prefetcher.window_max().0.min(self.limit / AHEAD_SHARE);
-        STEP_WINDOWS * window.max(ZERO_AHEAD).max(self.sizer.largest().base_pages())
+        STEP_WINDOWS * window.max(ZERO_AHEAD).max(self.page_largest())
     }
 }
 

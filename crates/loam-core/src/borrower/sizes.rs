@@ -1,6 +1,5 @@
 //! What the policy that sizes pages is told: which pages come and go, and what of them is wanted (see [`crate::page_size`]).
 
-use super::marks::Pattern;
 use super::table::{BaseRange, BaseState, SpaceKey};
 use super::{Ahead, Borrower, Hole};
 use crate::page_size::{Brought, Left, PageSize, Place, Probed};
@@ -15,20 +14,18 @@ const HOLES_MAX: usize = 4096;
 const STREAM_GAP_MAX: Duration = Duration::from_millis(20);
 
 impl Borrower {
-    /// The size of the page that a fault at `base` brings. What is used in no order comes alone.
+    /// The size of the page that a fault at `base` brings. What is used in no order comes alone, unless it has a size of its own.
     pub(super) fn size_at(&mut self, key: SpaceKey, base: u64) -> PageSize {
-        if self.mark(key, base).pattern == Pattern::Random {
-            return PageSize::SMALLEST;
-        }
-        self.sizer.size(Place { space: key, base })
+        let told = Self::told_size(self.mark(key, base));
+        let size = told.unwrap_or_else(|| self.sizer.size(Place { space: key, base }));
+        self.fitted(key, base, size)
     }
 
     /// The same in fresh memory, where zeros come.
     pub(super) fn fresh_size_at(&mut self, key: SpaceKey, base: u64) -> PageSize {
-        if self.mark(key, base).pattern == Pattern::Random {
-            return PageSize::SMALLEST;
-        }
-        self.sizer.fresh_size(Place { space: key, base })
+        let told = Self::told_size(self.mark(key, base));
+        let size = told.unwrap_or_else(|| self.sizer.fresh_size(Place { space: key, base }));
+        self.fitted(key, base, size)
     }
 
     /// A fault brings a page, `missing` base pages of it. Answers with one that is to be left out.
@@ -43,7 +40,7 @@ impl Borrower {
         if entry.state != BaseState::Away {
             return None; // zeros: nothing comes
         }
-        if self.mark(key, base).pattern == Pattern::Random {
+        if self.is_size_told(key, base, size) {
             return None; // nobody has chosen this size, and nothing is to be learnt of it
         }
         let first = size.first(base);

@@ -2,6 +2,7 @@
 //! order answers come in and whichever lender dies.
 
 mod advice;
+mod budgets;
 mod cases;
 mod lenders;
 mod marks;
@@ -9,6 +10,7 @@ mod plans;
 mod recalls;
 mod replicas;
 mod sizes;
+mod terms;
 mod waiters;
 
 use super::*;
@@ -100,6 +102,13 @@ enum Op {
         len: u64,
         pattern: Option<Pattern>,
         priority: Option<Priority>,
+    },
+    /// On what terms it is paged.
+    Terms {
+        space: usize,
+        base: u64,
+        len: u64,
+        terms: Terms,
     },
     /// A lender writes a page that it was told to, and says so soon.
     Drain {
@@ -631,6 +640,10 @@ impl World {
                 pattern.inspect(|&pattern| assert!(self.b.handle_pattern(key, range, pattern)));
                 priority.inspect(|&priority| assert!(self.b.handle_priority(key, range, priority)));
             }
+            Op::Terms { space, base, len, terms } => {
+                let (key, range) = (pick(self, space), BaseRange::new(base, base + len));
+                assert_eq!(self.b.handle_terms(key, range, terms), Ok(()));
+            }
             Op::Recall { lender, pick, pages } => self.recall(lender, pick, pages),
             Op::RoomAgain { lender } => {
                 if self.full.remove(&lender) {
@@ -775,6 +788,8 @@ fn op(lose: bool) -> impl Strategy<Value = Op> {
                 pattern: pattern.map(|n| [Pattern::Unknown, Pattern::Sequential, Pattern::Random][n]),
                 priority: priority.map(|n| [Priority::Low, Priority::Normal, Priority::High][n]),
             }),
+        2 => (0usize..4, 0u64..PAGES, 1u64..900, terms::terms())
+            .prop_map(|(space, base, len, terms)| Op::Terms { space, base, len, terms }),
     ]
 }
 

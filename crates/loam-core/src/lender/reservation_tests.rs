@@ -294,6 +294,10 @@ impl Of {
     fn kept(&self) -> u64 {
         self.reserved.max(self.pinned())
     }
+    /// Stored beside what is reserved.
+    fn beside(&self) -> u64 {
+        self.pages.len() as u64 - self.pinned()
+    }
 }
 
 struct Model {
@@ -302,6 +306,7 @@ struct Model {
     of: Vec<Of>,
     reads: Vec<ReadTicket>,
     releasing: Vec<SlotRun>,
+    limit: u64,
 }
 
 impl Model {
@@ -371,8 +376,15 @@ impl Model {
         let most = self.lender.reservation_max(Some(SpaceId(space))).0;
         let others: u64 =
             (0..).zip(&self.of).filter(|(other, _)| *other != space).map(|(_, of)| of.kept()).sum();
+        let stored: u64 = self.of.iter().map(Of::beside).sum();
         let of = &mut self.of[space as usize];
         assert!(most >= of.reserved, "what it has it may have");
+        assert!(most <= of.reserved.max(RESERVABLE - others), "more than may be reserved");
+        if self.reads.is_empty() && self.releasing.is_empty() && self.lender.leaving.is_empty() {
+            // Spare copies would leave, so it may be more.
+            let room = (RESERVABLE - others).min(self.limit.saturating_sub(others + stored));
+            assert!(most >= room, "{most} of {room} pages that there are");
+        }
         let answer = self.lender.reserve_memory(SpaceId(space), BasePages(pages));
         assert_eq!(answer.is_ok(), pages <= most);
         if answer.is_ok() {
@@ -415,7 +427,10 @@ impl Model {
                     *of = Of::default();
                 }
             }
-            Op::Limit(pages) => self.lender.handle_limit(BasePages(pages)),
+            Op::Limit(pages) => {
+                self.limit = pages;
+                self.lender.handle_limit(BasePages(pages));
+            }
             Op::ReadBegin if self.reads.len() < 4 => self.reads.push(self.lender.read_begin()),
             Op::ReadEnd(n) if n < self.reads.len() => self.lender.read_end(self.reads.remove(n)),
             Op::Release => {
@@ -444,7 +459,14 @@ proptest! {
     #[test]
     fn what_is_promised_is_kept(ops in ops()) {
         let of = (0..TERMS.len()).map(|_| Of { open: true, ..Of::default() }).collect();
-        let mut model = Model { lender: lender(), now: Instant(0), of, reads: Vec::new(), releasing: Vec::new() };
+        let mut model = Model {
+            lender: lender(),
+            now: Instant(0),
+            of,
+            reads: Vec::new(),
+            releasing: Vec::new(),
+            limit: CAPACITY,
+        };
         for op in ops {
             model.step(&op);
             model.look();

@@ -41,6 +41,7 @@ pub use second_chance::SecondChanceFifo;
 pub use sieve::Sieve;
 
 use crate::borrower::SpaceKey;
+use crate::page_size::PageSize;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
@@ -59,6 +60,11 @@ pub struct PageRef {
 pub trait Replacement: core::fmt::Debug + Send {
     /// `page` has become local. If it is still in the policy from before its mapping was removed, that is a touch.
     fn inserted(&mut self, page: PageRef);
+    /// The same of a page of this size. A policy that does nothing here takes all pages for equally large.
+    fn inserted_sized(&mut self, page: PageRef, size: PageSize) {
+        let _ = size;
+        self.inserted(page);
+    }
     /// `page`, which is in the policy, was used. Never called live: there are no access bits to read.
     fn touched(&mut self, page: PageRef) {
         let _ = page;

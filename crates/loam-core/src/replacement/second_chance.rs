@@ -1,11 +1,13 @@
 //! FIFO with a second chance: the live agent's policy.
 
 use super::{PageRef, Replacement};
+use crate::borrower::SpaceKey;
+use crate::page_size::PageSize;
 use alloc::collections::{BTreeMap, VecDeque};
 
-/// This part of the pages is on trial at least.
-const TRIAL_SHARE: usize = 64;
-/// Pages that left are remembered for as many departures as there are pages, and for this many at least.
+/// This part of the frames is on trial at least.
+const TRIAL_SHARE: u64 = 64;
+/// Pages that left are remembered until as much as there is has left, and so many of them at least.
 const REMEMBERED_MIN: usize = 64;
 /// Highest level of a proven page.
 const LEVEL_MAX: u32 = 4;
@@ -25,11 +27,17 @@ const PASSED_MAX: usize = 64;
 /// A proven page has a level: how many times sooner it came back than that, as a power of two, and one higher than the last time at
 /// most. Its turns in the queue double with each level before it is taken away to see again (as a CLOCK with
 /// counters has it, where the counter is the frequency that the distance shows).
+///
+/// Pages differ in size, and change it: what is counted is base pages. (By number, a few large pages that proved themselves once would be next to nothing beside
+/// many small ones, and stay for ever with most of the memory.)
 #[derive(Debug, Default)]
 pub struct SecondChanceFifo {
-    trial: VecDeque<PageRef>,
+    trial: VecDeque<Queued>,
     proven: VecDeque<Proven>,
-    /// Departures so far.
+    /// Base pages of both queues' entries, the void ones' too.
+    trial_frames: u64,
+    proven_frames: u64,
+    /// Base pages that have left so far.
     clock: u64,
     /// Pages that have left and not come back, and in what order they did.
     left_at: BTreeMap<PageRef, Left>,
@@ -38,13 +46,32 @@ pub struct SecondChanceFifo {
     /// first ones of the page.
     void: BTreeMap<PageRef, u32>,
     voids: usize,
-    /// Where the last victim was taken from.
+    /// Where the last victim was taken from, and how large it was.
     from_proven: bool,
+    last_size: Option<PageSize>,
+}
+
+/// A [`PageRef`] and its page's size, in as many bytes.
+#[derive(Clone, Copy, Debug)]
+struct Queued {
+    first: u64,
+    space: SpaceKey,
+    size: PageSize,
+}
+
+impl Queued {
+    fn new(page: PageRef, size: PageSize) -> Self {
+        Self { first: page.first, space: page.space, size }
+    }
+
+    fn page(self) -> PageRef {
+        PageRef { space: self.space, first: self.first }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Proven {
-    page: PageRef,
+    queued: Queued,
     level: u8,
     /// Turns that it has left.
     turns: u8,
@@ -74,37 +101,50 @@ impl SecondChanceFifo {
 
     /// Takes all void entries out.
     fn sweep(&mut self) {
-        let Self { trial, proven, void, .. } = self;
-        let mut keeps = |page: &PageRef| match void.get_mut(page).filter(|count| **count > 0) {
+        let Self { trial, proven, trial_frames, proven_frames, void, .. } = self;
+        let mut keeps = |queued: &Queued, frames: &mut u64| match void
+            .get_mut(&queued.page())
+            .filter(|count| **count > 0)
+        {
             Some(count) => {
                 *count -= 1;
+                *frames -= queued.size.base_pages();
                 false
             }
             None => true,
         };
-        trial.retain(&mut keeps);
-        proven.retain(|proven| keeps(&proven.page));
+        trial.retain(|queued| keeps(queued, trial_frames));
+        proven.retain(|proven| keeps(&proven.queued, proven_frames));
         assert!(void.values().all(|&count| count == 0), "a page was removed that was not there");
         void.clear();
         self.voids = 0;
     }
 
-    fn take_trial(&mut self) -> Option<PageRef> {
+    fn take_trial(&mut self) -> Option<Queued> {
         loop {
-            let page = self.trial.pop_front()?;
-            if !self.was_void(page) {
-                return Some(page);
+            let queued = self.trial.pop_front()?;
+            self.trial_frames -= queued.size.base_pages();
+            if !self.was_void(queued.page()) {
+                return Some(queued);
             }
         }
     }
 
+    fn frames(&self) -> u64 {
+        self.trial_frames + self.proven_frames
+    }
+
     /// It has left: its return will be judged by when.
-    fn remember(&mut self, page: PageRef, level: u8) {
-        self.clock += 1;
+    fn remember(&mut self, queued: Queued, level: u8) {
+        let page = queued.page();
+        self.clock += queued.size.base_pages();
         self.left_at.insert(page, Left { at: self.clock, level });
         self.left.push_back((page, self.clock));
-        while self.left.len() > self.len().max(REMEMBERED_MIN) {
-            let (page, at) = self.left.pop_front().expect("it is not empty");
+        while self.left.len() > REMEMBERED_MIN
+            && let Some(&(page, at)) = self.left.front()
+            && self.clock - at >= self.frames()
+        {
+            self.left.pop_front();
             if self.left_at.get(&page).is_some_and(|left| left.at == at) {
                 self.left_at.remove(&page);
             }
@@ -116,10 +156,13 @@ impl SecondChanceFifo {
         let mut passed = 0;
         loop {
             let mut proven = self.proven.pop_front()?;
-            if self.was_void(proven.page) {
+            let frames = proven.queued.size.base_pages();
+            if self.was_void(proven.queued.page()) {
+                self.proven_frames -= frames;
                 continue;
             }
             if proven.turns == 0 || passed == PASSED_MAX {
+                self.proven_frames -= frames;
                 return Some(proven);
             }
             passed += 1;
@@ -129,8 +172,8 @@ impl SecondChanceFifo {
     }
 
     /// The next one of the queue that is to give one, else of the other.
-    fn take(&mut self) -> Option<(PageRef, u8)> {
-        let too_many = self.trial.len() * TRIAL_SHARE < self.len();
+    fn take(&mut self) -> Option<(Queued, u8)> {
+        let too_many = self.trial_frames * TRIAL_SHARE < self.frames();
         self.from_proven = too_many || self.trial.is_empty();
         if !self.from_proven {
             if let Some(page) = self.take_trial() {
@@ -139,7 +182,7 @@ impl SecondChanceFifo {
             self.from_proven = true;
         }
         if let Some(proven) = self.take_proven() {
-            return Some((proven.page, proven.level));
+            return Some((proven.queued, proven.level));
         }
         self.from_proven = false;
         self.take_trial().map(|page| (page, 0))
@@ -148,20 +191,28 @@ impl SecondChanceFifo {
 
 impl Replacement for SecondChanceFifo {
     fn inserted(&mut self, page: PageRef) {
+        self.inserted_sized(page, PageSize::SMALLEST);
+    }
+
+    fn inserted_sized(&mut self, page: PageRef, size: PageSize) {
+        let queued = Queued::new(page, size);
         let Some(left) = self.left_at.remove(&page) else {
-            self.trial.push_back(page);
+            self.trial_frames += size.base_pages();
+            self.trial.push_back(queued);
             return;
         };
-        let distance = (self.clock - left.at).max(1);
-        let sooner = (self.len() as u64 / distance).checked_ilog2().unwrap_or(0);
+        let distance = (self.clock - left.at).max(size.base_pages());
+        let sooner = (self.frames() / distance).checked_ilog2().unwrap_or(0);
         let level = sooner.min(LEVEL_MAX).min(u32::from(left.level) + 1) as u8;
-        self.proven.push_back(Proven { page, level, turns: (1 << level) - 1 });
+        self.proven_frames += size.base_pages();
+        self.proven.push_back(Proven { queued, level, turns: (1 << level) - 1 });
     }
 
     fn victim(&mut self) -> Option<PageRef> {
-        let (page, level) = self.take()?;
-        self.remember(page, level);
-        Some(page)
+        let (queued, level) = self.take()?;
+        self.last_size = Some(queued.size);
+        self.remember(queued, level);
+        Some(queued.page())
     }
 
     fn removed(&mut self, page: PageRef) {
@@ -174,11 +225,14 @@ impl Replacement for SecondChanceFifo {
 
     fn put_back(&mut self, page: PageRef) {
         let left = self.left_at.remove(&page);
+        let queued = Queued::new(page, self.last_size.expect("a victim was given before"));
         if self.from_proven {
             let level = left.map_or(0, |left| left.level);
-            self.proven.push_front(Proven { page, level, turns: 0 });
+            self.proven_frames += queued.size.base_pages();
+            self.proven.push_front(Proven { queued, level, turns: 0 });
         } else {
-            self.trial.push_front(page);
+            self.trial_frames += queued.size.base_pages();
+            self.trial.push_front(queued);
         }
     }
 }
@@ -248,6 +302,38 @@ mod tests {
     }
 
     /// It comes and goes without anybody asking for a victim: what is kept does not grow, and what has come last leaves last.
+    /// Pages become smaller: the large ones that have proven themselves make room for what is used in their place.
+    #[test]
+    fn large_pages_that_were_in_use_do_not_keep_the_memory_of_small_ones() {
+        let (frames, large) = (1024, PageSize::from_log2(4));
+        let mut fifo = SecondChanceFifo::default();
+        let mut here: BTreeMap<PageRef, u64> = BTreeMap::new();
+        let mut touch = |first: u64, size: PageSize| {
+            if here.contains_key(&page(first)) {
+                return false;
+            }
+            while here.values().sum::<u64>() + size.base_pages() > frames {
+                let victim = fifo.victim().expect("there are pages");
+                here.remove(&victim).expect("it is here");
+            }
+            here.insert(page(first), size.base_pages());
+            fifo.inserted_sized(page(first), size);
+            true
+        };
+        for _ in 0..20 {
+            (0..100).for_each(|n| {
+                touch(n * 16, large);
+            });
+        }
+        // Most of the memory, and none of the pages of before.
+        let mut misses = 0;
+        for turn in 0..20 {
+            let missed = (0..700).filter(|n| touch(1 << 20 | n, PageSize::SMALLEST)).count();
+            misses += if turn < 10 { 0 } else { missed };
+        }
+        assert!(misses < 700, "{misses} misses in ten turns of 700 pages that fit");
+    }
+
     #[test]
     fn what_leaves_by_itself_leaves_nothing_behind() {
         let mut fifo = SecondChanceFifo::default();

@@ -6,6 +6,7 @@
 //! held for bookkeeping only: giving memory back makes the kernel wait until the agent has read the event, and copying waits for lenders.
 
 pub(crate) mod blocks;
+mod direct;
 mod malloc;
 mod next;
 pub(crate) mod nodes;
@@ -22,6 +23,8 @@ use crate::process;
 use crate::sys::map::{self, map_guarded, unmap};
 use crate::sys::{self, Result, SignalsBlocked};
 use blocks::{Blocks, Contents, GivingBack};
+pub(crate) use direct::Files;
+pub(crate) use direct::fork::set_token;
 use nodes::Node;
 
 /// How often a request that finds the region full looks again while other threads are giving memory back.
@@ -54,8 +57,9 @@ impl Region {
     }
 }
 
-/// Reserves the region that the agent wants; its address. A process does so once: a forked child has its parent's.
-pub(crate) fn reserve(plan: &RegionPlan) -> Result<usize> {
+/// Reserves the region that the agent wants, of memory from `files` if it is direct; its address. A process does so once: a forked child has its
+/// parent's.
+pub(crate) fn reserve(plan: &RegionPlan, files: Option<Files>) -> Result<usize> {
     let existing = BASE.load(Relaxed);
     if plan.bytes == 0 || existing != 0 {
         return Ok(existing);
@@ -67,7 +71,10 @@ pub(crate) fn reserve(plan: &RegionPlan) -> Result<usize> {
     let windows = pages.div_ceil(window_pages);
     let nodes_bytes = (Blocks::nodes_for(windows) * size_of::<Node>()).next_multiple_of(BASE_PAGE_BYTES);
     let begins_bytes = (windows as usize * size_of::<u32>()).next_multiple_of(BASE_PAGE_BYTES);
-    let base = map_guarded(bytes, 0)?;
+    let base = match files {
+        None => map_guarded(bytes, 0)?,
+        Some(files) => direct::reserve(plan, files)?,
+    };
     let books = map_guarded(nodes_bytes + begins_bytes, 0).inspect_err(|_| unmap_guarded(base, bytes))?;
     // In base pages, or the first record of a region that is hardly used would take 2 MiB.
     // SAFETY: advice for what was just mapped; a kernel without large pages needs none.
@@ -133,10 +140,25 @@ pub(crate) fn tell_called() {
 pub(crate) fn fork_begins() {
     let signals = REGION.hold();
     *HELD.lock() = Some(signals);
+    direct::fork::prepare();
+}
+
+/// After it, in the child, before it joins.
+pub(crate) fn child_begins() {
+    direct::fork::child_begins();
+}
+
+/// And when it has joined.
+pub(crate) fn child_joined() {
+    direct::fork::child_copies();
 }
 
 /// After it, in the parent and in the child.
 pub(crate) fn fork_ends(is_child: bool) {
+    if !is_child {
+        direct::fork::parent();
+    }
+    direct::fork::let_go();
     let signals = HELD.lock().take();
     if let Some(signals) = signals {
         REGION.let_go(signals);
@@ -188,6 +210,7 @@ fn allocate(bytes: usize, align: usize, zeros: bool) -> Option<usize> {
         (Some(pages), Ok(align)) => find(pages, align, (base / BASE_PAGE_BYTES) as u64, zeros),
         _ => None,
     };
+    let found = found.filter(|(taken, _)| !direct::is_on() || provide(taken.start, bytes));
     let Some((taken, used_pages)) = found else {
         count(|figures| {
             figures.full.fetch_add(1, Relaxed);
@@ -196,8 +219,11 @@ fn allocate(bytes: usize, align: usize, zeros: bool) -> Option<usize> {
         return None;
     };
     let address = base + taken.start as usize * BASE_PAGE_BYTES;
-    let old = taken.contents == Contents::Stale || zeros && taken.contents != Contents::Zeros;
-    if old && discard(address, bytes.next_multiple_of(BASE_PAGE_BYTES)).is_err() && zeros {
+    let old = zeros && taken.contents != Contents::Zeros;
+    // Direct memory is never away: there is nothing to gain by discarding it.
+    let discards = !direct::is_on() && (old || taken.contents == Contents::Stale);
+    let kept = !discards || discard(address, bytes.next_multiple_of(BASE_PAGE_BYTES)).is_err();
+    if old && kept {
         // SAFETY: just handed out, so nobody else's.
         unsafe { core::ptr::write_bytes(address as *mut u8, 0, bytes) };
     }
@@ -207,6 +233,19 @@ fn allocate(bytes: usize, align: usize, zeros: bool) -> Option<usize> {
         figures.peak_bytes.fetch_max(u64::from(used_pages) * BASE_PAGE_BYTES as u64, Relaxed);
     });
     Some(address)
+}
+
+/// Sees to it that a block of a direct region, just handed out, has memory. False: there is none left, and the block is free again.
+fn provide(start: u32, bytes: usize) -> bool {
+    let first = start as usize;
+    let range = first..first + bytes.div_ceil(BASE_PAGE_BYTES);
+    // What this process keeps for its next allocations, and needs now.
+    let provided = direct::provide(range.clone()) || give_back(0) && direct::provide(range);
+    if !provided && let Some(region) = &mut *REGION.lock() {
+        let freed = region.blocks.free(start);
+        assert!(freed, "it was just handed out");
+    }
+    provided
 }
 
 fn find(pages: u32, align: u32, origin: u64, zeros: bool) -> Option<(blocks::Taken, u32)> {
@@ -254,8 +293,35 @@ fn next_to_give_back(pages_max: u32) -> Option<GivingBack> {
 
 /// The contents of a range go, here and with lenders.
 fn discard(address: usize, bytes: usize) -> Result<()> {
+    if direct::is_on() {
+        let first = (address - BASE.load(Relaxed)) / BASE_PAGE_BYTES;
+        return direct::take_back(first..first + bytes / BASE_PAGE_BYTES);
+    }
     // SAFETY: the callers pass memory of the region that nobody uses.
     unsafe { map::advise(address, bytes, map::ADVICE_DONTNEED) }
+}
+
+/// The program gives advice for memory of its own. True: it was of a direct region, where the kernel would do something else than with the private memory that
+/// the program takes it for, and it is done.
+pub(crate) fn advised(address: usize, bytes: usize, advice: i32) -> bool {
+    const DONTNEED: i32 = 4;
+    const FREE: i32 = 8;
+    const REMOVE: i32 = 9;
+    const DOFORK: i32 = 11;
+    let zeroes = matches!(advice, DONTNEED | FREE | REMOVE);
+    if !direct::is_on() || !zeroes && advice != DOFORK {
+        return false;
+    }
+    let offset = address.wrapping_sub(BASE.load(Relaxed));
+    let last = offset.checked_add(bytes.saturating_sub(1));
+    if bytes == 0
+        || !address.is_multiple_of(BASE_PAGE_BYTES)
+        || last.is_none_or(|last| last >= BYTES.load(Relaxed))
+    {
+        return false;
+    }
+    let first = offset / BASE_PAGE_BYTES;
+    !zeroes || direct::zero(first..first + bytes.div_ceil(BASE_PAGE_BYTES))
 }
 
 /// The page at which an allocation begins.
@@ -297,10 +363,21 @@ fn resize(address: usize, bytes: usize) -> bool {
         let mut region = REGION.lock();
         let Some(region) = region.as_mut() else { return false };
         // It may have been freed by another thread since.
-        let known = region.blocks.pages_at(page).is_some();
-        (known && region.blocks.resize(page, pages)).then(|| (region.blocks.used_pages(), region.excess()))
+        let Some(old_pages) = region.blocks.pages_at(page) else { return false };
+        let resized = region.blocks.resize(page, pages);
+        resized.then(|| (region.blocks.used_pages(), region.excess(), old_pages))
     };
-    let Some((used_pages, excess)) = resized else { return false };
+    let Some((used_pages, excess, old_pages)) = resized else { return false };
+    if direct::is_on()
+        && pages > old_pages
+        // All of it: should the books have no record to take the growth back by, the next try makes it good.
+        && !direct::provide(page as usize..(page + pages) as usize)
+    {
+        if let Some(region) = &mut *REGION.lock() {
+            region.blocks.resize(page, old_pages);
+        }
+        return false;
+    }
     count(|figures| {
         figures.peak_bytes.fetch_max(u64::from(used_pages) * BASE_PAGE_BYTES as u64, Relaxed);
     });

@@ -15,10 +15,12 @@ mod figures;
 pub mod raw;
 mod said;
 mod shim;
+mod terms;
 mod vec;
 
 pub use allocator::PagedAllocator;
 pub use figures::statistics;
+pub use terms::{Plan, Terms};
 pub use vec::PagedVec;
 
 use shim::Shim;
@@ -70,6 +72,17 @@ pub enum PagedError {
         "there is advice for too many ranges of this process (4096): take some back (Advice::Normal, Priority::Normal), or give it for larger ranges"
     )]
     TooMuch,
+    /// [`set_terms`]: there are too many budgets.
+    #[error(
+        "there are budgets (local) for too many ranges of this process (64): take some back (Terms::new()), or give one for several of them together"
+    )]
+    TooManyBudgets,
+    /// [`set_terms`]: pages have no such size.
+    #[error("a page has 4 KiB, 8 KiB, and so on doubled up to 1 MiB, not {bytes} bytes: give one of these")]
+    PageSize {
+        /// What was asked for.
+        bytes: usize,
+    },
     /// The agent does not tell its figures.
     #[error("{}: the agent does not tell its figures ({error}): does the temporary folder still have its socket?", socket.display())]
     Statistics {
@@ -183,7 +196,7 @@ pub fn is_connected() -> bool {
 /// Says what this program will do with `memory`, which may be any: what is not borrowed for is passed over. It waits for nothing but the agent's "heard".
 /// (`loam run` and [`connect`] alike.) A good moment is well before the memory is used, or when a pass over it is over.
 ///
-/// [`Advice::Sequential`], [`Advice::Random`] and [`Priority`] hold for their addresses until something else is said of them, or they are unmapped, discarded
+/// [`Advice::Sequential`], [`Advice::Random`], [`Priority`] and [`Terms`] hold for their addresses until something else is said of them, or they are unmapped, discarded
 /// (`MADV_DONTNEED`), or freed or resized by this module (outside of the region from 4 KiB on). A child that forks has its parent's. A process may say different things of 4096 ranges.
 ///
 /// # Errors
@@ -200,6 +213,16 @@ pub fn advise<T>(memory: &[T], advice: Advice) -> Result<(), PagedError> {
 pub fn prioritize<T>(memory: &[T], priority: Priority) -> Result<(), PagedError> {
     let start = memory.as_ptr().addr();
     raw::prioritize(start..start + size_of_val(memory), priority)
+}
+
+/// Says on what terms `memory` is paged from now on, in place of all that was set of it before: [`Terms`]. It also holds for what is here already, but for the pages
+/// that that came in. Otherwise as [`advise`].
+///
+/// # Errors
+/// As [`advise`]; [`PagedError::TooMuch`], [`PagedError::TooManyBudgets`], [`PagedError::PageSize`], and nothing has changed.
+pub fn set_terms<T>(memory: &[T], terms: &Terms) -> Result<(), PagedError> {
+    let start = memory.as_ptr().addr();
+    raw::set_terms(start..start + size_of_val(memory), terms)
 }
 
 /// Zeros of the region, or of this machine where it is full or they are few; aligned to 16 bytes.

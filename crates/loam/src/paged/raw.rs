@@ -3,7 +3,7 @@
 //! Give it large requests only, of the region's `--min-alloc` and more. Smaller ones, and what the region has no room for, may be served by the program's
 //! ordinary allocator, or be refused: [`region`] tells which of the two an address is.
 
-use super::{Advice, PagedError, Priority, said, served};
+use super::{Advice, PagedError, Priority, Terms, said, served};
 use std::ops::Range;
 use std::ptr::NonNull;
 
@@ -99,6 +99,20 @@ pub fn prioritize(range: Range<usize>, priority: Priority) -> Result<(), PagedEr
         said::remember(&range);
     }
     shim.prioritize(range, priority)
+}
+
+/// [`set_terms`](super::set_terms), of addresses.
+///
+/// # Errors
+/// As there.
+pub fn set_terms(range: Range<usize>, terms: &Terms) -> Result<(), PagedError> {
+    terms.check()?;
+    let shim = served().ok_or(PagedError::NotConnected)?;
+    // As above.
+    if *terms != Terms::new() {
+        said::remember(&range);
+    }
+    shim.set_terms(range, terms)
 }
 
 /// Memory that is not from here is about to be freed, or to become another size: what was said of it holds no longer. It costs nothing where nothing was said

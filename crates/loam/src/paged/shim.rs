@@ -1,6 +1,6 @@
 //! The shim, as this process has it: its functions by name.
 
-use super::{Advice, PagedError, Priority};
+use super::{Advice, PagedError, Priority, Terms};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
@@ -11,6 +11,7 @@ use std::ptr::NonNull;
 const LINE_BYTES: usize = 256;
 
 type Tell = extern "C" fn(usize, usize, c_int) -> c_int;
+type SetTerms = extern "C" fn(usize, usize, usize, u32, u64) -> c_int;
 type Join = unsafe extern "C" fn(*const c_char, *mut c_char, usize) -> c_int;
 
 /// See the module's documentation. It is never unloaded.
@@ -23,6 +24,7 @@ pub(super) struct Shim {
     part: extern "C" fn(u32),
     advise: Tell,
     prioritize: Tell,
+    set_terms: SetTerms,
     region_least: extern "C" fn() -> usize,
     malloc: extern "C" fn(usize) -> *mut c_void,
     memalign: extern "C" fn(usize, usize) -> *mut c_void,
@@ -41,6 +43,7 @@ fn heard(answer: c_int) -> Result<(), PagedError> {
     match answer {
         0 => Ok(()),
         2 => Err(PagedError::TooMuch),
+        3 => Err(PagedError::TooManyBudgets),
         _ => Err(PagedError::Unheard),
     }
 }
@@ -80,8 +83,9 @@ impl Shim {
             [c"malloc", c"malloc_usable_size", c"loam_region"].map(|name| symbol(handle, name));
         let [realloc, memalign, advise] =
             [c"realloc", c"memalign", c"loam_advise_range"].map(|name| symbol(handle, name));
-        let [prioritize, region_least] =
-            [c"loam_prioritize_range", c"loam_region_least"].map(|name| symbol(handle, name));
+        let [prioritize, set_terms, region_least] =
+            [c"loam_prioritize_range", c"loam_set_terms_range", c"loam_region_least"]
+                .map(|name| symbol(handle, name));
         let [join, calloc, free, part] =
             [c"loam_join_at", c"calloc", c"free", c"loam_part"].map(|name| symbol(handle, name));
         // SAFETY: that is how the shim, and every libc, declares them.
@@ -102,6 +106,7 @@ impl Shim {
                 ),
                 advise: std::mem::transmute::<NonNull<c_void>, Tell>(advise?),
                 prioritize: std::mem::transmute::<NonNull<c_void>, Tell>(prioritize?),
+                set_terms: std::mem::transmute::<NonNull<c_void>, SetTerms>(set_terms?),
                 region_least: std::mem::transmute::<NonNull<c_void>, extern "C" fn() -> usize>(region_least?),
                 malloc: std::mem::transmute::<NonNull<c_void>, extern "C" fn(usize) -> *mut c_void>(malloc?),
                 usable: std::mem::transmute::<NonNull<c_void>, unsafe extern "C" fn(*mut c_void) -> usize>(
@@ -139,6 +144,13 @@ impl Shim {
             Priority::High => 2,
         };
         heard((self.prioritize)(range.start, range.len(), number))
+    }
+
+    /// On what terms a range is paged.
+    pub(super) fn set_terms(&self, range: Range<usize>, terms: &Terms) -> Result<(), PagedError> {
+        let plan = terms.plan.map_or(0, |plan| 1 + plan as u32);
+        let (page_bytes, local_bytes) = (terms.page_bytes.unwrap_or(0), terms.local_bytes.unwrap_or(0));
+        heard((self.set_terms)(range.start, range.len(), page_bytes, plan, local_bytes))
     }
 
     /// What was said of a range holds no longer.

@@ -30,11 +30,13 @@ mod cgroup;
 mod error;
 mod link;
 mod map;
+mod memory;
 mod shared;
 mod vec;
 
 pub use error::{Refusal, RegionError};
 pub use map::Advice;
+pub use memory::RegionMemory;
 pub use shared::SharedRegion;
 pub use vec::{Element, RegionVec};
 

@@ -4,15 +4,22 @@ use super::super::{Left, PageSize, SizeReason};
 use super::GAIN;
 use crate::units::{BasePages, Duration};
 
-/// Seen so often, of so many times; both shrink with time.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+/// Seen so often, of so many times; both shrink with time, and at once when what used to be seen is not.
+#[derive(Clone, Copy, Debug, PartialEq)]
 struct Rate {
     hits: f64,
     total: f64,
+    /// How likely what was seen since the last hit was by this rate.
+    misses_chance: f64,
 }
 
 /// What counts from now on has at least this share: older evidence is halved when there is more.
 const TOTAL_MAX: f64 = 64.0;
+/// What is seen has changed if as many misses in a row were no more likely than this. (Not so for hits: that pages are too large costs far more than
+/// that they are too small, so they may grow later.)
+const CHANCE_LEAST: f64 = 0.001;
+/// What was seen before is worth so many observations then.
+const WEAK_TOTAL: f64 = 4.0;
 /// How many observations of a place what holds for the whole part is worth.
 const PRIOR_WEIGHT: f64 = 6.0;
 /// And what is assumed where nothing at all is known.
@@ -29,13 +36,31 @@ const GROWN_WEIGHT: f64 = 4.0;
 /// And shrinks.
 const SHRINK_MIN: f64 = 6.0;
 
+impl Default for Rate {
+    fn default() -> Self {
+        Self { hits: 0.0, total: 0.0, misses_chance: 1.0 }
+    }
+}
+
 impl Rate {
     fn add(&mut self, hit: bool) {
+        let likely = 1.0 - self.with_prior(ASSUMED, ASSUMED_WEIGHT);
+        self.misses_chance = if hit { 1.0 } else { self.misses_chance * likely };
+        if self.misses_chance < CHANCE_LEAST && likely < 0.5 {
+            self.misses_chance = 1.0;
+            self.weaken();
+        }
         self.hits += f64::from(u8::from(hit));
         self.total += 1.0;
         if self.total > TOTAL_MAX {
             self.halve();
         }
+    }
+
+    fn weaken(&mut self) {
+        let share = (WEAK_TOTAL / self.total).min(1.0);
+        self.hits *= share;
+        self.total *= share;
     }
 
     fn halve(&mut self) {
@@ -141,7 +166,7 @@ impl Evidence {
     pub(super) fn size_changed(&mut self, from: PageSize, to: PageSize) {
         for level in usize::from(from.log2()) + 1..=usize::from(to.log2()) {
             let share = self.together[level].with_prior(0.0, GROW_DOUBT);
-            self.rings[level] = Rate { hits: share * GROWN_WEIGHT, total: GROWN_WEIGHT };
+            self.rings[level] = Rate { hits: share * GROWN_WEIGHT, total: GROWN_WEIGHT, ..Rate::default() };
         }
         if to < from {
             self.together = [Rate::default(); PageSize::COUNT];
@@ -161,8 +186,8 @@ impl Evidence {
     }
 
     /// The share of a page of this size that is wanted.
-    pub(super) fn wanted_share(&self, size: PageSize) -> f64 {
-        self.wanted(None, size.log2()) / size.base_pages() as f64
+    pub(super) fn wanted_share(&self, prior: Option<&Self>, size: PageSize) -> f64 {
+        self.wanted(prior, size.log2()) / size.base_pages() as f64
     }
 
     /// The size that pages should have, if it is another one, and why. `returns`: the share of base pages that come back soon after they

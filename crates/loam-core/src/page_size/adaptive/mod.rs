@@ -14,7 +14,7 @@
 //!   is seen without asking: was the larger page around it here before it left, if it was not when it came ([`Left::together`])? Where
 //!   large pages push each other out before they are used (the paper's thrashing), what was left out is not wanted in time, and large
 //!   pages are dear.
-//! - *returns*: how many of the base pages that leave come back within one turn of local memory. Each base page that nobody wanted has pushed
+//! - *returns*: how many of the base pages that leave come back within one turn of local memory by wanted ones. Each base page that nobody wanted has pushed
 //!   one of them out. In a sweep over much more than fits none comes back, and waste costs no more than its transfer.
 //! - what a fault and what a base page costs is measured, on this path, as it is now.
 //!
@@ -62,7 +62,10 @@ const SMALL_PAGES_LEAST: u64 = 64;
 const SMALL_MAX: PageSize = PageSize::from_log2(4);
 /// A page that has grown and shrinks again does not grow for so many judgements, and twice as many each time that it happens.
 const HOLD_LEAST: u32 = 4;
-const HOLD_MOST: u32 = 256;
+const HOLD_MOST: u32 = 1024;
+/// A part whose last run turned local memory over so often has been seen by what left while it ran. What it leaves behind is used by the next part,
+/// and would count for more than all that, being the newest.
+const TURNS_KNOWN: u64 = 2;
 
 /// What is known of a place in a part.
 #[derive(Clone, Debug)]
@@ -75,11 +78,14 @@ struct Known {
     grew: bool,
     hold: u32,
     hold_next: u32,
+    /// Of a part: wanted base pages that left in its last run.
+    left: u64,
 }
 
 impl Known {
     fn new(size: PageSize) -> Self {
-        Self { size, evidence: Evidence::default(), events: 0, grew: false, hold: 0, hold_next: HOLD_LEAST }
+        let (evidence, hold_next) = (Evidence::default(), HOLD_LEAST);
+        Self { size, evidence, events: 0, grew: false, hold: 0, hold_next, left: 0 }
     }
 
     /// Judges it: the size that it had, if that changes, and why.
@@ -98,7 +104,7 @@ impl Known {
         }
         if !grows && self.grew {
             self.hold = self.hold_next;
-            self.hold_next = (self.hold_next * 2).min(HOLD_MOST);
+            self.hold_next = (self.hold_next * 4).min(HOLD_MOST);
         }
         self.grew = grows;
         let from = core::mem::replace(&mut self.size, to);
@@ -128,6 +134,8 @@ pub struct Adaptive {
     least: PageSize,
     most: PageSize,
     part: u32,
+    /// Wanted base pages that had left when it began.
+    began: u64,
     /// The program names its parts; until it does they are found.
     named: bool,
     phases: Phases,
@@ -154,6 +162,7 @@ impl Adaptive {
             least,
             most,
             part: 0,
+            began: 0,
             named: false,
             phases: Phases::default(),
             parts: BTreeMap::new(),
@@ -205,7 +214,10 @@ impl Adaptive {
     /// Another part begins. One that is new begins as the one before it is.
     fn enter(&mut self, part: u32) {
         if part != self.part {
-            let size = self.part_known().size;
+            let left = self.returns.clock() - core::mem::replace(&mut self.began, self.returns.clock());
+            let known = self.part_known();
+            known.left = left;
+            let size = known.size;
             self.part = part;
             self.part_known_or(part, size);
         }
@@ -245,7 +257,12 @@ impl Adaptive {
 
     /// Lets `see` add to what is known of the place and of the part, and judges both when it is time.
     fn learn(&mut self, now: Instant, part: u32, at: Place, see: impl Fn(&mut Evidence)) {
+        let is_over = self.named && part != self.part;
+        let enough = TURNS_KNOWN * self.returns.limit();
         let known = self.part_known_or(part, self.start);
+        if is_over && known.left >= enough {
+            return;
+        }
         see(&mut known.evidence);
         known.events += 1;
         let part_is_due = known.events >= PART_REVIEW;
@@ -332,7 +349,7 @@ impl PageSizer for Adaptive {
             self.look_for_phase(page);
         }
         self.costs.brought(page.fetched);
-        let wanted = self.part_known().evidence.wanted_share(page.size);
+        let wanted = self.part_known().evidence.wanted_share(None, page.size);
         self.returns.brought(page, wanted);
         self.learn(now, self.part, page.fault, |_| ());
         self.hole(page)
@@ -343,9 +360,14 @@ impl PageSizer for Adaptive {
     }
 
     fn left(&mut self, now: Instant, page: &Left) {
-        self.returns.left(page, &mut self.draw);
+        let part = u32::from(page.part);
+        self.part_known_or(part, self.start);
+        let prior = &self.parts[&part].evidence;
+        let known = self.places.get(&Self::key(part, page.first));
+        let wanted = known.map_or(prior, |known| &known.evidence).wanted_share(Some(prior), page.size);
+        self.returns.left(page, wanted, &mut self.draw);
         let page = *page;
-        self.learn(now, page.part.into(), page.first, |evidence| evidence.left(&page));
+        self.learn(now, part, page.first, |evidence| evidence.left(&page));
     }
 
     fn probed(&mut self, now: Instant, probe: &Probed) {

@@ -1,4 +1,7 @@
-//! How much of what leaves comes back before local memory has been turned over once more.
+//! How much of what leaves comes back before local memory has been turned over once more by what is wanted.
+//!
+//! What nobody wanted turns it over, too, and so much the faster that hardly anything comes back in time; but it need not be there. So it does not
+//! count: what comes back within one turn of wanted base pages would have stayed if nothing else had come.
 
 use super::super::{Brought, Left};
 use crate::borrower::SpaceKey;
@@ -10,13 +13,15 @@ use alloc::collections::{BTreeMap, VecDeque};
 const SAMPLES: u64 = 512;
 /// Weight of the newest sample.
 const NEWEST: f64 = 1.0 / 128.0;
+/// The clock goes by such parts of a base page.
+const FINE: u64 = 256;
 
 /// Watches a sample of the base pages that leave.
 #[derive(Debug, Default)]
 pub(super) struct Returns {
     /// Base pages that may be local.
     limit: u64,
-    /// Base pages that have left so far.
+    /// Wanted base pages that have left so far, in parts of one.
     clock: u64,
     watched: BTreeMap<(SpaceKey, u64), u64>,
     order: VecDeque<((SpaceKey, u64), u64)>,
@@ -33,15 +38,23 @@ impl Returns {
         self.limit
     }
 
+    /// Wanted base pages that have left so far.
+    pub(super) fn clock(&self) -> u64 {
+        self.clock / FINE
+    }
+
     /// The share of base pages that come back within one turn.
     pub(super) fn share(&self) -> f64 {
         self.share
     }
 
-    pub(super) fn left(&mut self, page: &Left, draw: &mut Draw) {
-        self.clock += page.pages.0;
+    /// A page leaves, of which `wanted` is the share that is believed to have been wanted.
+    pub(super) fn left(&mut self, page: &Left, wanted: f64, draw: &mut Draw) {
+        let wanted = (page.pages.0 as f64 * FINE as f64 * wanted) as u64;
+        self.clock += wanted;
+        let turn = self.limit * FINE;
         while let Some(&(at, left)) = self.order.front() {
-            if self.clock - left < self.limit && self.order.len() <= 2 * SAMPLES as usize {
+            if self.clock - left < turn && self.order.len() <= 2 * SAMPLES as usize {
                 break;
             }
             self.order.pop_front();
@@ -50,7 +63,7 @@ impl Returns {
                 self.see(0.0);
             }
         }
-        if draw.below((self.limit / SAMPLES).max(1)) < page.pages.0 {
+        if draw.below((turn / SAMPLES).max(1)) < wanted {
             let at = (page.first.space, page.first.base + draw.below(page.size.base_pages()));
             self.watched.insert(at, self.clock);
             self.order.push_back((at, self.clock));

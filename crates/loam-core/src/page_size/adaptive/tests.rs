@@ -18,6 +18,7 @@ struct Pager {
     together: BTreeMap<u64, With>,
     now_ns: u64,
     faults: u64,
+    fetched: u64,
 }
 
 /// A page, and the largest pages around it that were here, when it came and at most.
@@ -37,7 +38,17 @@ impl Pager {
         let mut sizer = Adaptive::new(PageSize::SMALLEST, start, PageSize::LARGEST, 7);
         sizer.limited(BasePages(limit));
         let (local, order, holes) = (BTreeSet::new(), VecDeque::new(), BTreeMap::new());
-        Self { sizer, limit, local, order, holes, together: BTreeMap::new(), now_ns: 0, faults: 0 }
+        Self {
+            sizer,
+            limit,
+            local,
+            order,
+            holes,
+            together: BTreeMap::new(),
+            now_ns: 0,
+            faults: 0,
+            fetched: 0,
+        }
     }
 
     fn place(base: u64) -> Place {
@@ -78,6 +89,7 @@ impl Pager {
         let missing: Vec<u64> = (first..first + n).filter(|b| !self.local.contains(b)).collect();
         self.evict(missing.len() as u64);
         let fetched = BasePages(missing.len() as u64);
+        self.fetched += fetched.0;
         self.now_ns += FAULT_NS + BASE_PAGE_NS * fetched.0;
         self.sizer.waited(Duration(FAULT_NS));
         self.sizer.streamed(fetched, Duration(BASE_PAGE_NS * fetched.0));
@@ -165,6 +177,43 @@ fn pages_that_push_each_other_out_become_smaller() {
     let sizes: BTreeSet<u8> = (0..64).map(|n| pager.size(n * 1024).log2()).collect();
     // 256 planes in 4,096 base pages: 16 base pages of each at most.
     assert!(sizes.iter().all(|&log2| (2..=4).contains(&log2)), "{sizes:?}");
+}
+
+/// The same after a sweep in the same part, time and again, as each direction of such a solver begins and ends: what the sweep has shown does not
+/// hold for what follows it.
+#[test]
+fn a_sweep_does_not_speak_for_what_pushes_itself_out() {
+    let (planes, plane_pages, lines_a_page) = (2048, 32, 8);
+    let mut pager = Pager::new(4_096, 4);
+    let mut fetched = Vec::new();
+    for _ in 0..4 {
+        (0..planes * plane_pages).for_each(|base| pager.touch(base));
+        let before = pager.fetched;
+        for page in 0..plane_pages {
+            for _ in 0..lines_a_page {
+                (0..planes).for_each(|plane| pager.touch(plane * plane_pages + page));
+            }
+        }
+        fetched.push((pager.fetched - before) as f64 / (planes * plane_pages) as f64);
+    }
+    // With pages of 16 base pages it would be 128 times the data, with the right ones once.
+    assert!(fetched[0] < 6.0 && fetched[1..].iter().all(|&times| times < 3.0), "{fetched:?}");
+}
+
+#[test]
+fn what_a_part_leaves_behind_does_not_speak_for_it() {
+    let mut pager = Pager::new(8_192, 4);
+    let mut draw = Draw::new(13);
+    for turn in 0..6 {
+        pager.sizer.part_begins(Instant(pager.now_ns), 1);
+        (0..40_000).for_each(|_| pager.touch(draw.below(65_536)));
+        while pager.sizer.poll_change().is_some() {}
+        pager.sizer.part_begins(Instant(pager.now_ns), 2);
+        (0..65_536).for_each(|base| pager.touch(base));
+        let changes = core::iter::from_fn(|| pager.sizer.poll_change());
+        let late: Vec<SizeChange> = changes.filter(|change| change.part == 1).collect();
+        assert!(late.is_empty(), "turn {turn}: {late:?}");
+    }
 }
 
 #[test]

@@ -1,0 +1,261 @@
+//! What programs ask of the agent while they run: to bring memory home, to let a fork pass, to hear what they say of their memory.
+
+use super::Agent;
+use crate::packets;
+use loam_core::borrower::{Advice, BaseRange, FetchPlan, Pattern, Priority, SpaceKey, Terms, TooMany};
+use loam_core::page_size::PageSize;
+use loam_core::units::BasePages;
+use loam_hand::{Call, CallReply, call};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::process::Pid;
+
+/// A call that is answered later.
+pub(super) struct WaitingCall {
+    pub space: SpaceKey,
+    socket: OwnedFd,
+    waits: Waits,
+}
+
+/// What for.
+enum Waits {
+    /// Nothing of the range is away any more; `what` asks for that.
+    Home { range: BaseRange, what: u32 },
+    /// Changes of mappings have been dealt with that were read before the advice came: the memory that it speaks of came after them, and
+    /// they would take the advice with them.
+    Changes(Call),
+}
+
+/// Where the kernel does not report forks, adopted mappings are kept from children, where they would read zeros: a child made behind
+/// libc's back then meets no mapping at all. Around a fork by libc, with everything at home, they are opened.
+pub(super) const MADV_DONTFORK: u32 = 10;
+const MADV_DOFORK: u32 = 11;
+
+/// The base pages that a program says something of: those that the range touches, or only whole ones.
+fn pages_of(request: &Call, whole: bool) -> BaseRange {
+    let end = request.address.saturating_add(request.bytes);
+    let (start, end) = match whole {
+        false => (request.address >> 12, end.div_ceil(4096)),
+        true => (request.address.div_ceil(4096), end >> 12),
+    };
+    // Nothing is no page, wherever it is.
+    BaseRange::new(start, if request.bytes == 0 { start } else { end.max(start) })
+}
+
+/// What says something of memory, and asks for nothing.
+fn is_advice(what: u32) -> bool {
+    (call::WILL_NEED..=call::TERMS).contains(&what)
+}
+
+/// The terms that a program asks for; `None`: there are none such.
+fn terms_of(request: &Call) -> Option<Terms> {
+    let [page, plan, ..] = request.terms.to_le_bytes();
+    let page = match page.checked_sub(1) {
+        Some(log2) => Some(PageSize::new(BasePages(1_u64.checked_shl(log2.into())?))?),
+        None => None,
+    };
+    let plan = match plan.checked_sub(1) {
+        Some(number) => Some(FetchPlan::numbered(number.into())?),
+        None => None,
+    };
+    let local = (request.local_bytes > 0).then_some(BasePages(request.local_bytes >> 12));
+    Some(Terms { page, plan, local })
+}
+
+/// Whether what was said can be remembered, as [`CallReply::status`].
+fn remembered(is_so: bool) -> u32 {
+    if is_so { 0 } else { Errno::NOSPC.raw_os_error().unsigned_abs() }
+}
+
+fn reply(socket: &OwnedFd, status: u32) {
+    let _ = packets::send(socket.as_fd(), &CallReply { status, reserved: 0 }, &[]);
+}
+
+impl Agent<'_> {
+    /// A program says something of its memory. Answered as by [`CallReply::status`].
+    fn take_advice(&mut self, space: SpaceKey, request: &Call) -> u32 {
+        let now = self.now();
+        // What leaves on advice is only what was named whole: the rest of its page may be needed.
+        let range = pages_of(request, request.what == call::WILL_NOT_NEED);
+        let borrower = &mut self.borrower;
+        let status = match request.what {
+            call::WILL_NEED => {
+                borrower.handle_advice(now, space, range, Advice::WillNeed);
+                0
+            }
+            call::WILL_NOT_NEED => {
+                borrower.handle_advice(now, space, range, Advice::WillNotNeed);
+                0
+            }
+            call::SEQUENTIAL => remembered(borrower.handle_pattern(space, range, Pattern::Sequential)),
+            call::RANDOM => remembered(borrower.handle_pattern(space, range, Pattern::Random)),
+            call::NORMAL => remembered(borrower.handle_pattern(space, range, Pattern::Unknown)),
+            call::LOW => remembered(borrower.handle_priority(space, range, Priority::Low)),
+            call::MIDDLE => remembered(borrower.handle_priority(space, range, Priority::Normal)),
+            call::HIGH => remembered(borrower.handle_priority(space, range, Priority::High)),
+            call::TERMS => self.take_terms(space, range, request),
+            _ => {
+                borrower.handle_forgotten(space, range);
+                0
+            }
+        };
+        self.drain();
+        status
+    }
+
+    fn take_terms(&mut self, space: SpaceKey, range: BaseRange, request: &Call) -> u32 {
+        let Some(terms) = terms_of(request) else { return Errno::INVAL.raw_os_error().unsigned_abs() };
+        match self.borrower.handle_terms(space, range, terms) {
+            Ok(()) => {
+                if terms.local.is_some() {
+                    let now = self.now();
+                    self.watch.press(now); // it holds for what is adopted
+                }
+                0
+            }
+            Err(TooMany::Ranges) => remembered(false),
+            Err(TooMany::Budgets) => Errno::DQUOT.raw_os_error().unsigned_abs(),
+        }
+    }
+
+    pub(super) fn take_call(&mut self, pid: Pid, socket: OwnedFd, request: Call) {
+        let answer = |socket: &OwnedFd| reply(socket, 0);
+        let Some(space) = self.space_of(pid) else {
+            // Whoever has something to say is told that nobody has heard it; there is nothing to bring home for the others.
+            let unheard = is_advice(request.what).then(|| Errno::SRCH.raw_os_error().unsigned_abs());
+            reply(&socket, unheard.unwrap_or(0));
+            return;
+        };
+        let now = self.now();
+        match request.what {
+            call::RELEASE | call::FORK_PREPARE => {
+                let range = if request.what == call::RELEASE {
+                    let end = request.address.saturating_add(request.bytes).div_ceil(4096);
+                    BaseRange::new(request.address >> 12, end.max(request.address >> 12))
+                } else {
+                    BaseRange::new(0, 1 << 51)
+                };
+                self.borrower.handle_evictable(now, space, false);
+                self.drain();
+                if request.what == call::FORK_PREPARE {
+                    self.allow_fork(space, true);
+                } else {
+                    self.show(space, range);
+                }
+                let waits = Waits::Home { range, what: request.what };
+                self.calls.push(WaitingCall { space, socket, waits });
+                self.answer_calls();
+            }
+            call::FORK_DONE => {
+                if self.allow_fork(space, false) {
+                    self.borrower.handle_evictable(now, space, true);
+                    self.drain();
+                }
+                answer(&socket);
+            }
+            call::USERFAULTFD => self.give_userfaultfd(&socket),
+            what if is_advice(what) => {
+                let waiting = WaitingCall { space, socket, waits: Waits::Changes(request) };
+                // Behind what was said before it and waits, too.
+                let is_behind =
+                    self.calls.iter().any(|of| of.space == space && matches!(of.waits, Waits::Changes(_)));
+                if is_behind || !self.try_answer(&waiting) {
+                    self.calls.push(waiting);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Brings home what waiting calls need, and answers those that have what they wait for.
+    pub(super) fn answer_calls(&mut self) {
+        let mut waiting = std::mem::take(&mut self.calls);
+        waiting.retain(|waiting| !self.try_answer(waiting));
+        waiting.append(&mut self.calls);
+        self.calls = waiting;
+    }
+
+    fn try_answer(&mut self, waiting: &WaitingCall) -> bool {
+        let Some(process) = self.processes.get(&waiting.space) else { return true };
+        let (range, what) = match &waiting.waits {
+            Waits::Home { range, what } => (*range, *what),
+            Waits::Changes(_) if process.has_unread_changes() => return false,
+            Waits::Changes(request) => {
+                let status = self.take_advice(waiting.space, request);
+                reply(&waiting.socket, status);
+                return true;
+            }
+        };
+        if !self.put_hand_to_rest(waiting.space) {
+            return false;
+        }
+        self.let_go_on(waiting.space); // nothing begins: the call made the space unevictable
+        let away = self.borrower.away_in(waiting.space, range);
+        let now = self.now();
+        for &base in away.iter().take(1024) {
+            self.borrower.handle_wanted(now, waiting.space, base);
+        }
+        self.drain();
+        if !self.borrower.away_in(waiting.space, range).is_empty() {
+            return false;
+        }
+        if !self.fork_events && !self.is_hand_idle(waiting.space) {
+            return false; // see `show`
+        }
+        if what == call::RELEASE {
+            self.release(waiting.space, range);
+            // Another of its threads may be about to fork: then nothing leaves until that is over.
+            let hand = self.processes.get(&waiting.space).and_then(|process| process.hand.as_ref());
+            if hand.is_none_or(|hand| hand.forks == 0) {
+                let now = self.now();
+                self.borrower.handle_evictable(now, waiting.space, true);
+            }
+        }
+        self.drain();
+        reply(&waiting.socket, 0);
+        true
+    }
+
+    /// Where forks are not reported, adopted memory is hidden from children but for the time of a fork that told us of itself
+    /// and has everything at home. True: no such fork is under way any more.
+    fn allow_fork(&mut self, key: SpaceKey, begins: bool) -> bool {
+        let ranges = self.borrower.ranges(key);
+        let Some(hand) = self.processes.get_mut(&key).and_then(|p| p.hand.as_mut()) else { return true };
+        hand.forks = if begins { hand.forks + 1 } else { hand.forks.saturating_sub(1) };
+        let none = hand.forks == 0;
+        if begins {
+            self.show(key, BaseRange::new(0, u64::MAX));
+        } else if none {
+            hand.advise(&ranges, MADV_DONTFORK);
+        }
+        none
+    }
+
+    /// Ends the hiding of adopted memory in `range`, once the hand has done it.
+    fn show(&mut self, key: SpaceKey, range: BaseRange) {
+        let hidden = |r: BaseRange| Some(r.intersect(range)).filter(|r| !r.is_empty());
+        let ranges: Vec<BaseRange> = self.borrower.ranges(key).into_iter().filter_map(hidden).collect();
+        let hand = self.processes.get_mut(&key).and_then(|p| p.hand.as_mut());
+        if let Some(hand) = hand.filter(|_| !self.fork_events) {
+            hand.advise(&ranges, MADV_DOFORK);
+        }
+    }
+
+    fn is_hand_idle(&mut self, key: SpaceKey) -> bool {
+        self.take_finished(key, usize::MAX);
+        self.processes.get(&key).and_then(|p| p.hand.as_ref()).is_none_or(super::process::Hand::is_idle)
+    }
+
+    /// Everything of the range is at home: lets it go, for good.
+    fn release(&mut self, key: SpaceKey, range: BaseRange) {
+        let now = self.now();
+        let adopted: Vec<BaseRange> = self.borrower.ranges(key);
+        let process = self.processes.get_mut(&key).expect("the caller looked");
+        for part in adopted.into_iter().map(|r| r.intersect(range)).filter(|r| !r.is_empty()) {
+            // A page that was never touched reads as zeros from now on, as it should.
+            let _ = process.uffd.unregister(part.start << 12..part.end << 12);
+            self.borrower.handle_unmapped(now, key, part);
+        }
+        process.released.push(range);
+    }
+}
