@@ -32,19 +32,9 @@ const MIN_ALLOC_DEFAULT: Bytes = Bytes(256 << 10);
 /// Less is not worth a region.
 const REGION_MIN: Bytes = Bytes(1 << 20);
 
-/// Pages that a small `--local` should hold at first: what is larger than a program wants shrinks within one turn of local memory, and
-/// what is smaller has cost a fault each until it has grown.
-const FRAMES_AT_FIRST: u64 = 2048;
-/// Four base pages cost hardly more than one to fetch.
-const PAGE_AT_FIRST_MIN: u64 = 16 << 10;
-/// From here on larger pages gain little on a network of 10 Gb/s, and cost a program that jumps about.
-const PAGE_AT_FIRST_MAX: u64 = 64 << 10;
-
-/// The page's size at first, where it is to be found.
-fn page_at_first(local: Bytes) -> Bytes {
-    let page = (local.0 / FRAMES_AT_FIRST).clamp(PAGE_AT_FIRST_MIN, PAGE_AT_FIRST_MAX);
-    Bytes(1 << page.ilog2())
-}
+/// The page's size at first, where it is to be found. Larger pages gain little on a network of 10 Gb/s. What is larger than a program wants shrinks
+/// within one turn of local memory, and what is smaller has cost a fault each until it has grown.
+const PAGE_AT_FIRST: Bytes = Bytes(64 << 10);
 
 /// All that a run needs, and where its figures go.
 pub(crate) struct Borrowing {
@@ -70,8 +60,8 @@ impl Borrowing {
         let local = local_size(&args, memory)?;
         let page = match args.page {
             PageArg::Fixed(size) => PageChoice::Fixed(size),
-            PageArg::Auto => PageChoice::Auto(page_at_first(local)),
-            PageArg::Aapc => PageChoice::Aapc(page_at_first(local)),
+            PageArg::Auto => PageChoice::Auto(PAGE_AT_FIRST),
+            PageArg::Aapc => PageChoice::Aapc(PAGE_AT_FIRST),
         };
         let subpage = args.subpage.on(memory.total);
         if let PageChoice::Fixed(page) = page
@@ -340,13 +330,6 @@ fn summary_failure(path: &Path, error: &std::io::Error) -> Failure {
 mod tests {
     use super::*;
     use crate::scratch::Scratch;
-
-    #[test]
-    fn a_small_budget_has_small_pages() {
-        let page = |mib: u64| page_at_first(Bytes(mib << 20)).0 >> 10;
-        assert_eq!([32, 63, 64, 127, 128, 256, 65_536].map(page), [16, 16, 32, 32, 64, 64, 64]);
-        assert_eq!(page_at_first(Bytes(0)).0, 16_384);
-    }
 
     #[test]
     fn the_shim_is_looked_for_in_three_places() {

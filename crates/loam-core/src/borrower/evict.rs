@@ -6,7 +6,7 @@ use super::prefetch::StreamSpace;
 use super::table::{BaseState, Entry, SpaceKey};
 use super::{BatchId, Borrower, Effect};
 use crate::ids::ContentHash;
-use crate::page_size::PageSize;
+use crate::page_size::{Fill, PageSize};
 use crate::replacement::PageRef;
 use crate::staging::{Reserve, ReserveConfig};
 use crate::units::{Duration, EXTENT_BASE_PAGES, Instant};
@@ -42,6 +42,8 @@ pub(super) struct Batch {
     buffers: Vec<BufferIndex>,
     /// Fates reported so far.
     reported: usize,
+    /// What became of those that have left so far, in the same order.
+    left: Vec<(u64, Fill)>,
     /// Base pages that were shared or pinned.
     busy: Vec<u64>,
     /// At least one base page has left.
@@ -253,12 +255,14 @@ impl Borrower {
         self.batch_next += 1;
         let target = self.next_lender(None);
         self.mirror_last = None;
+        let left = Vec::with_capacity(pages.len());
         let batch = Batch {
             space: key,
             pages,
             of,
             buffers,
             reported: 0,
+            left,
             busy: Vec::new(),
             freed: false,
             tried: false,
@@ -310,6 +314,15 @@ impl Borrower {
         }
         let entry = self.entry(key, base);
         assert_eq!(entry.state, BaseState::Leaving, "a page changed while the hand was at it");
+        if let PageFate::Moved(hash) = fate {
+            // What came with contents has a copy still.
+            let fill = match (entry.copy, hash) {
+                (Some(_), _) => Fill::Kept,
+                (None, Some(_)) => Fill::Written,
+                (None, None) => Fill::Unwritten,
+            };
+            self.batches.get_mut(&batch).expect("still under way").left.push((base, fill));
+        }
         match fate {
             PageFate::Moved(Some(hash)) => {
                 self.stats.moved += 1;
@@ -421,6 +434,7 @@ impl Borrower {
         }
         self.in_vain = self.vain_since.is_some_and(|since| now - since >= VAIN_MAX);
         let key = b.space;
+        self.note_filled(now, key, &b.of, &b.left);
         if self.spaces.contains_key(&key) {
             let mut busy: Vec<(u64, PageSize)> = b.busy.iter().map(|&base| b.page_of(base)).collect();
             busy.dedup();

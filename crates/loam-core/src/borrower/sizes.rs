@@ -2,7 +2,7 @@
 
 use super::table::{BaseRange, BaseState, SpaceKey};
 use super::{Ahead, Borrower, Hole};
-use crate::page_size::{Brought, Left, PageSize, Place, Probed};
+use crate::page_size::{Brought, Fill, Filled, Left, PageSize, Place, Probed};
 use crate::units::{BasePages, Duration, Instant};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -38,7 +38,8 @@ impl Borrower {
     ) -> Option<u64> {
         let entry = self.entry(key, base);
         if entry.state != BaseState::Away {
-            return None; // zeros: nothing comes
+            self.note_zeros(key, size.first(base));
+            return None; // nothing comes
         }
         if self.is_size_told(key, base, size) {
             return None; // nobody has chosen this size, and nothing is to be learnt of it
@@ -76,6 +77,44 @@ impl Borrower {
                 break;
             }
             self.note_coming(key, first, size);
+        }
+    }
+
+    /// A page of zeros comes.
+    fn note_zeros(&mut self, key: SpaceKey, first: u64) {
+        if !self.sizer.watches_pages() {
+            return;
+        }
+        let part = self.sizer.part();
+        if let Some(space) = self.spaces.get_mut(&key) {
+            space.table.note_part(first, part);
+        }
+    }
+
+    /// Pages have left: `bases` are all that were local of them, with what became of each.
+    pub(super) fn note_filled(
+        &mut self,
+        now: Instant,
+        key: SpaceKey,
+        pages: &[(u64, PageSize)],
+        bases: &[(u64, Fill)],
+    ) {
+        if !self.sizer.watches_pages() {
+            return;
+        }
+        let mut rest = bases;
+        for &(first, size) in pages {
+            let Some(space) = self.spaces.get(&key) else { return };
+            let is_of = |base: u64| size.first(base) == first;
+            // A smaller page of the same place may follow.
+            let is_next = |a: &(u64, Fill), b: &(u64, Fill)| a.0 < b.0 && is_of(a.0) == is_of(b.0);
+            let page = rest.chunk_by(is_next).next().filter(|bases| is_of(bases[0].0));
+            let (bases, after) = rest.split_at(page.map_or(0, <[_]>::len));
+            rest = after;
+            if bases.iter().any(|&(_, fill)| fill != Fill::Kept) {
+                let part = space.table.part_of(first);
+                self.sizer.filled(now, &Filled { space: key, part, size, bases });
+            }
         }
     }
 

@@ -416,6 +416,18 @@ impl Table {
         }
     }
 
+    /// A page of zeros is about to come in this part of the program.
+    pub(super) fn note_part(&mut self, first: u64, part: u8) {
+        let (x, i) = split(first);
+        self.extents.entry(x).or_insert_with(|| Box::new(Extent::new())).part[i] = part;
+    }
+
+    /// The part in which the last page came that began here.
+    pub(super) fn part_of(&self, first: u64) -> u8 {
+        let (x, i) = split(first);
+        self.extents.get(&x).map_or(0, |extent| extent.part[i])
+    }
+
     /// A page that begins here was brought.
     pub(super) fn is_brought(&self, first: u64) -> bool {
         let (x, i) = split(first);

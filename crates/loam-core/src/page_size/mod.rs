@@ -138,6 +138,30 @@ pub struct Probed {
     pub wanted: bool,
 }
 
+/// What became of a base page while its page was local.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fill {
+    /// It came with contents.
+    Kept,
+    /// It came as zeros, and has been written.
+    Written,
+    /// It came as zeros, and still is.
+    Unwritten,
+}
+
+/// A page has left that had come as zeros, at least in part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Filled<'a> {
+    /// Whose.
+    pub space: SpaceKey,
+    /// What [`PageSizer::part`] said when it came.
+    pub part: u8,
+    /// Its size.
+    pub size: PageSize,
+    /// Its base pages that were local, in order.
+    pub bases: &'a [(u64, Fill)],
+}
+
 /// Decides how large pages are. The part of the program that runs ([`Self::part_begins`]) is 0 until a first one is named.
 pub trait PageSizer: fmt::Debug + Send {
     /// The size of the page that a fault here brings.
@@ -157,7 +181,7 @@ pub trait PageSizer: fmt::Debug + Send {
         None
     }
 
-    /// It wants to hear of pages that leave ([`Self::left`]): what is together with each has to be kept for that, at each fault.
+    /// It wants to hear of pages that leave ([`Self::left`], [`Self::filled`]): what is together with each has to be kept for that, at each fault.
     fn watches_pages(&self) -> bool {
         false
     }
@@ -170,6 +194,11 @@ pub trait PageSizer: fmt::Debug + Send {
     /// What became of a base page that was left out.
     fn probed(&mut self, now: Instant, probe: &Probed) {
         let _ = (now, probe);
+    }
+
+    /// What became of the zeros of a page that has left.
+    fn filled(&mut self, now: Instant, page: &Filled<'_>) {
+        let _ = (now, page);
     }
 
     /// So many base pages may be local.

@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::draw::Draw;
-use crate::page_size::{Brought, Left, PageSize, PageSizer, Place, Probed};
+use crate::page_size::{Brought, Fill, Filled, Left, PageSize, PageSizer, Place, Probed};
+use std::sync::{Arc, Mutex};
 
 /// Sizes without any reason, and a base page left out of every other page.
 #[derive(Debug)]
@@ -38,6 +39,12 @@ impl PageSizer for Wild {
         assert!(page.pages.0 > 0 && page.pages.0 <= page.size.base_pages());
         assert_eq!(page.size.first(page.first.base), page.first.base);
         assert!(page.part == 7 && page.together >= page.came_with);
+    }
+    fn filled(&mut self, _: Instant, page: &Filled<'_>) {
+        let first = page.size.first(page.bases[0].0);
+        assert!(page.bases.iter().all(|&(base, _)| page.size.first(base) == first), "one page's: {page:?}");
+        assert!(page.bases.is_sorted_by(|a, b| a.0 < b.0));
+        assert!(page.bases.iter().any(|&(_, fill)| fill != Fill::Kept));
     }
     fn probed(&mut self, _: Instant, probe: &Probed) {
         assert!(probe.part == 7 && probe.reach > PageSize::SMALLEST && probe.reach <= probe.size);
@@ -132,5 +139,69 @@ fn what_is_left_out_of_a_page_comes_when_it_is_wanted() {
         }
     }
     assert!(holes > 3, "{holes} were left out");
+    w.read_all();
+}
+
+/// The part of a page that has left, and what became of its base pages.
+type Told = Vec<(u8, Vec<(u64, Fill)>)>;
+
+/// Pages of 16 base pages, in part 3.
+#[derive(Debug)]
+struct Listens(Arc<Mutex<Told>>);
+
+impl PageSizer for Listens {
+    fn size(&mut self, _: Place) -> PageSize {
+        PageSize::from_log2(4)
+    }
+    fn largest(&self) -> PageSize {
+        PageSize::from_log2(4)
+    }
+    fn watches_pages(&self) -> bool {
+        true
+    }
+    fn part(&self) -> u8 {
+        3
+    }
+    fn filled(&mut self, _: Instant, page: &Filled<'_>) {
+        self.0.lock().unwrap().push((page.part, page.bases.to_vec()));
+    }
+}
+
+/// Zeros that are written, zeros that are not, and what has come with contents are told apart when a page leaves.
+#[test]
+fn a_page_that_leaves_tells_what_became_of_its_zeros() {
+    let mut w = World::new(1, true, 600, 1);
+    let key = w.spaces[0];
+    w.b.prefetcher = Box::new(NoPrefetch);
+    let told = Arc::new(Mutex::new(Told::default()));
+    w.b.size_pages(Box::new(Listens(Arc::clone(&told))), PageSize::SMALLEST);
+    let push_out = |w: &mut World| {
+        for base in 512..PAGES {
+            w.touch(key, base);
+            w.finish();
+        }
+        let of = |bases: &[(u64, Fill)]| bases[0].0 == 0;
+        let filled = core::mem::take(&mut *told.lock().unwrap());
+        filled.into_iter().filter(|(_, bases)| of(bases)).collect::<Vec<_>>()
+    };
+    let page = |fill: &dyn Fn(u64) -> Fill| vec![(3, (0..16).map(|base| (base, fill(base))).collect())];
+    for base in [2, 5] {
+        w.step(&Op::Write { space: 0, base, value: base + 1 });
+    }
+    w.finish();
+    let written = |base: u64| [2, 5].contains(&base);
+    let first = push_out(&mut w);
+    let is_of = |base: u64| if written(base) { Fill::Written } else { Fill::Unwritten };
+    assert_eq!(first, page(&is_of));
+    // It comes back with what was written, and zeros again, of which one is written now.
+    w.touch(key, 5);
+    w.step(&Op::Write { space: 0, base: 9, value: 10 });
+    w.finish();
+    let is_of = |base: u64| match base {
+        9 => Fill::Written,
+        base if written(base) => Fill::Kept,
+        _ => Fill::Unwritten,
+    };
+    assert_eq!(push_out(&mut w), page(&is_of));
     w.read_all();
 }

@@ -14,6 +14,8 @@
 //!   is seen without asking: was the larger page around it here before it left, if it was not when it came ([`Left::together`])? Where
 //!   large pages push each other out before they are used (the paper's thrashing), what was left out is not wanted in time, and large
 //!   pages are dear.
+//!   Zeros need no such probe: what is wanted of fresh memory has been written when it leaves ([`Filled`]). (A page that is pushed out while it fills comes back
+//!   from a buffer, and nothing is fetched out of which anything could be left.)
 //! - *returns*: how many of the base pages that leave come back within one turn of local memory by wanted ones. Each base page that nobody wanted has pushed
 //!   one of them out. In a sweep over much more than fits none comes back, and waste costs no more than its transfer.
 //! - what a fault and what a base page costs is measured, on this path, as it is now.
@@ -25,7 +27,9 @@ mod evidence;
 mod phases;
 mod returns;
 
-use super::{Brought, Changes, Left, PageSize, PageSizer, Place, Probed, Scope, SizeChange, SizeReason};
+use super::{
+    Brought, Changes, Fill, Filled, Left, PageSize, PageSizer, Place, Probed, Scope, SizeChange, SizeReason,
+};
 use crate::borrower::SpaceKey;
 use crate::draw::Draw;
 use crate::units::{BasePages, Duration, Instant};
@@ -56,7 +60,7 @@ const PROBES_MANY: f64 = 24.0;
 const FRESH_MAX: PageSize = PageSize::from_log2(5);
 /// So many pages fit into local memory at least: with fewer, the streams that a loop goes along push each other out at once, and
 /// what was seen of smaller pages does not tell of that. Large pages gain little more by being larger: most of their cost is the transfer.
-const PAGES_LEAST: u64 = 256;
+const PAGES_LEAST: u64 = 128;
 /// And of pages up to 64 KiB, whose faults cost as much as their transfer, so many.
 const SMALL_PAGES_LEAST: u64 = 64;
 const SMALL_MAX: PageSize = PageSize::from_log2(4);
@@ -327,6 +331,29 @@ impl Adaptive {
     }
 }
 
+impl Adaptive {
+    /// Zeros need no base page left out of them: what is wanted of fresh memory is written. Of a base page with contents, and one in the other
+    /// half of a page of some size around it: how far they reach, where the other is, and whether it has been written.
+    fn seen_of_zeros(&mut self, page: &Filled<'_>) -> Option<(PageSize, Place, bool)> {
+        let levels = page.size.log2();
+        let with_contents = || page.bases.iter().filter(|&&(_, fill)| fill != Fill::Unwritten);
+        let count = with_contents().count();
+        if levels == 0 || count == 0 {
+            return None; // of zeros that were only read nothing is known
+        }
+        let &(near, _) = with_contents().nth(self.draw.below(count as u64) as usize).expect("one of them");
+        let half = PageSize::from_log2(self.draw.below(u64::from(levels)) as u8);
+        let base = (half.first(near) ^ half.base_pages()) + self.draw.below(half.base_pages());
+        let index = page.bases.binary_search_by_key(&base, |&(base, _)| base).ok()?;
+        let wanted = match page.bases[index].1 {
+            Fill::Kept => return None,
+            Fill::Written => true,
+            Fill::Unwritten => false,
+        };
+        Some((half.doubled(), Place { space: page.space, base }, wanted))
+    }
+}
+
 impl PageSizer for Adaptive {
     fn size(&mut self, at: Place) -> PageSize {
         match self.places.get(&Self::key(self.part, at)) {
@@ -373,6 +400,11 @@ impl PageSizer for Adaptive {
     fn probed(&mut self, now: Instant, probe: &Probed) {
         let (reach, wanted) = (probe.reach, probe.wanted);
         self.learn(now, probe.part.into(), probe.place, |evidence| evidence.probed(reach, wanted));
+    }
+
+    fn filled(&mut self, now: Instant, page: &Filled<'_>) {
+        let Some((reach, place, wanted)) = self.seen_of_zeros(page) else { return };
+        self.learn(now, page.part.into(), place, |evidence| evidence.probed(reach, wanted));
     }
 
     fn limited(&mut self, limit: BasePages) {

@@ -197,7 +197,7 @@ fn a_sweep_does_not_speak_for_what_pushes_itself_out() {
         fetched.push((pager.fetched - before) as f64 / (planes * plane_pages) as f64);
     }
     // With pages of 16 base pages it would be 128 times the data, with the right ones once.
-    assert!(fetched[0] < 6.0 && fetched[1..].iter().all(|&times| times < 3.0), "{fetched:?}");
+    assert!(fetched[0] < 6.0 && fetched[1..].iter().all(|&times| times < 4.0), "{fetched:?}");
 }
 
 #[test]
@@ -260,12 +260,68 @@ fn changes_are_told_with_their_reason() {
     assert!(alloc::format!("{}", change.reason).contains("is wanted while it is here"));
 }
 
+/// Pages that are filled a little at a time, and pushed out in between: what comes back is in a buffer, and nothing is fetched. Of each page this many base pages
+/// are written while it is here.
+fn fill_in_turns(sizer: &mut Adaptive, rounds: u64, written: u64) {
+    for n in 0..rounds {
+        let at = Place { space: SPACE, base: n % 64 * 32 };
+        let size = sizer.size(at);
+        let first = size.first(at.base);
+        let fill = |b: u64| match b - first {
+            0 => Fill::Kept,
+            b if b <= written => Fill::Written,
+            _ => Fill::Unwritten,
+        };
+        let bases: Vec<_> = (first..first + size.base_pages()).map(|b| (b, fill(b))).collect();
+        let part = sizer.part();
+        sizer.filled(Instant(n), &Filled { space: SPACE, part, size, bases: &bases });
+        let (pages, first) = (BasePages(size.base_pages()), Place { base: first, ..at });
+        sizer.left(Instant(n), &Left { first, part, size, pages, came_with: size, together: size });
+    }
+}
+
+/// Without that, pages of 128 KiB of which there were more than fit kept a bucket sort at a standstill for ten seconds: nothing was fetched, so
+/// nothing was seen.
+#[test]
+fn pages_that_are_pushed_out_while_they_fill_become_smaller() {
+    for (written, sizes_then) in [(0, 0..=1), (31, 5..=5)] {
+        let mut sizer = Adaptive::new(PageSize::SMALLEST, PageSize::from_log2(5), PageSize::LARGEST, 3);
+        sizer.limited(BasePages(8_192));
+        fill_in_turns(&mut sizer, 4_000, written);
+        let sizes: Vec<u8> = (0..64).map(|n| sizer.size(Pager::place(n * 32)).log2()).collect();
+        assert!(sizes.iter().all(|log2| sizes_then.contains(log2)), "{written} are written: {sizes:?}");
+    }
+}
+
 proptest! {
+    /// What is seen of zeros is of the page, in reach of a base page with contents, and as it was told.
+    #[test]
+    fn what_is_seen_of_zeros_is_so(
+        log2 in 0_u8..=8,
+        fills in proptest::collection::vec(proptest::option::of(0_u8..3), 256),
+        seed in any::<u64>(),
+    ) {
+        let size = PageSize::from_log2(log2);
+        let mut sizer = Adaptive::new(PageSize::SMALLEST, PageSize::SMALLEST, PageSize::LARGEST, seed);
+        let fill = |n: u8| [Fill::Kept, Fill::Written, Fill::Unwritten][usize::from(n)];
+        let of_page = fills.iter().take(size.base_pages() as usize).enumerate();
+        let bases: Vec<(u64, Fill)> = of_page.filter_map(|(i, n)| Some((4096 + i as u64, fill((*n)?)))).collect();
+        let page = Filled { space: SPACE, part: 0, size, bases: &bases };
+        if let Some((reach, place, wanted)) = sizer.seen_of_zeros(&page) {
+            prop_assert!(reach > PageSize::SMALLEST && reach <= size);
+            let told = bases.iter().find(|&&(base, _)| base == place.base).expect("it is one of them").1;
+            prop_assert_eq!(told, if wanted { Fill::Written } else { Fill::Unwritten });
+            let half = reach.halved().first(place.base);
+            let in_reach = |base| reach.first(base) == reach.first(place.base) && reach.halved().first(base) != half;
+            prop_assert!(bases.iter().any(|&(base, fill)| in_reach(base) && fill != Fill::Unwritten));
+        }
+    }
+
     /// Whatever it is told, sizes stay between the limits, holes are in the page and not the fault's, and the same story has the same end.
     #[test]
     fn sizes_stay_within_their_limits(
         (least, start, most) in (0_u8..=8).prop_flat_map(|a| (Just(a), a..=8)).prop_flat_map(|(a, b)| (Just(a), Just(b), b..=8)),
-        story in proptest::collection::vec((0_u8..5, 0_u64..200_000, any::<bool>(), 0_u64..3_000_000), 1..400),
+        story in proptest::collection::vec((0_u8..6, 0_u64..200_000, any::<bool>(), 0_u64..3_000_000), 1..400),
     ) {
         let run = || {
             let [low, mid, high] = [least, start, most].map(PageSize::from_log2);
@@ -298,6 +354,12 @@ proptest! {
                         sizer.probed(now, &Probed { place: at, part, size, reach: size, wanted: yes });
                     }
                     3 => sizer.waited(Duration(ns)),
+                    4 => {
+                        let fill = if yes { Fill::Written } else { Fill::Unwritten };
+                        let bases = [(first.base, Fill::Kept), (first.base + size.base_pages() - 1, fill)];
+                        let part = sizer.part();
+                        sizer.filled(now, &Filled { space: SPACE, part, size, bases: &bases });
+                    }
                     _ => sizer.part_begins(now, base as u32),
                 }
             }
