@@ -38,12 +38,12 @@ pub(super) struct Batch {
     /// Base pages.
     pages: Vec<u64>,
     /// The pages that they are of.
-    of: Vec<(u64, PageSize)>,
+    of: Vec<Leaving>,
     buffers: Vec<BufferIndex>,
     /// Fates reported so far.
     reported: usize,
-    /// What became of those that have left so far, in the same order.
-    left: Vec<(u64, Fill)>,
+    /// What became of each that is reported, in the same order, if anybody listens.
+    fills: Option<Vec<(u64, Fill)>>,
     /// Base pages that were shared or pinned.
     busy: Vec<u64>,
     /// At least one base page has left.
@@ -59,6 +59,17 @@ pub(super) struct Batch {
     since: Instant,
 }
 
+/// A page of a batch.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Leaving {
+    pub first: u64,
+    pub size: PageSize,
+    /// The part in which it came.
+    pub part: u8,
+    /// Base pages of the batch up to its last.
+    pub end: usize,
+}
+
 impl Batch {
     pub(super) fn space(&self) -> SpaceKey {
         self.space
@@ -69,9 +80,10 @@ impl Batch {
     }
     /// The page with which a base page leaves.
     fn page_of(&self, base: u64) -> (u64, PageSize) {
-        let has = |&&(first, size): &&(u64, PageSize)| size.first(base) == first;
+        let has = |page: &&Leaving| page.size.first(base) == page.first;
         // A base page may be in two of them, where sizes have changed: either will do.
-        *self.of.iter().find(has).expect("a base page leaves with a page")
+        let page = self.of.iter().find(has).expect("a base page leaves with a page");
+        (page.first, page.size)
     }
     /// A base page that could not be taken, and goes back when the batch is done.
     pub(super) fn keeps(&self, space: SpaceKey, base: u64) -> bool {
@@ -241,7 +253,8 @@ impl Borrower {
             has_given |= matches!(why, Why::Given(_));
             has_passed |= matches!(why, Why::Passed(_));
             self.incomplete.remove(&(key, first));
-            of.push((first, size));
+            let part = self.spaces.get(&key).map_or(0, |space| space.table.part_of(first));
+            of.push(Leaving { first, size, part, end: pages.len() });
             from = Some(key);
         }
         let Some(key) = from else {
@@ -255,14 +268,14 @@ impl Borrower {
         self.batch_next += 1;
         let target = self.next_lender(None);
         self.mirror_last = None;
-        let left = Vec::with_capacity(pages.len());
+        let fills = self.sizer.watches_pages().then(|| Vec::with_capacity(pages.len()));
         let batch = Batch {
             space: key,
             pages,
             of,
             buffers,
             reported: 0,
-            left,
+            fills,
             busy: Vec::new(),
             freed: false,
             tried: false,
@@ -314,14 +327,14 @@ impl Borrower {
         }
         let entry = self.entry(key, base);
         assert_eq!(entry.state, BaseState::Leaving, "a page changed while the hand was at it");
-        if let PageFate::Moved(hash) = fate {
-            // What came with contents has a copy still.
-            let fill = match (entry.copy, hash) {
-                (Some(_), _) => Fill::Kept,
-                (None, Some(_)) => Fill::Written,
-                (None, None) => Fill::Unwritten,
+        if let Some(fills) = &mut self.batches.get_mut(&batch).expect("still under way").fills {
+            // What came with contents has a copy still, but for what was lost, and what came before it was adopted or with a fork.
+            let fill = match (entry.copy, fate) {
+                (None, PageFate::Moved(Some(_))) => Fill::Written,
+                (None, PageFate::Moved(None)) => Fill::Unwritten,
+                _ => Fill::Other,
             };
-            self.batches.get_mut(&batch).expect("still under way").left.push((base, fill));
+            fills.push((base, fill));
         }
         match fate {
             PageFate::Moved(Some(hash)) => {
@@ -434,7 +447,9 @@ impl Borrower {
         }
         self.in_vain = self.vain_since.is_some_and(|since| now - since >= VAIN_MAX);
         let key = b.space;
-        self.note_filled(now, key, &b.of, &b.left);
+        if let Some(fills) = &b.fills {
+            self.note_filled(now, key, &b.of, fills);
+        }
         if self.spaces.contains_key(&key) {
             let mut busy: Vec<(u64, PageSize)> = b.busy.iter().map(|&base| b.page_of(base)).collect();
             busy.dedup();

@@ -1,5 +1,6 @@
 //! What the policy that sizes pages is told: which pages come and go, and what of them is wanted (see [`crate::page_size`]).
 
+use super::evict::Leaving;
 use super::table::{BaseRange, BaseState, SpaceKey};
 use super::{Ahead, Borrower, Hole};
 use crate::page_size::{Brought, Fill, Filled, Left, PageSize, Place, Probed};
@@ -38,8 +39,7 @@ impl Borrower {
     ) -> Option<u64> {
         let entry = self.entry(key, base);
         if entry.state != BaseState::Away {
-            self.note_zeros(key, size.first(base));
-            return None; // nothing comes
+            return None; // zeros: nothing comes
         }
         if self.is_size_told(key, base, size) {
             return None; // nobody has chosen this size, and nothing is to be learnt of it
@@ -80,8 +80,8 @@ impl Borrower {
         }
     }
 
-    /// A page of zeros comes.
-    fn note_zeros(&mut self, key: SpaceKey, first: u64) {
+    /// Zeros come, of a page that begins here.
+    pub(super) fn note_zeros(&mut self, key: SpaceKey, first: u64) {
         if !self.sizer.watches_pages() {
             return;
         }
@@ -91,28 +91,23 @@ impl Borrower {
         }
     }
 
-    /// Pages have left: `bases` are all that were local of them, with what became of each.
+    /// Pages have left: what became of each of their base pages, in the same order.
     pub(super) fn note_filled(
         &mut self,
         now: Instant,
         key: SpaceKey,
-        pages: &[(u64, PageSize)],
-        bases: &[(u64, Fill)],
+        pages: &[Leaving],
+        fills: &[(u64, Fill)],
     ) {
-        if !self.sizer.watches_pages() {
+        if !self.spaces.contains_key(&key) {
             return;
         }
-        let mut rest = bases;
-        for &(first, size) in pages {
-            let Some(space) = self.spaces.get(&key) else { return };
-            let is_of = |base: u64| size.first(base) == first;
-            // A smaller page of the same place may follow.
-            let is_next = |a: &(u64, Fill), b: &(u64, Fill)| a.0 < b.0 && is_of(a.0) == is_of(b.0);
-            let page = rest.chunk_by(is_next).next().filter(|bases| is_of(bases[0].0));
-            let (bases, after) = rest.split_at(page.map_or(0, <[_]>::len));
-            rest = after;
-            if bases.iter().any(|&(_, fill)| fill != Fill::Kept) {
-                let part = space.table.part_of(first);
+        let mut begin = 0;
+        for &Leaving { first, size, part, end } in pages {
+            let bases = &fills[begin..end];
+            begin = end;
+            let has_zeros = bases.iter().any(|&(_, fill)| fill != Fill::Other);
+            if has_zeros && !self.is_size_told(key, first, size) {
                 self.sizer.filled(now, &Filled { space: key, part, size, bases });
             }
         }

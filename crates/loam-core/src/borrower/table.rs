@@ -416,10 +416,12 @@ impl Table {
         }
     }
 
-    /// A page of zeros is about to come in this part of the program.
+    /// Zeros come in this part of the program, of a page that begins here. If it was brought, and is still here, it stays of the part that brought it.
     pub(super) fn note_part(&mut self, first: u64, part: u8) {
         let (x, i) = split(first);
-        self.extents.entry(x).or_insert_with(|| Box::new(Extent::new())).part[i] = part;
+        if let Some(extent) = self.extents.get_mut(&x).filter(|extent| extent.together[i].is_none()) {
+            extent.part[i] = part;
+        }
     }
 
     /// The part in which the last page came that began here.

@@ -141,12 +141,12 @@ pub struct Probed {
 /// What became of a base page while its page was local.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fill {
-    /// It came with contents.
-    Kept,
     /// It came as zeros, and has been written.
     Written,
     /// It came as zeros, and still is.
     Unwritten,
+    /// It came with contents, or has not left.
+    Other,
 }
 
 /// A page has left that had come as zeros, at least in part.

@@ -14,8 +14,8 @@
 //!   is seen without asking: was the larger page around it here before it left, if it was not when it came ([`Left::together`])? Where
 //!   large pages push each other out before they are used (the paper's thrashing), what was left out is not wanted in time, and large
 //!   pages are dear.
-//!   Zeros need no such probe: what is wanted of fresh memory has been written when it leaves ([`Filled`]). (A page that is pushed out while it fills comes back
-//!   from a buffer, and nothing is fetched out of which anything could be left.)
+//!   Memory that fills needs no such probe: what is wanted of its zeros has been written when it leaves ([`Filled`]). (A page that is pushed out while it fills comes
+//!   back from a buffer, and nothing is fetched out of which anything could be left.)
 //! - *returns*: how many of the base pages that leave come back within one turn of local memory by wanted ones. Each base page that nobody wanted has pushed
 //!   one of them out. In a sweep over much more than fits none comes back, and waste costs no more than its transfer.
 //! - what a fault and what a base page costs is measured, on this path, as it is now.
@@ -329,24 +329,22 @@ impl Adaptive {
         let other_half = reach.first(page.fault.base) ^ reach.base_pages();
         Some(other_half + self.draw.below(reach.base_pages()))
     }
-}
 
-impl Adaptive {
-    /// Zeros need no base page left out of them: what is wanted of fresh memory is written. Of a base page with contents, and one in the other
-    /// half of a page of some size around it: how far they reach, where the other is, and whether it has been written.
+    /// Fresh memory needs no base page left out of it: what of it is wanted while it fills is written. Of a base page that has been, and one in the other
+    /// half of a page of some size around it that came as zeros, too: how far they reach, where the other is, and whether it has been written.
     fn seen_of_zeros(&mut self, page: &Filled<'_>) -> Option<(PageSize, Place, bool)> {
         let levels = page.size.log2();
-        let with_contents = || page.bases.iter().filter(|&&(_, fill)| fill != Fill::Unwritten);
-        let count = with_contents().count();
+        let written = || page.bases.iter().filter(|&&(_, fill)| fill == Fill::Written);
+        let count = written().count();
         if levels == 0 || count == 0 {
-            return None; // of zeros that were only read nothing is known
+            return None; // it does not fill: its zeros may be read
         }
-        let &(near, _) = with_contents().nth(self.draw.below(count as u64) as usize).expect("one of them");
+        let &(near, _) = written().nth(self.draw.below(count as u64) as usize).expect("one of them");
         let half = PageSize::from_log2(self.draw.below(u64::from(levels)) as u8);
         let base = (half.first(near) ^ half.base_pages()) + self.draw.below(half.base_pages());
         let index = page.bases.binary_search_by_key(&base, |&(base, _)| base).ok()?;
         let wanted = match page.bases[index].1 {
-            Fill::Kept => return None,
+            Fill::Other => return None,
             Fill::Written => true,
             Fill::Unwritten => false,
         };
