@@ -350,7 +350,6 @@ impl Borrower {
         match entry.state {
             BaseState::Empty => {
                 self.set_entry(key, base, Entry { state: BaseState::Local, ..entry });
-                self.note_zeros(key, size.first(base));
                 self.enqueue(key, base, size);
                 self.note_kind(key, base, FaultKind::Zero);
                 self.push_zero(key, base);

@@ -839,6 +839,9 @@ impl Borrower {
         }
         let page = PageRef { space: key, first };
         if queued.is_none() {
+            if self.sizer.watches_pages() {
+                space.table.note_part(first, self.sizer.part());
+            }
             self.line_up(page, size);
         } else if queued.is_some_and(|queued| queued < size)
             && !(self.ranks.is_empty() && self.budgets.is_empty())

@@ -80,17 +80,6 @@ impl Borrower {
         }
     }
 
-    /// Zeros come, of a page that begins here.
-    pub(super) fn note_zeros(&mut self, key: SpaceKey, first: u64) {
-        if !self.sizer.watches_pages() {
-            return;
-        }
-        let part = self.sizer.part();
-        if let Some(space) = self.spaces.get_mut(&key) {
-            space.table.note_part(first, part);
-        }
-    }
-
     /// Pages have left: what became of each of their base pages, in the same order.
     pub(super) fn note_filled(
         &mut self,

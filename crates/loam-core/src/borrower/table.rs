@@ -90,10 +90,10 @@ struct Extent {
     shared: [u64; EXTENT_BASE_PAGES / 64],
     /// For each base page that begins a page which stands in the replacement queue: 1 plus that page's [`PageSize`]. Else 0. Two a byte.
     queued: [u8; EXTENT_BASE_PAGES / 2],
-    /// Base pages that begin a page which was brought, as bits that are quickly counted; for each of them in which part of the program,
-    /// and what was here with it.
-    brought: [u64; EXTENT_BASE_PAGES / 64],
+    /// For each base page that begins one that has come: in which part of the program.
     part: [u8; EXTENT_BASE_PAGES],
+    /// Base pages that begin a page which was brought, as bits that are quickly counted; for each of them what was here with it.
+    brought: [u64; EXTENT_BASE_PAGES / 64],
     together: [Option<Together>; EXTENT_BASE_PAGES],
     used: u16,
 }
@@ -416,7 +416,7 @@ impl Table {
         }
     }
 
-    /// Zeros come in this part of the program, of a page that begins here. If it was brought, and is still here, it stays of the part that brought it.
+    /// A page comes in this part of the program, of which nothing need have been brought. One that was brought, and is still here, stays of the part that brought it.
     pub(super) fn note_part(&mut self, first: u64, part: u8) {
         let (x, i) = split(first);
         if let Some(extent) = self.extents.get_mut(&x).filter(|extent| extent.together[i].is_none()) {

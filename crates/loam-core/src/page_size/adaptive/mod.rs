@@ -331,8 +331,8 @@ impl Adaptive {
     }
 
     /// Fresh memory needs no base page left out of it: what of it is wanted while it fills is written. Of a base page that has been, and one in the other
-    /// half of a page of some size around it that came as zeros, too: how far they reach, where the other is, and whether it has been written.
-    fn seen_of_zeros(&mut self, page: &Filled<'_>) -> Option<(PageSize, Place, bool)> {
+    /// half of a page of some size around it that came as zeros, too: as if that one had been left out.
+    fn seen_of_zeros(&mut self, page: &Filled<'_>) -> Option<Probed> {
         let levels = page.size.log2();
         let written = || page.bases.iter().filter(|&&(_, fill)| fill == Fill::Written);
         let count = written().count();
@@ -348,7 +348,8 @@ impl Adaptive {
             Fill::Written => true,
             Fill::Unwritten => false,
         };
-        Some((half.doubled(), Place { space: page.space, base }, wanted))
+        let place = Place { space: page.space, base };
+        Some(Probed { place, part: page.part, size: page.size, reach: half.doubled(), wanted })
     }
 }
 
@@ -401,8 +402,9 @@ impl PageSizer for Adaptive {
     }
 
     fn filled(&mut self, now: Instant, page: &Filled<'_>) {
-        let Some((reach, place, wanted)) = self.seen_of_zeros(page) else { return };
-        self.learn(now, page.part.into(), place, |evidence| evidence.probed(reach, wanted));
+        if let Some(probe) = self.seen_of_zeros(page) {
+            self.probed(now, &probe);
+        }
     }
 
     fn limited(&mut self, limit: BasePages) {

@@ -294,7 +294,7 @@ fn pages_that_are_pushed_out_while_they_fill_become_smaller() {
     }
 }
 
-/// Of a page that is half written: as often as not, and never of what came with contents.
+/// Half of this page has been written: as often as that is so of what came as zeros, and never of what came with contents.
 #[test]
 fn zeros_are_seen_as_often_as_they_are_written() {
     let mut sizer = Adaptive::new(PageSize::SMALLEST, PageSize::SMALLEST, PageSize::LARGEST, 5);
@@ -302,7 +302,7 @@ fn zeros_are_seen_as_often_as_they_are_written() {
     let bases: Vec<_> = (0..16).map(|b| (b, fill(b))).collect();
     let page = Filled { space: SPACE, part: 0, size: PageSize::from_log2(4), bases: &bases };
     let seen: Vec<bool> =
-        (0..4_000).filter_map(|_| sizer.seen_of_zeros(&page)).map(|(_, _, wanted)| wanted).collect();
+        (0..4_000).filter_map(|_| sizer.seen_of_zeros(&page)).map(|probe| probe.wanted).collect();
     // Of written base pages one in two has an unwritten neighbour, the other one that came with contents; farther away there are two written for one unwritten.
     let wanted = seen.iter().filter(|&&wanted| wanted).count();
     assert!((2_300..3_500).contains(&seen.len()), "{} are seen", seen.len());
@@ -310,7 +310,7 @@ fn zeros_are_seen_as_often_as_they_are_written() {
 }
 
 proptest! {
-    /// What is seen of zeros is of the page, in reach of a base page with contents, and as it was told.
+    /// What is seen of zeros is of the page, in reach of a base page that has been written, and as it was told.
     #[test]
     fn what_is_seen_of_zeros_is_so(
         log2 in 0_u8..=8,
@@ -323,7 +323,7 @@ proptest! {
         let of_page = fills.iter().take(size.base_pages() as usize).enumerate();
         let bases: Vec<(u64, Fill)> = of_page.filter_map(|(i, n)| Some((4096 + i as u64, fill((*n)?)))).collect();
         let page = Filled { space: SPACE, part: 0, size, bases: &bases };
-        if let Some((reach, place, wanted)) = sizer.seen_of_zeros(&page) {
+        if let Some(Probed { reach, place, wanted, .. }) = sizer.seen_of_zeros(&page) {
             prop_assert!(reach > PageSize::SMALLEST && reach <= size);
             let told = bases.iter().find(|&&(base, _)| base == place.base).expect("it is one of them").1;
             prop_assert_eq!(told, if wanted { Fill::Written } else { Fill::Unwritten });
