@@ -76,6 +76,11 @@ pub fn run(command: &mut Command, dir: &Path, name: &str, limit: Duration) -> En
     start(command.stdin(Stdio::null()), dir, name).finish(limit)
 }
 
+/// Lines of what is still being written: the last one may be there in part.
+pub fn whole_lines(text: &str) -> impl Iterator<Item = &str> {
+    text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'))
+}
+
 impl Started {
     /// Its process id.
     pub fn pid(&self) -> u32 {
@@ -106,7 +111,7 @@ impl Started {
     /// If it ends before, or does not get there in time.
     pub fn wait_for_line(&mut self, marker: &str, limit: Duration) {
         let start = Instant::now();
-        while !self.stdout_so_far().lines().any(|line| line.starts_with(marker)) {
+        while !whole_lines(&self.stdout_so_far()).any(|line| line.starts_with(marker)) {
             assert!(self.runs(), "ended before '{marker}'; stderr: {}", self.stderr_so_far());
             assert!(start.elapsed() < limit, "no '{marker}' in {limit:?}; stderr: {}", self.stderr_so_far());
             std::thread::sleep(Duration::from_millis(2));

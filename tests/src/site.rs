@@ -85,7 +85,7 @@ impl TlsLender {
         let end = Instant::now() + LIMIT;
         loop {
             let log = self.process.stderr_so_far();
-            if let Some(line) = log.lines().find(|line| line.contains(words)) {
+            if let Some(line) = shell::whole_lines(&log).find(|line| line.contains(words)) {
                 return line.to_owned();
             }
             assert!(self.process.runs() && Instant::now() < end, "no '{words}' in its log:\n{log}");

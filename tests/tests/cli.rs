@@ -1,13 +1,15 @@
 //! The command line: what passes through, what is told, and to whom.
 
 use loam_tests::borrow::Borrow;
-use loam_tests::lender::Lender;
+use loam_tests::lender::{Lender, free_addr};
 use loam_tests::place::{self, Scratch};
 use loam_tests::shell::{self, Ended};
-use loam_tests::{procfs, workloads};
+use loam_tests::{plain, procfs, workloads};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Command;
@@ -206,6 +208,40 @@ fn a_reader_that_goes_is_no_error() {
     );
     let ended = shell::run(&mut sh(&script), scratch.path(), "pipe", LIMIT);
     assert_eq!((ended.code(), ended.stdout.as_slice(), ended.stderr.as_str()), (0, b"done\n".as_slice(), ""));
+}
+
+/// Nobody loses a day to a full disk under a log.
+#[test]
+fn an_output_that_cannot_be_written_ends_no_lender_and_no_run() {
+    let _alone = place::alone();
+    let scratch = Scratch::new("cli-full");
+    let (loam, addr) = (place::loam().display().to_string(), free_addr());
+    let script = |text: &str| sh(&format!("exec '{loam}' {text}"));
+    let mut lender = script(&format!("lend 512M --listen {addr} 2>/dev/full"));
+    let mut lender = shell::start(lender.env("LOAM_LOG", "debug"), scratch.path(), "lender");
+    let listens = procfs::wait_until(LIMIT, || TcpStream::connect(addr).is_ok());
+    assert!(listens.is_ok() && lender.runs(), "it lends");
+    // A peer that it has something to say about.
+    let mut stranger = TcpStream::connect(addr).expect("it listens");
+    stranger.write_all(&[b'?'; 64]).expect("taken by the kernel");
+    assert!(stranger.read_to_end(&mut Vec::new()).is_ok() && lender.runs(), "it went on");
+
+    let walk = workloads::memwalk(96, 2, "blocks");
+    let program = walk.get_program().display().to_string();
+    let args = walk.get_args().map(|arg| arg.display().to_string()).collect::<Vec<_>>().join(" ");
+    let disk = scratch.join("slots").display().to_string();
+    // The lender that does not exist is a warning.
+    let flags = format!("--local 32M --lender {addr} --lender {} --disk '{disk}'", free_addr());
+    let mut run = script(&format!("run {flags} -- '{program}' {args} 2>/dev/full"));
+    let ended = shell::run(&mut run, scratch.path(), "run", LIMIT);
+    let alone = plain::run(&walk, None, scratch.path(), LIMIT);
+    assert_eq!(ended.code(), 0);
+    assert!(ended.stdout == alone.ended.stdout, "the output is another one");
+    assert!(lender.runs(), "it still lends");
+
+    let ended = shell::run(&mut script("status --json >/dev/full"), scratch.path(), "status", LIMIT);
+    assert_eq!((ended.code(), ended.error_lines().len()), (125, 1), "{}", ended.stderr);
+    assert!(ended.stderr.starts_with("loam: cannot write to stdout: No space left"), "{}", ended.stderr);
 }
 
 #[test]

@@ -1,5 +1,8 @@
 //! The borrower's side, live: serves the faults of a borrowing process tree and evicts its pages.
 
+// It panics where stderr cannot be written, and a program dies with its agent: `stderr::say`.
+#![deny(clippy::print_stderr)]
+
 mod agent;
 mod cluster;
 mod config;
@@ -17,6 +20,7 @@ mod shared;
 pub mod slices;
 mod slots;
 mod spread;
+pub mod stderr;
 pub mod summary;
 mod uffd;
 

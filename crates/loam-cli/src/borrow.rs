@@ -8,6 +8,7 @@ use crate::failure::Failure;
 use crate::machine::{self, Memory};
 use crate::size::Reserve;
 use crate::{node, run_report, target};
+use loam_agent::stderr;
 use loam_agent::summary::Summary;
 use loam_agent::{
     AgentError, DirectMemory, Durability, Lenders, PageChoice, RegionConfig, RunConfig, RunOutcome,
@@ -133,7 +134,10 @@ impl Borrowing {
         };
         if matches!(&lenders, Lenders::Fixed(none) if none.is_empty()) && !args.quiet && !is_direct {
             let dir = disk_dir.display();
-            eprintln!("loam: no --lender and {}: pages go to the disk alone, in {dir}", node::absent());
+            stderr::say(format_args!(
+                "no --lender and {}: pages go to the disk alone, in {dir}",
+                node::absent()
+            ));
         }
         let config = RunConfig {
             program,
@@ -180,7 +184,7 @@ impl Borrowing {
             run_report::write(file, &path, &outcome.summary, recording)?;
         }
         if !self.config.quiet {
-            eprint!("{}", closing::lines(&outcome.summary));
+            stderr::put(&closing::lines(&outcome.summary));
         }
         Ok(outcome)
     }

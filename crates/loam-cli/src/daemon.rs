@@ -4,6 +4,7 @@ use crate::args::NodeArgs;
 use crate::failure::Failure;
 use crate::lend::start_log;
 use crate::machine;
+use loam_agent::stderr;
 use loam_node::{ClusterConfig, LocalSocket};
 use loam_wire::places;
 use std::path::PathBuf;
@@ -46,9 +47,9 @@ pub(crate) fn node(args: &NodeArgs) -> Result<ExitCode, Failure> {
     loam_agent::slices::ask_for_short_slices();
     loam_node::lend(&config, |lending| {
         for warning in &lending.warnings {
-            eprintln!("loam: {warning}");
+            stderr::say(warning);
         }
-        eprintln!("loam: {lending}; Ctrl-C ends it");
+        stderr::say(format_args!("{lending}; Ctrl-C ends it"));
     })
     .map_err(Failure::new)?;
     Ok(ExitCode::SUCCESS)

@@ -1,5 +1,6 @@
 //! Loam's own errors: one line on stderr (what, where, what to do) and a status that tells them from the program's.
 
+use loam_agent::stderr;
 use std::fmt::Display;
 use std::process::ExitCode;
 
@@ -35,7 +36,7 @@ impl Failure {
 
     /// Prints the line and gives the status to end with.
     pub(crate) fn report(&self) -> ExitCode {
-        eprintln!("loam: {}", self.line());
+        stderr::say(self.line());
         ExitCode::from(self.status)
     }
 }

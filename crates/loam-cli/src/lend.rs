@@ -4,6 +4,7 @@ use crate::args::LendArgs;
 use crate::embedded;
 use crate::failure::Failure;
 use crate::machine;
+use loam_agent::stderr;
 use loam_node::LocalSocket;
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
@@ -38,14 +39,14 @@ pub(crate) fn lend(args: &LendArgs) -> Result<ExitCode, Failure> {
     loam_agent::slices::ask_for_short_slices();
     loam_node::lend(&config, |lending| {
         for warning in &lending.warnings {
-            eprintln!("loam: {warning}");
+            stderr::say(warning);
         }
         if embedded {
             // The one line that `Lenders::start` waits for. If nobody reads it any more, this process ends anyway.
             let mut stdout = std::io::stdout().lock();
             let _ = writeln!(stdout, "{}", lending.addr).and_then(|()| stdout.flush());
         } else {
-            eprintln!("loam: {lending}; Ctrl-C ends it");
+            stderr::say(format_args!("{lending}; Ctrl-C ends it"));
         }
     })
     .map_err(Failure::new)?;
@@ -60,6 +61,8 @@ pub(crate) fn start_log(usual: &str) {
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(std::io::stderr().is_terminal())
+        // They would go to stderr as well, by `eprintln!`, which panics: a full disk under the log would end a lender.
+        .log_internal_errors(false)
         .with_writer(std::io::stderr);
     let _ = match std::env::var("LOAM_LOG_FORMAT").as_deref() {
         Ok("json") => log.json().try_init(),

@@ -1,5 +1,7 @@
 //! The `loam` command: lend memory, run a program on borrowed memory, look at both, measure, check a machine.
 #![forbid(unsafe_code)]
+// It panics where stderr cannot be written: `stderr::say`.
+#![deny(clippy::print_stderr)]
 
 mod advise;
 mod args;

@@ -4,6 +4,7 @@ use crate::args::{MountArgs, UnmountArgs};
 use crate::embedded::first_line;
 use crate::failure::{self, Failure};
 use crate::{lend, machine};
+use loam_agent::stderr;
 use loam_mount::MountConfig;
 use std::io::{Read, Write};
 use std::process::{Command, ExitCode, Stdio};
@@ -43,7 +44,7 @@ pub(crate) fn mount(args: &MountArgs) -> Result<ExitCode, Failure> {
             // Nobody reads stderr from now on either. The end of the terminal is not the mount's.
             let _ = rustix::process::setsid();
         } else {
-            eprintln!("loam: {mounted}; Ctrl-C ends it");
+            stderr::say(format_args!("{mounted}; Ctrl-C ends it"));
         }
     })
     .map_err(Failure::new)?;
@@ -66,7 +67,7 @@ fn in_background() -> Result<ExitCode, Failure> {
     // Ctrl-C while it waits ends both; afterwards the mount has a session of its own.
     let line = first_line(stdout).recv_timeout(READY_WITHIN).unwrap_or_default();
     if let Some(mounted) = line.trim_end().strip_prefix(READY) {
-        eprintln!("loam: {mounted}; `loam unmount` ends it");
+        stderr::say(format_args!("{mounted}; `loam unmount` ends it"));
         return Ok(ExitCode::SUCCESS);
     }
     let deadline = Instant::now() + Duration::from_secs(1);

@@ -6,6 +6,7 @@ use crate::AgentError;
 use crate::packets::{self, Received};
 use crate::procfs::{Pagemap, Statm};
 use crate::shared::Shared;
+use crate::stderr;
 use crate::uffd::{Uffd, Watch};
 use linux_raw_sys::general::{
     UFFD_FEATURE_EVENT_FORK, UFFD_FEATURE_EVENT_REMAP, UFFD_FEATURE_EVENT_REMOVE, UFFD_FEATURE_EVENT_UNMAP,
@@ -193,7 +194,7 @@ impl Agent<'_> {
         let shared = match Shared::create() {
             Ok(shared) => shared,
             Err(error) => {
-                eprintln!("loam: {error}");
+                stderr::say(error);
                 welcome.status = status::EXIT;
                 let _ = packets::send(peer.socket.as_fd(), &welcome, &[]);
                 return;
@@ -229,7 +230,7 @@ impl Agent<'_> {
         match answer {
             Ok(()) => self.set_token(peer.pid, token),
             Err((socket, why)) => {
-                eprintln!("loam: process {} cannot be served: {why}", peer.pid.as_raw_nonzero());
+                stderr::say(format_args!("process {} cannot be served: {why}", peer.pid.as_raw_nonzero()));
                 let _ = packets::send(socket.as_fd(), &Ready { status: status::EXIT, reserved: 0 }, &[]);
             }
         }

@@ -5,6 +5,7 @@ use super::program::Status;
 use super::region::Regions;
 use crate::config::RunConfig;
 use crate::recording::{Recording, SizeChange, Sizes};
+use crate::stderr;
 use crate::summary::{Evictions, Faults, PageSizeChange, Percentiles, Staging, Summary, TimeSplit, Traffic};
 use hdrhistogram::Histogram;
 use loam_core::borrower::{FaultKind, LenderIndex};
@@ -94,7 +95,7 @@ impl Report {
         self.warnings.push(line.to_owned());
         if !self.quiet {
             self.clear_live();
-            eprintln!("loam: {line}");
+            stderr::say(line);
         }
     }
 
@@ -109,7 +110,7 @@ impl Report {
 
     fn clear_live(&mut self) {
         if std::mem::take(&mut self.live_shown) {
-            eprint!("\r\x1b[K");
+            stderr::put("\r\x1b[K");
         }
     }
 
@@ -153,13 +154,13 @@ impl Agent<'_> {
             return;
         }
         self.report.live_shown = true;
-        eprint!(
+        stderr::put(&format!(
             "\r\x1b[Kloam: local {} of {} | elsewhere {} | {per_second} faults/s | {:.0} us",
             Bytes(self.watch.resident_pages * BASE_PAGE_BYTES as u64),
             self.config.local,
             self.borrower.copies_in_use().bytes(),
             self.report.latency_ns.value_at_quantile(0.5) as f64 / 1e3,
-        );
+        ));
     }
 
     /// Answers `loam status`.

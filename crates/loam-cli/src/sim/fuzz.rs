@@ -5,6 +5,7 @@
 
 use crate::failure::Failure;
 use clap::Args;
+use loam_agent::stderr;
 use loam_sim::fuzz::campaign::{Totals, outcome_of, outcome_of_cluster, run_cluster_seeds, run_seeds};
 use loam_sim::fuzz::shrink::shrink;
 use loam_sim::fuzz::{FailureKind, Sabotage, Script, cluster};
@@ -91,7 +92,7 @@ fn many(args: &SimFuzzArgs) -> ExitCode {
     let progress = |done: u64| {
         if done.is_multiple_of(PROGRESS_SEEDS) {
             let rate = done as f64 / began.elapsed().as_secs_f64();
-            eprint!("\rloam: {done} of {} seeds, {rate:.0} a second ", args.seeds);
+            stderr::put(&format!("\rloam: {done} of {} seeds, {rate:.0} a second ", args.seeds));
         }
     };
     let (first, seeds) = (args.first, args.seeds);
@@ -100,7 +101,7 @@ fn many(args: &SimFuzzArgs) -> ExitCode {
     } else {
         run_seeds(first, seeds, threads, &progress).map(|totals| words(&totals))
     };
-    eprintln!();
+    stderr::put("\n");
     match result {
         Ok(words) => {
             let rate = seeds as f64 / began.elapsed().as_secs_f64();
@@ -165,7 +166,7 @@ fn supervise(args: &SimFuzzArgs) -> Result<ExitCode, Failure> {
     };
     let actions =
         if args.cluster { cluster::Script::of(seed).actions.len() } else { Script::of(seed).actions.len() };
-    eprintln!("loam: making it small, of {actions} actions");
+    stderr::say(format_args!("making it small, of {actions} actions"));
     let list = |keep: &[usize]| {
         let keep: Vec<String> = keep.iter().map(ToString::to_string).collect();
         format!("--keep={}", keep.join(","))

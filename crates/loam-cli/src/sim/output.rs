@@ -1,6 +1,7 @@
 //! Files of a sweep.
 
 use crate::failure::Failure;
+use loam_agent::stderr;
 use loam_sim::plan::Results;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};
@@ -64,10 +65,10 @@ pub(super) fn results(results: &Results<'_>, folder: &Path) -> Result<(), Failur
     // A closed pipe (`| head`) is not worth an error: the files are there.
     let _ = std::io::stdout().write_all(shown.as_bytes());
     if let (count @ 1.., Some(first)) = results.errors() {
-        eprintln!(
-            "loam: {count} points could not be simulated (column error of results.csv); the first: {first}"
-        );
+        stderr::say(format_args!(
+            "{count} points could not be simulated (column error of results.csv); the first: {first}"
+        ));
     }
-    eprintln!("loam: the report is {}", folder.join("report.html").display());
+    stderr::say(format_args!("the report is {}", folder.join("report.html").display()));
     Ok(())
 }

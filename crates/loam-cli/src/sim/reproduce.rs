@@ -2,6 +2,7 @@
 
 use crate::failure::Failure;
 use clap::{Args, ValueEnum};
+use loam_agent::stderr;
 use loam_sim::machine::Prepared;
 use loam_sim::report::Html;
 use loam_sim::reproduce::subpages::{App, Experiments};
@@ -92,7 +93,7 @@ pub(super) fn reproduce(args: &ReproduceArgs) -> Result<ExitCode, Failure> {
     print(&reproduction).map_err(|error| Failure::new(format!("stdout: {error}")))?;
     if let Some(out) = &args.out {
         write(&reproduction, out)?;
-        eprintln!("loam: the report is {}", out.join("report.html").display());
+        stderr::say(format_args!("the report is {}", out.join("report.html").display()));
     }
     let holds = reproduction.checks.iter().all(|check| check.pass);
     Ok(if holds { ExitCode::SUCCESS } else { ExitCode::from(1) })
@@ -104,17 +105,17 @@ fn timed<T>(run: impl FnOnce(&(dyn Fn(usize, usize) + Sync)) -> T, references: i
     let terminal = std::io::stderr().is_terminal();
     let done = run(&|done, all| {
         if terminal {
-            eprint!("\r{done} of {all} simulations");
+            stderr::put(&format!("\r{done} of {all} simulations"));
         }
     });
     if terminal {
-        eprintln!();
+        stderr::put("\n");
     }
     let (seconds, millions) = (began.elapsed().as_secs_f64(), references(&done) as f64 / 1e6);
-    eprintln!(
-        "loam: {millions:.0} million references replayed in {seconds:.1} s, {:.0} million a second",
+    stderr::say(format_args!(
+        "{millions:.0} million references replayed in {seconds:.1} s, {:.0} million a second",
         millions / seconds
-    );
+    ));
     done
 }
 

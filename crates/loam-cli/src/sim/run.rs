@@ -4,6 +4,7 @@ use super::output;
 use crate::failure::Failure;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
+use loam_agent::stderr;
 use loam_sim::plan::{MachineRunner, Part, Plan, Results, Row, Runner, Shard, sweep};
 use loam_sim::trace::{self, Source};
 use std::path::{Path, PathBuf};
@@ -71,7 +72,7 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     if let Some(part) = args.shard {
         let path = out.join(format!("shard-{}-of-{}.json", part.number, part.of));
         output::write(&path, Shard::new(&plan, part, rows).to_json().as_bytes())?;
-        eprintln!("loam: the shard is {}", path.display());
+        stderr::say(format_args!("the shard is {}", path.display()));
         return Ok(ExitCode::SUCCESS);
     }
     if let Some(why) = none_worked(&rows) {

@@ -7,6 +7,7 @@ mod record;
 use crate::failure::Failure;
 use crate::text;
 use args::{ExportArgs, ImportArgs, InfoArgs, OtherFormat, Reading, TraceArgs, TraceCommand};
+use loam_agent::stderr;
 use loam_sim::trace::export::{self, ExportError};
 use loam_sim::trace::native::{Header, Writer};
 use loam_sim::trace::summary::{Counter, Totals};
@@ -90,7 +91,7 @@ fn import(args: ImportArgs) -> Result<(), Failure> {
     copy(&mut opened.source, &mut writer, None).map_err(|stop| stop.failure(&args.output))?;
     let (totals, output) = writer.finish().map_err(|error| cannot(&error))?;
     let bytes = output.keep().map_err(|error| cannot(&error))?;
-    eprintln!("loam: {}", closing(&args.output, &totals, bytes));
+    stderr::say(closing(&args.output, &totals, bytes));
     Ok(())
 }
 

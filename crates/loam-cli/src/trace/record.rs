@@ -6,6 +6,7 @@ use super::{closing, copy};
 use crate::failure::{self, Failure};
 use crate::run::{end_by, find_program};
 use crate::text;
+use loam_agent::stderr;
 use loam_sim::trace::lackey::Lackey;
 use loam_sim::trace::native::{Header, Writer};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -70,7 +71,7 @@ pub(super) fn record(args: RecordArgs) -> Result<ExitCode, Failure> {
             (true, Some(signal)) => format!("; ended by signal {signal}"),
             (true, None) => String::new(),
         };
-        eprintln!("loam: {}, {seconds}{early}", closing(&path, &totals, bytes));
+        stderr::say(format_args!("{}, {seconds}{early}", closing(&path, &totals, bytes)));
     }
     if !whole {
         return Ok(ExitCode::SUCCESS);
