@@ -24,16 +24,8 @@ fn own_socket() -> Option<PathBuf> {
 pub(crate) fn node(args: &NodeArgs) -> Result<ExitCode, Failure> {
     start_log("warn,loam_node=info");
     let memory = machine::memory()?;
-    let mut config = loam_node::LendConfig::new(args.lend.on(memory.total));
-    config.keep = args.keep.map(|keep| keep.on(memory.total));
-    config.reservable = args.reservable.map(|size| size.on(memory.total));
-    config.machine_root.clone_from(&args.machine_root);
-    config.listen = args.listen;
-    config.tls = args.tls.clone();
-    config.insecure = args.insecure;
-    config.http = args.http;
+    let mut config = args.sharing.config(args.lend, memory.total);
     config.region_devices.clone_from(&args.region_device);
-    args.store.apply(memory.total, &mut config);
     let path = args.socket.clone().or_else(own_socket);
     config.socket =
         path.map(|path| LocalSocket { path, mode: args.socket_mode, required: args.socket.is_some() });

@@ -16,25 +16,16 @@ pub(crate) fn lend(args: &LendArgs) -> Result<ExitCode, Failure> {
     }
     start_log("warn");
     let memory = machine::memory()?;
-    let size = args.size.on(memory.total);
     let embedded = args.embedded_by.is_some();
-    let mut config = loam_node::LendConfig::new(size);
-    config.listen = args.listen;
-    config.tls = args.tls.clone();
-    config.insecure = args.insecure;
-    config.keep = args.keep.map(|keep| keep.on(memory.total));
-    config.reservable = args.reservable.map(|size| size.on(memory.total));
-    config.machine_root.clone_from(&args.machine_root);
-    config.http = args.http;
+    let mut config = args.sharing.config(args.size, memory.total);
     config.region_devices.clone_from(&args.region_device);
     // For this user alone: with --tls a lender serves nobody else without a certificate.
     config.socket = args.socket.clone().map(|path| LocalSocket { path, mode: 0o600, required: true });
-    args.store.apply(memory.total, &mut config);
     if embedded {
         // Several of them share this machine with the program that they serve.
         config.loops = Some(1);
         // And they are there for one run.
-        config.reservable = Some(size);
+        config.reservable = Some(config.size);
     }
     loam_agent::slices::ask_for_short_slices();
     loam_node::lend(&config, |lending| {

@@ -1,7 +1,7 @@
 //! The best that this machine can do without any of Loam in the way.
 
 use super::Quantiles;
-use crate::args::PeerRole;
+use crate::bench::args::PeerRole;
 use crate::embedded::first_line;
 use crate::failure::Failure;
 use clap::ValueEnum;

@@ -4,6 +4,7 @@
 //! The floor of a 4 KiB fault is a bare userfaultfd fault answered by another process plus a bare TCP round trip,
 //! each at its best over sleeping and spinning, one core and two. The floor of sequential reading is one plain TCP stream.
 
+pub(crate) mod args;
 mod cost;
 mod floor;
 mod peer;
@@ -12,10 +13,10 @@ mod program;
 mod real;
 mod report;
 
-use crate::args::{BenchArgs, BenchCommand, BenchFaultArgs};
 use crate::doctor::DMA_LATENCY;
 use crate::failure::Failure;
 use crate::machine;
+use args::{BenchArgs, BenchCommand, BenchFaultArgs};
 use std::process::ExitCode;
 
 pub(crate) use peer::peer;

@@ -2,7 +2,7 @@
 //! and prints its figures as one line of JSON.
 
 use super::{Quantiles, elapsed_ns};
-use crate::args::{PeerArgs, PeerRole};
+use crate::bench::args::{PeerArgs, PeerRole};
 use crate::embedded;
 use crate::failure::Failure;
 use loam_agent::floor::{Faulter, Waiting};

@@ -2,7 +2,7 @@
 //! checks every word that it reads. It knows nothing of Loam; `loam run` starts it like any other.
 
 use super::{Quantiles, elapsed_ns};
-use crate::args::{ProgramArgs, ProgramWay};
+use crate::bench::args::{ProgramArgs, ProgramWay};
 use crate::failure::Failure;
 use loam_core::units::BASE_PAGE_BYTES;
 use serde::{Deserialize, Serialize};

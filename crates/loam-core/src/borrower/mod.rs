@@ -23,10 +23,13 @@ mod advice;
 mod audit;
 mod budgets;
 mod changes;
+mod config;
 mod copies;
+mod effect;
 mod evict;
 mod faults;
 mod fetch_plan;
+mod figures;
 mod lenders;
 mod lines;
 mod marks;
@@ -40,6 +43,7 @@ mod replicas;
 mod seed;
 mod sequential;
 mod sizes;
+mod space;
 mod store;
 mod table;
 mod terms;
@@ -50,13 +54,16 @@ mod waiters;
 pub use crate::replacement::{PageRef, Replacement, SecondChanceFifo};
 pub use advice::Advice;
 pub use audit::CopyView;
+pub use config::{BUFFERS_LEAST, BUFFERS_LEAST_PAGES, BUFFERS_MIN, BorrowerConfig};
 pub use copies::{BufferIndex, CopyIndex, LenderIndex, MIRRORS_MAX};
+pub use effect::{BatchId, Effect, InstallSource};
 pub use evict::PageFate;
 pub use faults::{Arrival, InstallOutcome};
 pub use fetch_plan::{
     Eager, FETCH_PLANS, FetchPlan, FetchPlanner, Full, Lazy, Learned, PageFault, Pipelined, Step,
     fetch_planner,
 };
+pub use figures::{FaultKind, Stats};
 pub use lenders::PutAnswer;
 pub use marks::{Pattern, Priority};
 pub use placement::{LenderChoice, LenderState, PLACEMENTS, Site, lender_choice};
@@ -65,10 +72,10 @@ pub use store::Source;
 pub use table::{BaseRange, BaseState, SpaceKey};
 pub use terms::{Terms, TooMany};
 
-use crate::ids::{ContentHash, PutClass, Urgency, Version};
+use crate::ids::{Urgency, Version};
 use crate::page_size::{Fixed, PageSize, PageSizer, SizeChange};
 use crate::staging::Reserve;
-use crate::units::{BasePages, Duration, EXTENT_BASE_PAGES, Instant};
+use crate::units::{BasePages, Duration, Instant};
 use advice::Advised;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
@@ -77,280 +84,13 @@ use budgets::Budgets;
 use copies::Copies;
 use evict::Batch;
 use faults::{Fetch, Wait};
-use marks::Marks;
 use plans::Rest;
 use ranking::Ranking;
 use ranks::Ranks;
 use sequential::Readers;
-
-use table::{Entry, Table};
+use space::{Hole, Incomplete, Space};
 use terms::Planners;
 use waiters::Waiters;
-
-/// What the driver decides once.
-#[derive(Clone, Debug)]
-pub struct BorrowerConfig {
-    /// Base pages of a page: a power of two from 1 to 256.
-    pub page: BasePages,
-    /// Page buffers that the driver has.
-    pub buffers: u32,
-    /// Durability `disk`: a copy is safe when the slot file has it. Else it is safe when a lender has it; what lenders want back and no
-    /// other takes is written all the same ([`Effect::WriteDisk`]): the driver may then make a slot file, or say that it could not.
-    pub disk: bool,
-    /// Without `disk`: lenders that must have a copy before it is safe, from 1 to 4. What so many do not take is written to the slot file, if
-    /// they are more than one.
-    pub replicas: u8,
-    /// With more than one: the first lender with a disk writes the copy there (nwcache-1999), and then that is enough.
-    pub staged: bool,
-    /// A getpage that is not answered by then is asked of the disk too, where the disk has it.
-    pub hedge_after: Duration,
-    /// A page that has left stays in its buffer, once it is safe, until the buffer is wanted: a fault finds it there.
-    pub rescue: bool,
-}
-
-/// Buffers that evictions leave for reads from the disk and for the prefetcher's markers, at most; half of all where there are few.
-const BUFFERS_FOR_READS_MAX: u32 = 2 * EXTENT_BASE_PAGES as u32;
-/// Fewest buffers that a live borrower works well with: one full eviction and the reads' share.
-pub const BUFFERS_MIN: u32 = BUFFERS_FOR_READS_MAX + 2 * EXTENT_BASE_PAGES as u32;
-/// Fewest buffers that a borrower can work with at all, in pages: the simulator has so few that they run out.
-pub const BUFFERS_LEAST_PAGES: u32 = 4;
-/// And so many where pages are small.
-pub const BUFFERS_LEAST: u32 = 16;
-
-/// Names a batch of pages on their way out; see [`Borrower::batch_pages`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct BatchId(pub u64);
-
-/// Where the contents of an install come from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum InstallSource {
-    /// Zeros.
-    Zero,
-    /// A page buffer.
-    Buffer(BufferIndex),
-    /// The page that the driver just reported with this tag ([`Borrower::handle_arrival`]).
-    Arrived(u32),
-}
-
-/// What the driver has to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Effect {
-    /// Have the hand take the batch's pages; answer with [`Borrower::handle_fate`] for each, then
-    /// [`Borrower::handle_batch_done`].
-    Evict(BatchId),
-    /// Have the hand make these base pages the program's own (break copy-on-write sharing) without changing
-    /// them. No answer.
-    Populate {
-        /// Whose.
-        space: SpaceKey,
-        /// First base page.
-        base: u64,
-        /// How many.
-        pages: u32,
-    },
-    /// Put contents in place and wake who waits there; answer with [`Borrower::handle_installed`].
-    Install {
-        /// Whose.
-        space: SpaceKey,
-        /// First base page.
-        base: u64,
-        /// How many; more than one only for zeros.
-        pages: u32,
-        /// From where.
-        source: InstallSource,
-    },
-    /// Wake who waits at these base pages: the page is there, or the mapping is gone.
-    Wake {
-        /// Whose.
-        space: SpaceKey,
-        /// First base page.
-        base: u64,
-        /// How many.
-        pages: u32,
-    },
-    /// Ask a lender for a copy; answer with [`Borrower::handle_arrival`] or [`Borrower::handle_missed`].
-    Get {
-        /// Whom.
-        lender: LenderIndex,
-        /// What.
-        copy: CopyIndex,
-        /// Which contents.
-        version: Version,
-        /// In which message of the fetch plan it travels; see [`Step::message`].
-        message: u32,
-        /// A thread waits for it, or for the message that it is in.
-        urgency: Urgency,
-    },
-    /// A thread waits by now for what was asked for as [`Urgency::Behind`]: move it forward where it is not sent yet. At most once for each
-    /// [`Effect::Get`]. No answer of its own.
-    Hurry {
-        /// Whom.
-        lender: LenderIndex,
-        /// What.
-        copy: CopyIndex,
-        /// Which contents.
-        version: Version,
-    },
-    /// Read a copy's slot into a buffer; answer with [`Borrower::handle_arrival`] or [`Borrower::handle_missed`].
-    ReadDisk {
-        /// What.
-        copy: CopyIndex,
-        /// Which contents.
-        version: Version,
-        /// Where to.
-        buffer: BufferIndex,
-    },
-    /// Keep the page that just arrived with this tag in a buffer.
-    Hold {
-        /// See [`Borrower::handle_arrival`].
-        tag: u32,
-        /// Where to.
-        buffer: BufferIndex,
-    },
-    /// Send a buffer to a lender; answer with [`Borrower::handle_put_answer`].
-    Put {
-        /// Whom.
-        lender: LenderIndex,
-        /// As what.
-        copy: CopyIndex,
-        /// Which contents.
-        version: Version,
-        /// Their hash.
-        hash: ContentHash,
-        /// From where.
-        buffer: BufferIndex,
-        /// What the lender shall do with it.
-        class: PutClass,
-    },
-    /// Tell a lender that it may give a copy up from now on: another one has it on its disk. No answer.
-    Spare {
-        /// Whom.
-        lender: LenderIndex,
-        /// What.
-        copy: CopyIndex,
-        /// Which contents.
-        version: Version,
-    },
-    /// Write a buffer to the copy's slot; answer with [`Borrower::handle_written`].
-    WriteDisk {
-        /// As what.
-        copy: CopyIndex,
-        /// From where.
-        buffer: BufferIndex,
-    },
-    /// Tell a lender that a copy is not needed any more. No answer.
-    Drop {
-        /// Whom.
-        lender: LenderIndex,
-        /// What.
-        copy: CopyIndex,
-        /// Which contents.
-        version: Version,
-    },
-    /// A thread touched a page of which no good copy is left: poison it and end the program.
-    Lost {
-        /// Whose.
-        space: SpaceKey,
-        /// The base page.
-        base: u64,
-    },
-}
-
-/// How a fault was answered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FaultKind {
-    /// With zeros.
-    Zero,
-    /// From the victim buffer.
-    Rescued,
-    /// From a buffer that the prefetcher had filled.
-    PrefetchedHit,
-    /// By a lender.
-    Remote,
-    /// By the disk.
-    Disk,
-}
-
-/// Figures of a borrower so far; all in base pages or events.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stats {
-    /// Faults read.
-    pub faults: u64,
-    /// Faults answered, by [`FaultKind`] in its order.
-    pub answered: [u64; 5],
-    /// Pages that the hand took.
-    pub moved: u64,
-    /// Of those unchanged.
-    pub clean: u64,
-    /// Of those zero.
-    pub zero: u64,
-    /// Pages that could not be taken.
-    pub busy: u64,
-    /// Pages that were sent to a lender, once for each.
-    pub sent: u64,
-    /// Pages that a lender has on its disk.
-    pub drained: u64,
-    /// Pages that lost a lender and were brought to another, or to the slot file.
-    pub mended: u64,
-    /// Pages that were asked for because the program had said that it will need them ([`Advice`]).
-    pub advised_in: u64,
-    /// Pages that were told to leave because it had said that it will not, or that it goes through them in order, and has.
-    pub advised_out: u64,
-    /// Time in which a thread waited for the page that it touched.
-    pub first_wait: Duration,
-    /// Time in which threads waited only because there was no room: for a frame, or a buffer to read into.
-    pub queued_wait: Duration,
-    /// Time in which threads waited only for what another fault had asked for.
-    pub joined_wait: Duration,
-}
-
-/// A page of which a part is on its way or away.
-#[derive(Clone, Copy, Debug)]
-struct Incomplete {
-    size: PageSize,
-    /// The subpage that was wanted first.
-    subpage: u32,
-}
-
-/// A base page that was left out of a page on purpose.
-#[derive(Clone, Copy, Debug)]
-struct Hole {
-    base: u64,
-    /// In which part of the program the page came.
-    part: u8,
-    size: PageSize,
-    reach: PageSize,
-}
-
-#[derive(Debug)]
-struct Space {
-    table: Table,
-    /// Its hand has come.
-    has_hand: bool,
-    /// No pages may be taken from it for now.
-    closed: bool,
-    /// No eviction begins here now.
-    at_rest: bool,
-    /// Forked from, or forked, a space that still lives: its frames may be shared with it.
-    relatives: Vec<SpaceKey>,
-    /// Pages of it may still be mapped as shared though no relative lives.
-    forked: bool,
-    /// Base pages that are local, leaving or being fetched, frames of its own.
-    frames: u64,
-    /// Base pages that are local in frames of a relative.
-    shared: u64,
-    /// What the program has said of its memory and holds.
-    marks: Marks,
-    /// Pages that could not be taken, out of the replacement order for a while.
-    parked: Vec<(u64, PageSize)>,
-}
-
-impl Space {
-    /// Pages can be taken from it.
-    fn gives(&self) -> bool {
-        self.has_hand && !self.closed
-    }
-}
 
 /// See the module's documentation.
 #[derive(Debug)]
@@ -684,172 +424,6 @@ impl Borrower {
             self.unpark(key);
         }
         self.advance(now);
-    }
-
-    /// The limit as it is.
-    pub fn limit(&self) -> BasePages {
-        BasePages(self.limit)
-    }
-
-    /// Base pages that are local or have a frame reserved, over all spaces.
-    pub fn frames(&self) -> BasePages {
-        BasePages(self.frames)
-    }
-
-    /// Base pages of `space` that are local, with those that share a relative's frame.
-    pub fn local_in(&self, space: SpaceKey) -> BasePages {
-        self.spaces.get(&space).map_or(BasePages(0), |s| BasePages(s.frames + s.shared))
-    }
-
-    /// Base pages of `space` that are local in a relative's frame.
-    pub fn shared_in(&self, space: SpaceKey) -> BasePages {
-        self.spaces.get(&space).map_or(BasePages(0), |s| BasePages(s.shared))
-    }
-
-    /// Base pages adopted, over all spaces.
-    pub fn adopted(&self) -> BasePages {
-        BasePages(self.spaces.values().map(|s| s.table.adopted()).sum())
-    }
-
-    /// Base pages with lenders, and on their way there.
-    pub fn lent(&self) -> BasePages {
-        BasePages(self.lent)
-    }
-
-    /// Copies in use.
-    pub fn copies_in_use(&self) -> BasePages {
-        BasePages(u64::from(self.copies.in_use()))
-    }
-
-    /// Slots that the slot file needs room for: every index ever used is below this.
-    pub fn slots(&self) -> u32 {
-        self.copies.len()
-    }
-
-    /// `base` of `space` is adopted.
-    pub fn is_adopted(&self, space: SpaceKey, base: u64) -> bool {
-        self.spaces.get(&space).is_some_and(|s| s.table.range_of(base).is_some())
-    }
-
-    /// The state of one base page.
-    pub fn state(&self, space: SpaceKey, base: u64) -> BaseState {
-        self.spaces.get(&space).map_or(BaseState::Empty, |s| s.table.get(base).state)
-    }
-
-    /// The adopted ranges of a space.
-    pub fn ranges(&self, space: SpaceKey) -> Vec<BaseRange> {
-        self.spaces.get(&space).map_or_else(Vec::new, |s| s.table.ranges().collect())
-    }
-
-    /// Something is under way that will bring frames or pages: worth polling for.
-    pub fn waits_for_something(&self) -> bool {
-        !self.waits.is_empty() || !self.batches.is_empty()
-    }
-
-    /// Fetches that are not answered yet.
-    pub fn fetches_in_flight(&self) -> usize {
-        self.fetches.len()
-    }
-
-    /// Figures so far.
-    pub fn stats(&self) -> Stats {
-        self.stats
-    }
-
-    /// Latencies of answered faults since the last call, oldest first.
-    pub fn poll_latency(&mut self) -> Option<(FaultKind, Duration)> {
-        self.latencies.pop_front()
-    }
-
-    /// How long it took until pages that left were safe, one for each batch, oldest first: the time of a swap-out (nwcache-1999, tables 3 and 4).
-    pub fn poll_swap_out(&mut self) -> Option<Duration> {
-        self.swap_outs.pop_front()
-    }
-
-    /// Bytes of the borrower's own records (not page contents).
-    pub fn record_bytes(&self) -> u64 {
-        let tables: u64 = self.spaces.values().map(|s| s.table.table_bytes()).sum();
-        tables + u64::from(self.copies.len()) * size_of::<copies::Copy>() as u64
-    }
-
-    /// Sets one entry and keeps the counts. References of copies are the caller's.
-    fn set_entry(&mut self, key: SpaceKey, base: u64, new: Entry) {
-        let space = self.spaces.get_mut(&key).expect("the space lives");
-        let old = space.table.get(base);
-        let has_frame = |e: &Entry| {
-            matches!(e.state, BaseState::Local | BaseState::Leaving | BaseState::Fetching) && !e.shared
-        };
-        match (has_frame(&old), has_frame(&new)) {
-            (false, true) => {
-                space.frames += 1;
-                self.frames += 1;
-                self.reserve.handle_taken(self.waits_changed_at, 1);
-            }
-            (true, false) => {
-                space.frames -= 1;
-                self.frames -= 1;
-            }
-            _ => {}
-        }
-        match (old.shared, new.shared) {
-            (false, true) => space.shared += 1,
-            (true, false) => space.shared -= 1,
-            _ => {}
-        }
-        let leaves = |e: &Entry| e.state == BaseState::Leaving && !e.shared;
-        match (leaves(&old), leaves(&new)) {
-            (false, true) => self.leaving += 1,
-            (true, false) => self.leaving -= 1,
-            _ => {}
-        }
-        space.table.set(base, new);
-        let is_own = |e: &Entry| e.state == BaseState::Local && !e.shared;
-        if is_own(&old) != is_own(&new) && !(self.ranks.is_empty() && self.budgets.is_empty()) {
-            for first in space.table.all_queued_around(base) {
-                let recount = |frames| if is_own(&new) { frames + 1 } else { frames - 1 };
-                self.ranks.recount(PageRef { space: key, first }, recount);
-                self.budgets.recount(PageRef { space: key, first }, recount);
-            }
-        }
-    }
-
-    fn entry(&self, key: SpaceKey, base: u64) -> Entry {
-        self.spaces.get(&key).map_or_else(Entry::default, |s| s.table.get(base))
-    }
-
-    /// The adopted base pages of the page of this size around `base`.
-    fn page_range(&self, key: SpaceKey, base: u64, size: PageSize) -> BaseRange {
-        let start = size.first(base);
-        let page = BaseRange::new(start, start + size.base_pages());
-        let range = self.spaces.get(&key).and_then(|s| s.table.range_of(base));
-        range.map_or(BaseRange::new(base, base + 1), |r| r.intersect(page))
-    }
-
-    /// Tells the replacement policy of a page that has become local, with `base` or more of it.
-    ///
-    /// Each local base page is in at least one page that stands in the queue. It may be in several, of different sizes: the first
-    /// of them to leave takes along what is not in a smaller one (see `start_batch`).
-    fn enqueue(&mut self, key: SpaceKey, base: u64, size: PageSize) {
-        let first = size.first(base);
-        let space = self.spaces.get_mut(&key).expect("the space lives");
-        // The size hangs on the faulted base page's extent, which exists as it has contents.
-        let queued = space.table.queued(first);
-        if queued.is_none_or(|queued| queued < size) {
-            space.table.set_queued(first, Some(size));
-        }
-        let page = PageRef { space: key, first };
-        if queued.is_none() {
-            if self.sizer.watches_pages() {
-                space.table.note_part(first, self.sizer.part());
-            }
-            self.line_up(page, size);
-        } else if queued.is_some_and(|queued| queued < size)
-            && !(self.ranks.is_empty() && self.budgets.is_empty())
-        {
-            let frames = space.table.own_in(first, size);
-            self.ranks.recount(page, |_| frames);
-            self.budgets.recount(page, |_| frames);
-        }
     }
 
     /// Moves whatever can move now: waiting faults first, then evictions.

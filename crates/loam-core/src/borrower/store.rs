@@ -4,7 +4,7 @@
 use super::copies::{BufferIndex, CopyIndex, LenderIndex, Safety, Stored};
 use super::faults::{Answer, Fetch};
 use super::table::{BaseState, Entry, SpaceKey};
-use super::{BUFFERS_FOR_READS_MAX, Borrower, Effect};
+use super::{Borrower, Effect, config::BUFFERS_FOR_READS_MAX};
 use crate::ids::{Urgency, Version};
 use crate::page_size::PageSize;
 use crate::units::{Duration, Instant};

@@ -14,6 +14,7 @@ mod terms;
 mod waiters;
 
 use super::*;
+use crate::ids::{ContentHash, PutClass};
 use alloc::boxed::Box;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet, btree_map};

@@ -18,7 +18,7 @@ const STOCK_PART: u64 = 256;
 const STOCK_PAGES_MAX: u64 = 64;
 /// How long a borrower may not know that a page of its was replaced.
 const TELL_AFTER: Duration = Duration::from_millis(100);
-/// Pages of one [`Effect::Gone`].
+/// Pages of one [`Effect::Gone`](super::Effect::Gone).
 pub const GONE_PAGES_MAX: usize = if cfg!(test) { 4 } else { 1024 };
 
 /// Pages that are gone without their owner having said so.

@@ -1,0 +1,137 @@
+//! One address space of the tree: its pages, and the counts that go with each change of one.
+
+use super::marks::Marks;
+use super::table::{BaseRange, BaseState, Entry, SpaceKey, Table};
+use super::{Borrower, PageRef};
+use crate::page_size::PageSize;
+use alloc::vec::Vec;
+
+/// A page of which a part is on its way or away.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Incomplete {
+    pub(super) size: PageSize,
+    /// The subpage that was wanted first.
+    pub(super) subpage: u32,
+}
+
+/// A base page that was left out of a page on purpose.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Hole {
+    pub(super) base: u64,
+    /// In which part of the program the page came.
+    pub(super) part: u8,
+    pub(super) size: PageSize,
+    pub(super) reach: PageSize,
+}
+
+#[derive(Debug)]
+pub(super) struct Space {
+    pub(super) table: Table,
+    /// Its hand has come.
+    pub(super) has_hand: bool,
+    /// No pages may be taken from it for now.
+    pub(super) closed: bool,
+    /// No eviction begins here now.
+    pub(super) at_rest: bool,
+    /// Forked from, or forked, a space that still lives: its frames may be shared with it.
+    pub(super) relatives: Vec<SpaceKey>,
+    /// Pages of it may still be mapped as shared though no relative lives.
+    pub(super) forked: bool,
+    /// Base pages that are local, leaving or being fetched, frames of its own.
+    pub(super) frames: u64,
+    /// Base pages that are local in frames of a relative.
+    pub(super) shared: u64,
+    /// What the program has said of its memory and holds.
+    pub(super) marks: Marks,
+    /// Pages that could not be taken, out of the replacement order for a while.
+    pub(super) parked: Vec<(u64, PageSize)>,
+}
+
+impl Space {
+    /// Pages can be taken from it.
+    pub(super) fn gives(&self) -> bool {
+        self.has_hand && !self.closed
+    }
+}
+
+impl Borrower {
+    /// Sets one entry and keeps the counts. References of copies are the caller's.
+    pub(super) fn set_entry(&mut self, key: SpaceKey, base: u64, new: Entry) {
+        let space = self.spaces.get_mut(&key).expect("the space lives");
+        let old = space.table.get(base);
+        let has_frame = |e: &Entry| {
+            matches!(e.state, BaseState::Local | BaseState::Leaving | BaseState::Fetching) && !e.shared
+        };
+        match (has_frame(&old), has_frame(&new)) {
+            (false, true) => {
+                space.frames += 1;
+                self.frames += 1;
+                self.reserve.handle_taken(self.waits_changed_at, 1);
+            }
+            (true, false) => {
+                space.frames -= 1;
+                self.frames -= 1;
+            }
+            _ => {}
+        }
+        match (old.shared, new.shared) {
+            (false, true) => space.shared += 1,
+            (true, false) => space.shared -= 1,
+            _ => {}
+        }
+        let leaves = |e: &Entry| e.state == BaseState::Leaving && !e.shared;
+        match (leaves(&old), leaves(&new)) {
+            (false, true) => self.leaving += 1,
+            (true, false) => self.leaving -= 1,
+            _ => {}
+        }
+        space.table.set(base, new);
+        let is_own = |e: &Entry| e.state == BaseState::Local && !e.shared;
+        if is_own(&old) != is_own(&new) && !(self.ranks.is_empty() && self.budgets.is_empty()) {
+            for first in space.table.all_queued_around(base) {
+                let recount = |frames| if is_own(&new) { frames + 1 } else { frames - 1 };
+                self.ranks.recount(PageRef { space: key, first }, recount);
+                self.budgets.recount(PageRef { space: key, first }, recount);
+            }
+        }
+    }
+
+    pub(super) fn entry(&self, key: SpaceKey, base: u64) -> Entry {
+        self.spaces.get(&key).map_or_else(Entry::default, |s| s.table.get(base))
+    }
+
+    /// The adopted base pages of the page of this size around `base`.
+    pub(super) fn page_range(&self, key: SpaceKey, base: u64, size: PageSize) -> BaseRange {
+        let start = size.first(base);
+        let page = BaseRange::new(start, start + size.base_pages());
+        let range = self.spaces.get(&key).and_then(|s| s.table.range_of(base));
+        range.map_or(BaseRange::new(base, base + 1), |r| r.intersect(page))
+    }
+
+    /// Tells the replacement policy of a page that has become local, with `base` or more of it.
+    ///
+    /// Each local base page is in at least one page that stands in the queue. It may be in several, of different sizes: the first
+    /// of them to leave takes along what is not in a smaller one (see `start_batch`).
+    pub(super) fn enqueue(&mut self, key: SpaceKey, base: u64, size: PageSize) {
+        let first = size.first(base);
+        let space = self.spaces.get_mut(&key).expect("the space lives");
+        // The size hangs on the faulted base page's extent, which exists as it has contents.
+        let queued = space.table.queued(first);
+        if queued.is_none_or(|queued| queued < size) {
+            space.table.set_queued(first, Some(size));
+        }
+        let page = PageRef { space: key, first };
+        if queued.is_none() {
+            if self.sizer.watches_pages() {
+                space.table.note_part(first, self.sizer.part());
+            }
+            self.line_up(page, size);
+        } else if queued.is_some_and(|queued| queued < size)
+            && !(self.ranks.is_empty() && self.budgets.is_empty())
+        {
+            let frames = space.table.own_in(first, size);
+            self.ranks.recount(page, |_| frames);
+            self.budgets.recount(page, |_| frames);
+        }
+    }
+}
