@@ -151,7 +151,7 @@ pub(crate) fn text(cluster: &ClusterStatus) -> String {
     let epoch = &cluster.epoch;
     let min_age = match epoch.min_age_s {
         _ if epoch.number == 0 => "-".to_owned(),
-        0.0 => "0: nothing is sent to global memory".to_owned(),
+        0.0 => "0: what has a disk of its own is not sent".to_owned(),
         s if s > 1e9 => "free memory alone".to_owned(),
         s => seconds(s),
     };

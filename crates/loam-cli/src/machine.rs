@@ -1,34 +1,16 @@
 //! Facts about this machine, read from `/proc` and `/sys`.
 
 use crate::failure::Failure;
-use loam_core::units::Bytes;
+use loam_node::Room;
 use std::path::{Path, PathBuf};
 
-/// The two figures of `/proc/meminfo` that Loam decides by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Memory {
-    /// Installed.
-    pub(crate) total: Bytes,
-    /// Could be used now without swapping.
-    pub(crate) available: Bytes,
-}
-
-/// Reads `/proc/meminfo`.
-pub(crate) fn memory() -> Result<Memory, Failure> {
-    let text = std::fs::read_to_string("/proc/meminfo")
-        .map_err(|error| Failure::new(format!("cannot read /proc/meminfo ({error}): mount /proc")))?;
-    parse_meminfo(&text).ok_or_else(|| {
-        Failure::new("/proc/meminfo has no MemTotal or MemAvailable: Linux 6.8 or newer is needed")
+/// What this process may use: the machine's memory, or what the control groups around it (a batch system's job, a container) leave of it.
+pub(crate) fn memory() -> Result<Room, Failure> {
+    loam_node::room(Path::new("/")).ok_or_else(|| {
+        Failure::new(
+            "/proc/meminfo has no MemTotal or MemAvailable: mount /proc; Linux 6.8 or newer is needed",
+        )
     })
-}
-
-fn parse_meminfo(text: &str) -> Option<Memory> {
-    let field = |name: &str| {
-        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
-        let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-        kib.checked_mul(1024).map(Bytes)
-    };
-    Some(Memory { total: field("MemTotal")?, available: field("MemAvailable")? })
 }
 
 /// One small file of `/proc` or `/sys`, without its line end; `None` if it is not there or not readable.
@@ -70,8 +52,8 @@ pub(crate) fn private_dir(dir: &Path) -> Result<(), Failure> {
     if !meta.is_dir() || !writable {
         return Err(Failure::new(format!("cannot write to {shown}: give another folder with --disk")));
     }
-    // Only the default has a guessable name in a folder that everyone may write to.
-    if dir == default_disk_dir() && meta.uid() != rustix::process::geteuid().as_raw() {
+    // As the slot file will refuse it, in the middle of the run perhaps.
+    if meta.uid() != rustix::process::geteuid().as_raw() {
         return Err(Failure::new(format!(
             "{shown} belongs to another user: give another folder with --disk"
         )));
@@ -82,16 +64,6 @@ pub(crate) fn private_dir(dir: &Path) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn meminfo_is_read_in_bytes() {
-        let text =
-            "MemTotal:       16000000 kB\nMemFree: 1 kB\nMemAvailable:    9000000 kB\nSwapTotal: 0 kB\n";
-        let memory = parse_meminfo(text).expect("both fields are there");
-        assert_eq!(memory, Memory { total: Bytes(16_000_000 * 1024), available: Bytes(9_000_000 * 1024) });
-        assert_eq!(parse_meminfo("MemTotal: 5 kB\n"), None);
-        assert_eq!(parse_meminfo("MemTotal: x kB\nMemAvailable: 1 kB\n"), None);
-    }
 
     #[test]
     fn this_machine_has_memory_and_a_core() {

@@ -40,3 +40,4 @@ pub use config::{LendConfig, Lending, LocalSocket, StoreAt};
 pub use error::NodeError;
 pub use regions::DeviceError;
 pub use server::{LendHandle, lend, spawn};
+pub use watch::{Room, room};

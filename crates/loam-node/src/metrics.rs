@@ -121,7 +121,7 @@ const METRICS: &[Metric] = &[
     Metric(
         "lender_borrowers",
         None,
-        "Borrowers with a connection, or lost less than ten seconds ago",
+        "Borrowers with a connection, or lost less than ten seconds ago (75 with a disk store)",
         Gauge(|s| s.lender.borrowers as f64),
     ),
     Metric(
@@ -306,7 +306,7 @@ const METRICS: &[Metric] = &[
     Metric(
         "epoch_min_age",
         Some(Unit::Seconds),
-        "Pages older than this are not sent to global memory (MinAge); 0: none are",
+        "Pages older than this are not sent to global memory (MinAge); 0: none are that have a disk of their own, or no epoch yet",
         Gauge(|s| s.published.cluster.min_age_ns.get() as f64 / NS_PER_S),
     ),
     Metric(

@@ -85,7 +85,7 @@ pub(crate) struct BorrowArgs {
     pub(crate) embedded: Option<Embedded>,
     /// When a page's local memory may be reused: when two lenders have it, who write it to their disks if they have any (staged); N lenders, 2 to 4
     /// (replicas=N); the disk here (disk: any lender may die at any time); one lender, whose death ends the program (none)
-    /// [default: staged with two lenders or more, else disk]
+    /// [default: staged in a cluster and with two lenders or more; else, and with --lend-max, --guard-scans on or --placement none, disk]
     #[arg(long, value_name = "staged|replicas=N|disk|none", value_parser = durability)]
     pub(crate) durability: Option<Durability>,
     /// Folder of the slot file, which is removed at the end [default: /var/tmp/loam-UID]

@@ -98,6 +98,26 @@ impl Sources {
     }
 }
 
+/// What a process of this machine may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// In all: the machine's memory, or the limit of a control group around this process if that is less.
+    pub total: Bytes,
+    /// Of that now, without swapping: the least that the machine and its groups have.
+    pub available: Bytes,
+}
+
+/// What this process may use, by the files below `root` (`/` but for tests). `None` if `/proc/meminfo` does not say.
+pub fn room(root: &Path) -> Option<Room> {
+    let sources = Sources { root: root.to_owned(), groups: groups(root), trigger: None };
+    let Reading { total, available, .. } = sources.machine()?;
+    let groups = sources.groups.iter().filter_map(|(version, path)| sources.group(*version, path));
+    Some(groups.fold(Room { total, available }, |least, group| Room {
+        total: least.total.min(group.total),
+        available: least.available.min(group.available),
+    }))
+}
+
 /// `NAME  123 kB` of `/proc/meminfo`.
 fn field(meminfo: &str, name: &str) -> Option<Bytes> {
     let rest = meminfo.lines().find_map(|line| line.strip_prefix(name))?;
