@@ -1,7 +1,7 @@
 //! A `loam run` of one test.
 
 use crate::sampler::{Sampler, Samples};
-use crate::{place, plain, procfs, shell};
+use crate::{place, plain, procfs, shell, workloads};
 use serde_json::Value;
 use std::io::Read;
 use std::net::SocketAddr;
@@ -150,6 +150,32 @@ impl Running {
         status_of(self.run.pid()).expect("it runs")
     }
 
+    /// Lenders that it calls lost now.
+    ///
+    /// # Panics
+    /// If it has ended.
+    pub fn lost(&self) -> usize {
+        lost(&self.status())
+    }
+
+    /// Waits for its end, of a walk of [`workloads::ENDLESS`] passes: it is ended after the pass that it is in, and what it has printed is as far as it goes what a
+    /// plain run of some passes printed.
+    ///
+    /// # Panics
+    /// If it does not end well and so.
+    pub fn finish_endless(self, expected: &str, limit: Duration, what: &str) -> Borrowed {
+        workloads::end_walks(self.run.pid());
+        let borrowed = self.finish(limit);
+        borrowed.assert_ended_well(what);
+        borrowed.assert_memory_left(what);
+        let printed = String::from_utf8_lossy(&borrowed.ended.stdout);
+        assert!(
+            printed.starts_with(expected) || expected.starts_with(&*printed),
+            "{what}: printed something else: {printed}"
+        );
+        borrowed
+    }
+
     /// Waits for its end.
     ///
     /// # Panics
@@ -178,6 +204,11 @@ pub fn status_of(agent: u32) -> Option<Value> {
     Some(serde_json::from_str(&text).expect("JSON"))
 }
 
+fn lost(summary: &Value) -> usize {
+    let lenders = summary["lenders"].as_array().unwrap_or_else(|| panic!("no lenders in {summary}"));
+    lenders.iter().filter(|lender| lender["lost"] == true).count()
+}
+
 impl Borrowed {
     /// A number of the summary, by its JSON pointer.
     ///
@@ -194,9 +225,7 @@ impl Borrowed {
     /// # Panics
     /// If there is no list of lenders.
     pub fn lost(&self) -> usize {
-        let lenders =
-            self.summary["lenders"].as_array().unwrap_or_else(|| panic!("no lenders in {}", self.summary));
-        lenders.iter().filter(|lender| lender["lost"] == true).count()
+        lost(&self.summary)
     }
 
     /// Lines for people.

@@ -144,6 +144,8 @@ impl Scratch {
         let base = std::env::var_os("LOAM_TEST_DIR").map_or_else(|| PathBuf::from("/var/tmp"), PathBuf::from);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let dir = base.join(format!("loam-test-{name}-{}-{number}", std::process::id()));
+        // Of a run that was killed and had the same process id.
+        let _ = fs::remove_dir_all(&dir);
         fs::create_dir_all(&dir)
             .unwrap_or_else(|error| panic!("{}: {error}: set LOAM_TEST_DIR", dir.display()));
         Self(dir)

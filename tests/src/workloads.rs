@@ -1,7 +1,8 @@
 //! The programs that must run unchanged: how each is prepared and called. What they print is a function of what is here, so a plain
 //! run says what a borrowing run must print.
 
-use crate::place;
+use crate::{place, procfs};
+use rustix::process::Signal;
 use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -126,6 +127,17 @@ pub fn java(dir: &Path) -> Workload {
 pub fn node(dir: &Path) -> Workload {
     let script = place::source("objects.js");
     workload(dir, "node", &[script.to_str().expect("UTF-8"), "54000"])
+}
+
+/// More passes of a walk than any test waits for: [`end_walks`] ends it.
+pub const ENDLESS: u64 = 1_000_000;
+
+/// Has walks among a process's descendants end after the pass that they are in.
+pub fn end_walks(pid: u32) {
+    let walk = place::program("memwalk");
+    let walks =
+        procfs::descendants(pid).into_iter().filter(|&pid| procfs::executable(pid).as_ref() == Some(&walk));
+    walks.for_each(|pid| procfs::send(pid, Signal::USR1));
 }
 
 /// Our own program: fills memory, checks and rewrites it.

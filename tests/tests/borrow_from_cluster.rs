@@ -6,6 +6,7 @@ use loam_tests::daemon::{FakeDaemon, Node};
 use loam_tests::lender::Lender;
 use loam_tests::place::{self, Scratch};
 use loam_tests::{procfs, shell, workloads};
+use serde_json::Value;
 use std::process::Command;
 use std::time::Duration;
 
@@ -14,6 +15,11 @@ const SECOND_NS: u64 = 1_000_000_000;
 
 fn walk() -> Command {
     workloads::memwalk(96, 6, "blocks")
+}
+
+/// One that a test ends when it has seen what it waits for.
+fn endless() -> Command {
+    workloads::memwalk(96, workloads::ENDLESS, "blocks")
 }
 
 /// What a plain run prints.
@@ -39,7 +45,15 @@ fn assert_right(borrowed: &Borrowed, expected: &str, what: &str) {
 
 /// A figure of the lender at this address, over all its lives.
 fn of(borrowed: &Borrowed, lender: &Lender, key: &str) -> f64 {
-    let lenders = borrowed.summary["lenders"].as_array().expect("a list");
+    figure(&borrowed.summary, lender, key)
+}
+
+fn received(status: &Value, lender: &Lender) -> f64 {
+    figure(status, lender, "received_bytes")
+}
+
+fn figure(summary: &Value, lender: &Lender, key: &str) -> f64 {
+    let lenders = summary["lenders"].as_array().expect("a list");
     let here = lenders.iter().filter(|l| l["addr"] == lender.addr.to_string().as_str());
     here.filter_map(|l| l[key].as_f64()).sum()
 }
@@ -57,14 +71,17 @@ fn lenders_join_in_the_middle_of_a_run() {
     let lenders: Vec<Lender> = (0..3).map(|_| Lender::start("512M")).collect();
     // At first nobody lends.
     let daemon = FakeDaemon::start(scratch.path(), &[]);
-    let mut running = borrow(&scratch, &daemon).start(&walk(), None);
+    let mut running = borrow(&scratch, &daemon).start(&endless(), None);
     running.run.wait_for_line("filled", LIMIT);
     daemon.change(&[node(1, &lenders[0], 0)]);
     wait_for_pages(&lenders[0], "the first to lend");
     daemon.change(&[node(1, &lenders[0], 0), node(2, &lenders[1], 0), node(3, &lenders[2], 0)]);
     wait_for_pages(&lenders[1], "the second to lend");
-    let borrowed = running.finish(LIMIT);
-    assert_right(&borrowed, &expected, "lenders that join");
+    // All of them, and pages come back from them.
+    let all_joined =
+        || running.status()["lenders_joined"] == 3 && received(&running.status(), &lenders[0]) > 0.0;
+    procfs::wait_until(LIMIT, all_joined).unwrap_or_else(|_| panic!("{}", running.status()));
+    let borrowed = running.finish_endless(&expected, LIMIT, "lenders that join");
     assert_eq!((borrowed.number("/lenders_joined"), borrowed.number("/lenders_lost")), (3.0, 0.0));
     assert!(of(&borrowed, &lenders[0], "received_bytes") > 0.0, "{}", borrowed.summary);
     assert_eq!(borrowed.summary["placement"], "gms");
@@ -77,7 +94,7 @@ fn a_lender_dies_and_comes_back_as_another() {
     let expected = expected(&scratch);
     let (first, other) = (Lender::start("512M"), Lender::start("512M"));
     let daemon = FakeDaemon::start(scratch.path(), &[node(1, &first, 0), node(2, &other, 0)]);
-    let mut running = borrow(&scratch, &daemon).start(&walk(), None);
+    let mut running = borrow(&scratch, &daemon).start(&endless(), None);
     wait_for_pages(&first, "the one that dies");
     let addr = first.addr;
     drop(first);
@@ -86,8 +103,7 @@ fn a_lender_dies_and_comes_back_as_another() {
     let again = Lender::start_at("512M", addr);
     daemon.change(&[node(2, &other, 0), node(3, &again, 0)]);
     wait_for_pages(&again, "the one that came back");
-    let borrowed = running.finish(LIMIT);
-    assert_right(&borrowed, &expected, "a lender that comes back");
+    let borrowed = running.finish_endless(&expected, LIMIT, "a lender that comes back");
     assert_eq!((borrowed.number("/lenders_joined"), borrowed.number("/lenders_lost")), (3.0, 1.0));
     assert!(borrowed.lost() <= 1, "its place may be another's by now: {}", borrowed.summary["lenders"]);
 }
@@ -100,13 +116,13 @@ fn a_lender_hangs_and_goes_on() {
     let expected = expected(&scratch);
     let (hangs, other) = (Lender::start("512M"), Lender::start("512M"));
     let daemon = FakeDaemon::start(scratch.path(), &[node(1, &hangs, 0), node(2, &other, 0)]);
-    let mut running = borrow(&scratch, &daemon).start(&walk(), None);
+    let mut running = borrow(&scratch, &daemon).start(&endless(), None);
     wait_for_pages(&hangs, "the one that hangs");
     hangs.stop();
     running.run.wait_for_line("pass 2", LIMIT);
     hangs.go_on();
-    let borrowed = running.finish(LIMIT);
-    assert_right(&borrowed, &expected, "a lender that hangs for a while");
+    running.run.wait_for_line("pass 4", LIMIT);
+    let borrowed = running.finish_endless(&expected, LIMIT, "a lender that hangs for a while");
     println!("{}", borrowed.summary["lenders"]);
 }
 
@@ -118,15 +134,14 @@ fn the_daemon_dies_and_another_comes() {
     let (first, second) = (Lender::start("512M"), Lender::start("512M"));
     let daemon = FakeDaemon::start(scratch.path(), &[node(1, &first, 1)]);
     daemon.begin_epoch(SECOND_NS);
-    let mut running = borrow(&scratch, &daemon).start(&walk(), None);
+    let mut running = borrow(&scratch, &daemon).start(&endless(), None);
     wait_for_pages(&first, "before the daemon's end");
     daemon.kill();
     running.run.wait_for_line("filled", LIMIT);
     let daemon = FakeDaemon::start(scratch.path(), &[node(1, &first, 1), node(2, &second, 1000)]);
     daemon.begin_epoch(SECOND_NS);
     wait_for_pages(&second, "of the new daemon's view");
-    let borrowed = running.finish(LIMIT);
-    assert_right(&borrowed, &expected, "a daemon that dies");
+    let borrowed = running.finish_endless(&expected, LIMIT, "a daemon that dies");
     assert_eq!((borrowed.number("/lenders_joined"), borrowed.number("/lenders_lost")), (2.0, 0.0));
     assert!(borrowed.warnings().iter().any(|line| line.contains("daemon")), "{:?}", borrowed.warnings());
 }
@@ -202,13 +217,12 @@ fn without_a_disk_a_lender_that_joins_is_used_too() {
     let expected = expected(&scratch);
     let (first, second) = (Lender::start("512M"), Lender::start("512M"));
     let daemon = FakeDaemon::start(scratch.path(), &[node(1, &first, 0)]);
-    let mut running = borrow(&scratch, &daemon).not_durable().start(&walk(), None);
+    let mut running = borrow(&scratch, &daemon).not_durable().start(&endless(), None);
     running.run.wait_for_line("filled", LIMIT);
     daemon.change(&[node(1, &first, 1), node(2, &second, 1000)]);
     daemon.begin_epoch(SECOND_NS);
     wait_for_pages(&second, "the second to lend");
-    let borrowed = running.finish(LIMIT);
-    assert_right(&borrowed, &expected, "no disk");
+    let borrowed = running.finish_endless(&expected, LIMIT, "no disk");
     assert_eq!(borrowed.number("/faults/disk"), 0.0);
     assert_eq!(daemon.subscribers().min(1), 1, "the run listened to its end");
 }

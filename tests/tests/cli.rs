@@ -200,6 +200,7 @@ fn the_closing_lines_go_to_stderr() {
 
 #[test]
 fn a_reader_that_goes_is_no_error() {
+    let _alone = place::alone();
     let scratch = Scratch::new("cli-pipe");
     let script = format!(
         "'{}' sim workload --help | true; '{}' doctor | true; echo done",

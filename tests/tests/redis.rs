@@ -41,7 +41,7 @@ impl Server {
             "--appendonly",
             "no",
         ]);
-        // The delay (a short sleep at every tenth key) makes sure that the child is still saving while its parent is written to.
+        // The delay (a short sleep at every second key) makes sure that the child is still saving while its parent is written to.
         command.args([
             "--daemonize",
             "no",
@@ -50,7 +50,7 @@ impl Server {
             "--rdbcompression",
             "no",
             "--rdb-key-save-delay",
-            "-10",
+            "-2",
         ]);
         Self { dir: dir.to_owned(), command }
     }

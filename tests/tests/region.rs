@@ -355,6 +355,7 @@ fn each_process_has_its_own() {
 
 #[test]
 fn what_cannot_be_is_refused() {
+    let _alone = place::alone();
     let scratch = Scratch::new("region-refused");
     let cases: [(&[&str], &str); 5] = [
         (&["--region", "1G:cxl"], "write 1G:paged"),

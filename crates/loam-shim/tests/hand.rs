@@ -151,9 +151,14 @@ fn while_an_event_is_unread_nothing_moves_and_then_the_command_is_void() {
         assert!(began.elapsed() < Duration::from_secs(5));
     }
     let number = mini.post(0, &[(area + 32 * PAGE, 32)]);
-    std::thread::sleep(Duration::from_millis(50));
     let control = mini.processes[0].control();
     let command = &control.commands[number as usize % loam_hand::RING_COMMANDS];
+    let posted = Instant::now();
+    while command.state.load(SeqCst) == state::POSTED {
+        assert!(posted.elapsed() < Duration::from_secs(5), "the hand does not begin");
+        std::thread::yield_now();
+    }
+    std::thread::sleep(Duration::from_millis(50));
     assert_eq!(command.state.load(SeqCst), state::RUNNING, "the kernel refuses MOVE, the hand tries on");
     mini.wait_done(0, number);
     assert_eq!(mini.collect(0, number), [CANCELLED; 32]);

