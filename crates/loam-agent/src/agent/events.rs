@@ -182,7 +182,7 @@ impl Agent<'_> {
                 let range = BaseRange::new(start >> 12, end >> 12);
                 self.borrower.handle_unmapped(now, key, range);
                 let process = self.processes.get_mut(&key).expect("still there");
-                process.released.retain(|r| r.intersect(range).is_empty());
+                process.released.remove(range);
             }
             Event::Remap { from, to, bytes } => {
                 let from = BaseRange::new(from >> 12, (from + bytes) >> 12);

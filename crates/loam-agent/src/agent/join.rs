@@ -1,6 +1,7 @@
 //! Shims that join: the handshake of `loam-hand`, on sockets that never make us wait.
 
 use super::process::{Hand, Process};
+use super::released::Released;
 use super::{Agent, Token};
 use crate::AgentError;
 use crate::packets::{self, Received};
@@ -278,7 +279,7 @@ impl Agent<'_> {
             window,
             token: 0,
             region: self.region_at(hello.region_address),
-            released: Vec::new(),
+            released: Released::default(),
             adoption_unsure: false,
             statm: None,
             pagemap: None,

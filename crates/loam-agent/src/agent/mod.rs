@@ -22,6 +22,7 @@ mod process;
 mod program;
 mod recorder;
 mod region;
+mod released;
 mod report;
 mod reserve;
 mod watch;

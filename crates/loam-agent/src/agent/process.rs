@@ -1,6 +1,7 @@
 //! One process of the tree, as the agent holds it: its userfaultfd, the memory shared with its hand, and the commands
 //! that are posted there.
 
+use super::released::Released;
 use crate::packets;
 use crate::procfs::{Pagemap, Statm};
 use crate::shared::Shared;
@@ -48,7 +49,7 @@ pub(super) struct Process {
     /// Its region, where there are such: nothing else of it is adopted. A direct one is not adopted either.
     pub region: Option<BaseRange>,
     /// Ranges that the program keeps for itself.
-    pub released: Vec<BaseRange>,
+    pub released: Released,
     /// A mapping is registered, and the policy was not told: nobody can say whether a child of which we have not heard inherited that.
     pub adoption_unsure: bool,
     pub statm: Option<Statm>,
