@@ -195,7 +195,7 @@ impl Agent<'_> {
         let shared = match Shared::create() {
             Ok(shared) => shared,
             Err(error) => {
-                stderr::say(error);
+                stderr::tell(error);
                 welcome.status = status::EXIT;
                 let _ = packets::send(peer.socket.as_fd(), &welcome, &[]);
                 return;
@@ -231,7 +231,7 @@ impl Agent<'_> {
         match answer {
             Ok(()) => self.set_token(peer.pid, token),
             Err((socket, why)) => {
-                stderr::say(format_args!("process {} cannot be served: {why}", peer.pid.as_raw_nonzero()));
+                stderr::tell(format_args!("process {} cannot be served: {why}", peer.pid.as_raw_nonzero()));
                 let _ = packets::send(socket.as_fd(), &Ready { status: status::EXIT, reserved: 0 }, &[]);
             }
         }

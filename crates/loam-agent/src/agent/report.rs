@@ -95,7 +95,7 @@ impl Report {
         self.warnings.push(line.to_owned());
         if !self.quiet {
             self.clear_live();
-            stderr::say(line);
+            stderr::tell(line);
         }
     }
 
@@ -110,7 +110,7 @@ impl Report {
 
     fn clear_live(&mut self) {
         if std::mem::take(&mut self.live_shown) {
-            stderr::put("\r\x1b[K");
+            stderr::show("\r\x1b[K");
         }
     }
 
@@ -154,7 +154,7 @@ impl Agent<'_> {
             return;
         }
         self.report.live_shown = true;
-        stderr::put(&format!(
+        stderr::show(&format!(
             "\r\x1b[Kloam: local {} of {} | elsewhere {} | {per_second} faults/s | {:.0} us",
             Bytes(self.watch.resident_pages * BASE_PAGE_BYTES as u64),
             self.config.local,
