@@ -44,7 +44,8 @@ pub mod kind {
     pub const ADVISE: u32 = 2;
     /// As `ADVISE`, with `Command::outcome` the first errno (0: all well).
     pub const ADVISE_CHECKED: u32 = 3;
-    /// End the hand's thread: the program's last own thread has gone.
+    /// End the hand's thread: the program's last own thread has gone. `Span::extra` of the one span is how, as `wait` says it: the process ends as its last
+    /// thread does, which is the hand.
     pub const EXIT: u32 = 4;
 }
 

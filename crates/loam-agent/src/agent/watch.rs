@@ -150,6 +150,7 @@ impl Agent<'_> {
             self.watch.tree_due = now + TREE_INTERVAL;
             self.look_at_tree();
             self.look_for_ended();
+            self.look_for_left_hands();
             self.look_for_silence();
             self.join_more(now);
         }
