@@ -72,6 +72,13 @@ impl Agent<'_> {
         self.direct_gone(process);
     }
 
+    /// A process that cannot be served any more is ended, and nobody else with it. What is left to do is done when its hand hangs up.
+    pub(super) fn end_process(&mut self, key: SpaceKey, why: &str) {
+        let Some(pid) = self.processes.get(&key).and_then(Process::living) else { return };
+        self.report.warn(&format!("process {} is ended: {why}", pid.as_raw_nonzero()));
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+    }
+
     /// The living process with this id that was served under another address space before.
     pub(super) fn space_of(&self, pid: Pid) -> Option<SpaceKey> {
         self.processes.values().find(|p| p.pid == Some(pid)).map(|p| p.key)
