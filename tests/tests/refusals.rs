@@ -189,6 +189,58 @@ fn no_permission_for_userfaultfd() {
     assert_refused(&ended, &["userfaultfd"], "a user without userfaultfd");
 }
 
+/// The folder of the control sockets: a program's userfaultfd goes to whoever listens there.
+#[test]
+fn a_folder_of_sockets_that_others_can_change() {
+    let _alone = place::alone();
+    let scratch = Scratch::new("sockets");
+    let uid = rustix::process::getuid().as_raw();
+    let folder = scratch.join(&format!("loam-{uid}"));
+    fs::create_dir(&folder).expect("writable");
+    let refused = |args: &[&str], what: &str| {
+        let mut command = Command::new(place::loam());
+        command.args(args).env("TMPDIR", scratch.path());
+        let ended = shell::run(&mut command, scratch.path(), "sockets", LIMIT);
+        assert_refused(&ended, &[folder.to_str().expect("UTF-8"), "TMPDIR"], what);
+        assert_eq!(ended.code(), 125, "{what}");
+    };
+    let run = ["run", "--quiet", "--local", "64M", "--", "echo", "hello"];
+    fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).expect("our folder");
+    refused(&run, "a folder that anybody can write");
+    refused(&["status"], "its status");
+    fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).expect("our folder");
+    if place::is_root() {
+        let nobody: u32 = NOBODY.parse().expect("a number");
+        std::os::unix::fs::chown(&folder, Some(nobody), None).expect("root may");
+        refused(&run, "a folder of another user");
+        refused(&["status"], "its status");
+    }
+    fs::rename(&folder, scratch.join("elsewhere")).expect("our folder");
+    std::os::unix::fs::symlink(scratch.join("elsewhere"), &folder).expect("our folder");
+    refused(&run, "a link to a folder");
+}
+
+/// No refusal: what a cautious user sets must not keep a program from its agent that runs as somebody else.
+#[test]
+fn a_program_of_another_user_under_a_umask() {
+    let _alone = place::alone();
+    if !place::is_root() {
+        println!("passed over: only root can be another user");
+        return;
+    }
+    let scratch = Scratch::new("umask");
+    let loam = reachable(&scratch);
+    let script = "umask 077; exec \"$@\"";
+    let mut command = Command::new("sh");
+    command.args(["-c", script, "sh"]).arg(&loam).args(["run", "--quiet", "--local", "64M", "--disk"]);
+    command.arg(scratch.join("disk")).arg("--");
+    command.args(["setpriv", "--reuid", NOBODY, "--regid", NOBODY, "--clear-groups", "id", "-u"]);
+    command.env("TMPDIR", scratch.path());
+    let ended = shell::run(&mut command, scratch.path(), "umask", LIMIT);
+    assert_eq!(ended.code(), 0, "{}", ended.stderr);
+    assert_eq!(String::from_utf8_lossy(&ended.stdout), format!("{NOBODY}\n"));
+}
+
 #[test]
 fn more_than_the_machine_has_is_not_lent() {
     let _alone = place::alone();

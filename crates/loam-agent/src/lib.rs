@@ -7,6 +7,7 @@ mod agent;
 mod cluster;
 mod config;
 mod conn;
+mod control;
 mod direct;
 pub mod ending;
 pub mod floor;
@@ -25,6 +26,7 @@ pub mod summary;
 mod uffd;
 
 pub use config::{Durability, Lenders, PageChoice, RegionConfig, RunConfig};
+pub use control::ControlError;
 pub use direct::DirectMemory;
 use rustix::process::Pid;
 use std::path::{Path, PathBuf};
@@ -54,9 +56,17 @@ pub struct RunOutcome {
 }
 
 /// Folder of the control sockets of this user's runs (`run-PID.sock`): a connection is answered with one line
-/// of JSON, a [`summary::Summary`], and closed.
-pub fn control_dir() -> PathBuf {
-    std::env::temp_dir().join(format!("loam-{}", rustix::process::getuid().as_raw()))
+/// of JSON, a [`summary::Summary`], and closed. `None`: there is none, as no run has ever made it.
+///
+/// # Errors
+/// [`ControlError`]: another user can put what he likes there.
+pub fn control_dir() -> Result<Option<PathBuf>, ControlError> {
+    let path = control::path();
+    match control::open(&path) {
+        Ok(_) => Ok(Some(path)),
+        Err(ControlError::Refused { errno: rustix::io::Errno::NOENT, .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// Runs the program on borrowed memory until it ends.

@@ -7,7 +7,7 @@ mod tree;
 
 pub(crate) use maps::{ADOPT_BYTES_LEAST, ADOPT_BYTES_MIN, adoptable, flags, mappings};
 pub(crate) use pagemap::Pagemap;
-pub(crate) use tree::{descendants, is_descendant};
+pub(crate) use tree::{descendants, is_descendant, stat};
 
 use loam_core::units::{BASE_PAGE_BYTES, Bytes};
 use rustix::fd::OwnedFd;

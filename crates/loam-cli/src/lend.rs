@@ -54,7 +54,8 @@ pub(crate) fn start_log(usual: &str) {
         .with_ansi(std::io::stderr().is_terminal())
         // They would go to stderr as well, by `eprintln!`, which panics: a full disk under the log would end a lender.
         .log_internal_errors(false)
-        .with_writer(std::io::stderr);
+        // Event loops log, and nobody is to wait for them because nobody reads it.
+        .with_writer(|| stderr::Log);
     let _ = match std::env::var("LOAM_LOG_FORMAT").as_deref() {
         Ok("json") => log.json().try_init(),
         _ => log.try_init(),

@@ -96,7 +96,8 @@ struct BorrowerStatus {
 
 /// Asks and prints.
 pub(crate) fn status(args: &StatusArgs) -> Result<ExitCode, Failure> {
-    let runs = runs(&loam_agent::control_dir())?;
+    let folder = loam_agent::control_dir().map_err(Failure::new)?;
+    let runs = folder.map_or_else(|| Ok(Vec::new()), |folder| runs(&folder))?;
     let tls = args.tls.as_deref();
     let lenders: Vec<LenderStatus> =
         target::targets(&args.lender, tls, &[])?.into_iter().map(ask_lender).collect();

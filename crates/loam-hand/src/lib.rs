@@ -44,7 +44,8 @@ pub mod kind {
     pub const ADVISE: u32 = 2;
     /// As `ADVISE`, with `Command::outcome` the first errno (0: all well).
     pub const ADVISE_CHECKED: u32 = 3;
-    /// End the hand's thread: the program's last own thread has gone.
+    /// End the hand's thread: the program's last own thread has gone. `Span::extra` of the one span is how, as `wait` says it: the process ends as its last
+    /// thread does, which is the hand.
     pub const EXIT: u32 = 4;
 }
 
@@ -197,7 +198,12 @@ impl Gate {
     /// # Panics
     /// If it was not taken.
     pub fn unlock(&self) {
-        assert_eq!(self.0.swap(0, Ordering::Release), 1, "the gate was not locked");
+        assert!(self.give_back(), "the gate was not locked");
+    }
+    /// The same for the agent, who cannot rely on what the other side may write. False: the gate was not taken any more.
+    #[must_use]
+    pub fn give_back(&self) -> bool {
+        self.0.swap(0, Ordering::Release) == 1
     }
 }
 
@@ -360,6 +366,16 @@ mod tests {
             assert_eq!(terms_word(wrong, 0), None, "{wrong}");
         }
         assert_eq!(terms_word(0, 256), None);
+    }
+
+    #[test]
+    fn a_gate_that_was_written_over_is_seen() {
+        let gate = Gate::default();
+        assert!(gate.try_lock() && !gate.try_lock());
+        assert!(gate.give_back());
+        assert!(!gate.give_back(), "nobody had it");
+        gate.0.store(7, Ordering::Relaxed);
+        assert!(!gate.try_lock() && !gate.give_back() && gate.try_lock());
     }
 
     #[test]

@@ -206,8 +206,13 @@ impl Hand {
                 command.state.store(state::DONE, SeqCst);
             }
             kind::EXIT => {
+                let wait_status = self.spans(command).next().map_or(0, |(_, _, status)| status);
                 command.state.store(state::DONE, SeqCst);
-                sys::exit_thread();
+                match wait_status & 0x7f {
+                    0 => sys::exit_thread(wait_status >> 8 & 0xff),
+                    // Its signal cannot end it once more: as shells say it.
+                    signal => sys::exit_group(128 + signal),
+                }
             }
             _ => self.broken(b"a command of an unknown kind"),
         }

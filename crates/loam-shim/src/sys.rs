@@ -175,10 +175,10 @@ pub(crate) fn exit_group(status: u32) -> ! {
     }
 }
 
-/// Ends the calling thread only. For the hand: no destructor of libc runs.
-pub(crate) fn exit_thread() -> ! {
+/// Ends the calling thread only. For the hand: no destructor of libc runs. `status` is the process's where no other thread is left.
+pub(crate) fn exit_thread(status: u32) -> ! {
     loop {
-        let _ = plain(EXIT, 0, 0, 0);
+        let _ = plain(EXIT, status as usize, 0, 0);
     }
 }
 

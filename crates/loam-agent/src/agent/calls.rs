@@ -256,6 +256,6 @@ impl Agent<'_> {
             let _ = process.uffd.unregister(part.start << 12..part.end << 12);
             self.borrower.handle_unmapped(now, key, part);
         }
-        process.released.push(range);
+        process.released.add(range);
     }
 }

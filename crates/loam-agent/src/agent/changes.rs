@@ -2,11 +2,13 @@
 
 use super::process::{Hand, Process};
 use super::{Agent, Token};
+use crate::procfs;
 use crate::uffd::Uffd;
 use loam_core::borrower::{BaseRange, SpaceKey};
 use rustix::fd::AsFd;
 use rustix::process::Pid;
 use std::collections::VecDeque;
+use std::sync::atomic::Ordering::SeqCst;
 
 impl Agent<'_> {
     pub(super) fn new_key(&mut self) -> SpaceKey {
@@ -70,9 +72,37 @@ impl Agent<'_> {
         self.direct_gone(process);
     }
 
+    /// A process that cannot be served any more is ended, and nobody else with it. What is left to do is done when its hand hangs up.
+    pub(super) fn end_process(&mut self, key: SpaceKey, why: &str) {
+        let Some(pid) = self.processes.get(&key).and_then(Process::living) else { return };
+        self.report.warn(&format!("process {} is ended: {why}", pid.as_raw_nonzero()));
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+    }
+
     /// The living process with this id that was served under another address space before.
     pub(super) fn space_of(&self, pid: Pid) -> Option<SpaceKey> {
         self.processes.values().find(|p| p.pid == Some(pid)).map(|p| p.key)
+    }
+
+    /// A process whose own threads have ended one by one, without one that ends them all (`exit_group`), lives on by its hand, and whoever waits
+    /// for it waits for ever: such a hand is to end.
+    pub(super) fn look_for_left_hands(&mut self) {
+        for process in self.processes.values_mut() {
+            let (Some(pid), Some(hand), Some(statm)) = (process.pid, &mut process.hand, &process.statm)
+            else {
+                continue;
+            };
+            // The hand is there, and one of the two threads. That the other, the first one, has left its memory is known without a look at each
+            // process that lives.
+            if hand.shared.control().hand_tid.load(SeqCst) != 0
+                && statm.resident_pages().is_ok_and(|pages| pages == 0)
+                && let Ok(stat) = procfs::stat(pid)
+                && stat.is_zombie
+                && stat.threads == 2
+            {
+                hand.leave(stat.wait_status);
+            }
+        }
     }
 
     /// Processes without a hand leave no trace when they end: ask for them.

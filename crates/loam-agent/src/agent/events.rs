@@ -1,6 +1,7 @@
 //! Userfaultfd events of one process, in the order in which they were read.
 
 use super::Agent;
+use super::pause::is_want;
 use super::process::Process;
 use crate::uffd::{Event, RawMsg};
 use loam_core::borrower::{BaseRange, SpaceKey};
@@ -42,6 +43,7 @@ impl Agent<'_> {
             return false;
         }
         let result = process.uffd.read_events(&mut raw, &mut fresh);
+        let mut is_broken = false;
         let window = process.window;
         let changes = |e: &Event| match e {
             Event::Fault { .. } => false,
@@ -53,13 +55,21 @@ impl Agent<'_> {
                 control.epoch.fetch_add(1, SeqCst);
             }
             control.agent_wants_gate.store(0, SeqCst);
-            control.gate.unlock();
-        }
-        if let Err(error) = result {
-            self.end(format!("{error}"));
-            return true;
+            is_broken = !control.gate.give_back();
         }
         process.events.extend(fresh);
+        match result {
+            Ok(_) => {}
+            // A fork that needs a descriptor here.
+            Err(error) if is_want(error.errno) => self.pause_events(key, error.errno),
+            Err(error) => {
+                self.end(format!("{error}"));
+                return true;
+            }
+        }
+        if is_broken {
+            self.end_process(key, "it has written over the memory that it shares with its agent");
+        }
         self.deal_with_events(key);
         true
     }
@@ -182,7 +192,7 @@ impl Agent<'_> {
                 let range = BaseRange::new(start >> 12, end >> 12);
                 self.borrower.handle_unmapped(now, key, range);
                 let process = self.processes.get_mut(&key).expect("still there");
-                process.released.retain(|r| r.intersect(range).is_empty());
+                process.released.remove(range);
             }
             Event::Remap { from, to, bytes } => {
                 let from = BaseRange::new(from >> 12, (from + bytes) >> 12);

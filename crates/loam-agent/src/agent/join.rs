@@ -1,8 +1,11 @@
 //! Shims that join: the handshake of `loam-hand`, on sockets that never make us wait.
 
+use super::pause::is_want;
 use super::process::{Hand, Process};
+use super::released::Released;
 use super::{Agent, Token};
 use crate::AgentError;
+use crate::control::{ControlError, Folder};
 use crate::packets::{self, Received};
 use crate::procfs::{Pagemap, Statm};
 use crate::shared::Shared;
@@ -15,10 +18,10 @@ use linux_raw_sys::general::{
 use loam_core::borrower::{BaseRange, SpaceKey};
 use loam_hand::{Call, Hello, LAYOUT_VERSION, Ready, TRANSFER_BYTES, Welcome, role, status};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, UCred};
+use rustix::io::Errno;
+use rustix::net::{SocketFlags, SocketType, UCred};
 use rustix::process::{Pid, getuid};
 use std::collections::VecDeque;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::PathBuf;
 
 /// Connections in handshake or call at a time; more wait in the listener's queue or are refused.
@@ -75,64 +78,58 @@ pub(super) fn check_userfaultfd(device: Option<BorrowedFd<'_>>) -> Result<bool, 
     Ok(false)
 }
 
-/// The socket that shims connect to. Anybody may connect, only processes of the tree are answered: a program may run as
+/// The socket that shims connect to. Anybody may connect, only processes of the tree are served: a program may run as
 /// another user than the agent.
-pub(super) fn listen() -> Result<(OwnedFd, PathBuf), AgentError> {
-    let dir = crate::control_dir();
-    let fail = |what: &str, why: String| {
-        AgentError::Setup(format!("{what} {} failed ({why}): check its owner and free space", dir.display()))
-    };
-    std::fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o711)
-        .create(&dir)
-        .map_err(|e| fail("creating", e.to_string()))?;
-    remove_stale(&dir);
-    let path = dir.join(format!("agent-{}.sock", std::process::id()));
-    let _ = std::fs::remove_file(&path);
-    let listener = rustix::net::socket_with(
-        AddressFamily::UNIX,
-        SocketType::SEQPACKET,
-        SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
-        None,
-    )
-    .map_err(|e| fail("a socket in", e.to_string()))?;
-    let address = SocketAddrUnix::new(&path).map_err(|e| fail("a socket in", e.to_string()))?;
-    rustix::net::bind(&listener, &address).map_err(|e| fail("a socket in", e.to_string()))?;
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666))
-        .map_err(|e| fail("permissions in", e.to_string()))?;
-    rustix::net::listen(&listener, 1024).map_err(|e| fail("a socket in", e.to_string()))?;
-    Ok((listener, path))
+pub(super) fn listen(folder: &Folder) -> Result<(OwnedFd, PathBuf), ControlError> {
+    folder.remove_stale();
+    folder.listen(&format!("agent-{}.sock", std::process::id()), SocketType::SEQPACKET, 0o666)
 }
 
-/// Removes the sockets of runs that were killed.
-fn remove_stale(dir: &std::path::Path) {
-    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        let Some(stem) = name.to_str().and_then(|n| n.strip_suffix(".sock")) else { continue };
-        let number = stem.strip_prefix("agent-").or_else(|| stem.strip_prefix("run-"));
-        let Some(pid) = number.and_then(|n| n.parse().ok()).and_then(Pid::from_raw) else { continue };
-        if rustix::process::test_kill_process(pid) == Err(rustix::io::Errno::SRCH) {
-            let _ = std::fs::remove_file(entry.path());
-        }
-    }
+/// What a shim calls an error of the kernel's. There are no others than these.
+fn errno_of(number: u32) -> Errno {
+    let known = i32::try_from(number).ok().filter(|number| (1..4096).contains(number));
+    known.map_or(Errno::BADMSG, Errno::from_raw_os_error)
+}
+
+/// Where the window of a shim is. What it says is not to be trusted: addresses may have no end, or be none of a page's.
+fn window_of(hello: &Hello) -> Option<BaseRange> {
+    let end = hello.window_address.checked_add(hello.window_bytes)?;
+    let aligned =
+        [hello.window_address, hello.window_bytes, hello.probe_address].iter().all(|n| n % 4096 == 0);
+    let sane = aligned && hello.window_bytes > 0 && hello.probe_address <= u64::MAX - 2 * 4096;
+    sane.then(|| BaseRange::new(hello.window_address >> 12, end >> 12))
 }
 
 impl Agent<'_> {
     pub(super) fn accept(&mut self) {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         while self.peers.len() < PEERS_MAX {
-            let Ok(socket) =
-                rustix::net::accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
-            else {
+            if !self.has_room() {
+                // Half-way it could not wait any more.
+                self.pause_accepting(Token::Listener, Some(Errno::MFILE));
                 return;
-            };
-            let Ok(credentials) = rustix::net::sockopt::socket_peercred(&socket) else { continue };
-            let number = self.next_peer;
-            if !self.may_join(credentials)
-                || self.poll_on(socket.as_fd(), Token::Peer(number), false).is_err()
-            {
-                continue;
             }
+            match rustix::net::accept_with(&self.listener, flags) {
+                Ok(socket) => self.take_in(socket),
+                Err(Errno::AGAIN) => return,
+                Err(Errno::INTR | Errno::CONNABORTED) => {}
+                Err(errno) => {
+                    self.pause_accepting(Token::Listener, is_want(errno).then_some(errno));
+                    return;
+                }
+            }
+        }
+        self.pause_accepting(Token::Listener, None);
+    }
+
+    fn take_in(&mut self, socket: OwnedFd) {
+        let Ok(credentials) = rustix::net::sockopt::socket_peercred(&socket) else { return };
+        if !self.may_join(credentials) {
+            self.hear_stranger(socket);
+            return;
+        }
+        let number = self.next_peer;
+        if self.poll_on(socket.as_fd(), Token::Peer(number), false).is_ok() {
             self.next_peer = self.next_peer.wrapping_add(1);
             self.peers.insert(number, Peer { socket, pid: credentials.pid, stage: Stage::New });
         }
@@ -194,7 +191,7 @@ impl Agent<'_> {
         let shared = match Shared::create() {
             Ok(shared) => shared,
             Err(error) => {
-                stderr::say(error);
+                stderr::tell(error);
                 welcome.status = status::EXIT;
                 let _ = packets::send(peer.socket.as_fd(), &welcome, &[]);
                 return;
@@ -214,23 +211,17 @@ impl Agent<'_> {
     /// A complete hello: the process is under Loam from here on.
     fn seat(&mut self, peer: Peer, hello: Hello, uffd: Option<OwnedFd>) {
         let Stage::Welcomed { shared, role, token } = peer.stage else { unreachable!("the caller looked") };
-        // What it says is not to be trusted: addresses may have no end.
-        let end = hello.window_address.checked_add(hello.window_bytes);
-        let answer = match end.filter(|_| hello.probe_address <= u64::MAX - 4096) {
+        let answer = match window_of(&hello) {
             None => Err((peer.socket, "its shim names addresses that cannot be".to_owned())),
-            Some(end) => {
-                let window = BaseRange::new(hello.window_address >> 12, end >> 12);
-                if role == role::FORKED && self.fork_events {
-                    self.seat_child(peer.pid, *shared, peer.socket, window)
-                } else {
-                    self.seat_new(peer.pid, *shared, peer.socket, window, &hello, uffd)
-                }
+            Some(window) if role == role::FORKED && self.fork_events => {
+                self.seat_child(peer.pid, *shared, peer.socket, window)
             }
+            Some(window) => self.seat_new(peer.pid, *shared, peer.socket, window, &hello, uffd),
         };
         match answer {
             Ok(()) => self.set_token(peer.pid, token),
             Err((socket, why)) => {
-                stderr::say(format_args!("process {} cannot be served: {why}", peer.pid.as_raw_nonzero()));
+                stderr::tell(format_args!("process {} cannot be served: {why}", peer.pid.as_raw_nonzero()));
                 let _ = packets::send(socket.as_fd(), &Ready { status: status::EXIT, reserved: 0 }, &[]);
             }
         }
@@ -246,7 +237,7 @@ impl Agent<'_> {
         uffd: Option<OwnedFd>,
     ) -> Result<(), (OwnedFd, String)> {
         let Some(uffd) = uffd else {
-            let errno = rustix::io::Errno::from_raw_os_error(hello.userfaultfd_errno as i32);
+            let errno = errno_of(hello.userfaultfd_errno);
             return Err((socket, format!("it got no userfaultfd ({errno}): see `loam doctor`")));
         };
         let registered = Uffd::from_fd(uffd).and_then(|uffd| {
@@ -278,7 +269,7 @@ impl Agent<'_> {
             window,
             token: 0,
             region: self.region_at(hello.region_address),
-            released: Vec::new(),
+            released: Released::default(),
             adoption_unsure: false,
             statm: None,
             pagemap: None,
@@ -347,5 +338,40 @@ impl Agent<'_> {
         process.statm = Statm::open(pid).ok();
         process.pagemap = Pagemap::open(pid).ok();
         self.watch.joined(pid);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_that_cannot_be_is_another() {
+        assert_eq!(errno_of(1), Errno::PERM);
+        for wrong in [0, 4096, u32::MAX] {
+            assert_eq!(errno_of(wrong), Errno::BADMSG);
+        }
+    }
+
+    #[test]
+    fn a_window_that_cannot_be_is_not_believed() {
+        let hello = Hello {
+            window_address: 0x7000_0000,
+            window_bytes: 1 << 20,
+            probe_address: 0x6000_0000,
+            ..Hello::default()
+        };
+        assert_eq!(window_of(&hello), Some(BaseRange::new(0x7_0000, 0x7_0100)));
+        let wrong = [
+            Hello { window_bytes: 0, ..hello },
+            Hello { window_bytes: 4095, ..hello },
+            Hello { window_address: 0x7000_0800, ..hello },
+            Hello { window_address: u64::MAX - 4095, window_bytes: 4096, ..hello },
+            Hello { probe_address: 0x6000_0001, ..hello },
+            Hello { probe_address: u64::MAX - 4095, ..hello },
+        ];
+        for hello in wrong {
+            assert_eq!(window_of(&hello), None, "{hello:?}");
+        }
     }
 }

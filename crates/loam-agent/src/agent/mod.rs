@@ -18,16 +18,20 @@ mod events;
 mod evictions;
 mod join;
 mod lenders;
+mod pause;
 mod process;
 mod program;
 mod recorder;
 mod region;
+mod released;
 mod report;
 mod reserve;
+mod strangers;
 mod watch;
 
 use crate::config::{Durability, Lenders, PageChoice, RunConfig};
 use crate::conn::Conn;
+use crate::control::{self, Folder};
 use crate::launch::{self, LaunchError};
 use crate::pool::Pool;
 use crate::slices;
@@ -71,6 +75,7 @@ enum Token {
     Alarm,
     Cluster,
     Away,
+    Stranger(u32),
 }
 
 impl Token {
@@ -87,6 +92,7 @@ impl Token {
             Self::Alarm => (8, 0),
             Self::Cluster => (9, 0),
             Self::Away => (10, 0),
+            Self::Stranger(n) => (11, n),
         };
         kind << 56 | n as u64
     }
@@ -104,7 +110,8 @@ impl Token {
             7 => Self::Peer(n),
             8 => Self::Alarm,
             9 => Self::Cluster,
-            _ => Self::Away,
+            10 => Self::Away,
+            _ => Self::Stranger(n),
         }
     }
 }
@@ -170,7 +177,9 @@ struct Agent<'a> {
     next_key: u32,
     peers: BTreeMap<u32, Peer>,
     next_peer: u32,
+    strangers: strangers::Strangers,
     calls: Vec<calls::WaitingCall>,
+    pauses: pause::Pauses,
     /// The page frame that is being taken in: its payload, while its arrivals are dealt with.
     payload: *const u8,
     held: Held,
@@ -346,9 +355,12 @@ fn serve(
     let pool = config.direct.clone().zip(config.region);
     let pool = pool.map(|(memory, region)| crate::direct::Pool::new(memory, region.size)).transpose();
     let direct = pool.map_err(|e| AgentError::Setup(e.to_string()))?.map(direct::Direct::new);
-    let (listener, socket_path) = join::listen()?;
-    report.listen();
+    let folder = Folder::make(control::path()).map_err(|e| AgentError::Setup(e.to_string()))?;
+    let (listener, socket_path) = join::listen(&folder).map_err(|e| AgentError::Setup(e.to_string()))?;
+    report.listen(&folder);
     let program = begin(&socket_path).map_err(|e| AgentError::Setup(e.to_string()))?;
+    // Each process takes several descriptors here. Not before the program has been started: it keeps the limit that it would have.
+    loam_wire::allow_many_files();
 
     let pool_error = |e: crate::pool::PoolError| AgentError::Setup(e.to_string());
     let mut agent = Agent {
@@ -377,7 +389,9 @@ fn serve(
         next_key: 1,
         peers: BTreeMap::new(),
         next_peer: 0,
+        strangers: strangers::Strangers::default(),
         calls: Vec::new(),
+        pauses: pause::Pauses::default(),
         payload: std::ptr::null(),
         held: Held::default(),
         retry: false,
@@ -437,6 +451,15 @@ impl Agent<'_> {
     fn poll_on(&self, fd: BorrowedFd<'_>, token: Token, write: bool) -> Result<(), rustix::io::Errno> {
         let flags =
             if write { epoll::EventFlags::IN | epoll::EventFlags::OUT } else { epoll::EventFlags::IN };
+        self.listen_to(fd, token, flags)
+    }
+
+    fn listen_to(
+        &self,
+        fd: BorrowedFd<'_>,
+        token: Token,
+        flags: epoll::EventFlags,
+    ) -> Result<(), rustix::io::Errno> {
         let data = epoll::EventData::new_u64(token.data());
         match epoll::add(&self.epoll, fd, data, flags) {
             Err(rustix::io::Errno::EXIST) => epoll::modify(&self.epoll, fd, data, flags),
@@ -478,6 +501,7 @@ impl Agent<'_> {
                 self.drain();
             }
             self.watch_tick(now);
+            self.end_pauses(now);
             self.look_at_ending();
             self.answer_calls();
             self.flush();
@@ -505,6 +529,7 @@ impl Agent<'_> {
             Token::Alarm => self.alarm.rang(),
             Token::Cluster => self.take_news(),
             Token::Away => self.take_returned(),
+            Token::Stranger(n) => self.answer_stranger(n),
         }
     }
 
@@ -586,6 +611,7 @@ impl Agent<'_> {
             Some(self.watch.due()),
             self.lenders_due(now),
             self.ending_due(now),
+            self.pauses.due(),
         ];
         let due = due.into_iter().flatten().min().unwrap_or(now + LOOK_MAX);
         match self.alarm.ring_by(now, due) {

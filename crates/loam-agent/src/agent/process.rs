@@ -1,6 +1,7 @@
 //! One process of the tree, as the agent holds it: its userfaultfd, the memory shared with its hand, and the commands
 //! that are posted there.
 
+use super::released::Released;
 use crate::packets;
 use crate::procfs::{Pagemap, Statm};
 use crate::shared::Shared;
@@ -48,7 +49,7 @@ pub(super) struct Process {
     /// Its region, where there are such: nothing else of it is adopted. A direct one is not adopted either.
     pub region: Option<BaseRange>,
     /// Ranges that the program keeps for itself.
-    pub released: Vec<BaseRange>,
+    pub released: Released,
     /// A mapping is registered, and the policy was not told: nobody can say whether a child of which we have not heard inherited that.
     pub adoption_unsure: bool,
     pub statm: Option<Statm>,
@@ -88,11 +89,14 @@ pub(super) struct Hand {
     pub waiting: VecDeque<Order>,
     /// Forks under way where the kernel does not report them.
     pub forks: u32,
+    /// It was told to end.
+    leaves: bool,
 }
 
 impl Hand {
     pub(super) fn new(shared: Shared, socket: OwnedFd) -> Self {
-        Self { shared, socket, posted: 0, ring: [None; RING_COMMANDS], waiting: VecDeque::new(), forks: 0 }
+        let (ring, waiting) = ([None; RING_COMMANDS], VecDeque::new());
+        Self { shared, socket, posted: 0, ring, waiting, forks: 0, leaves: false }
     }
 
     pub(super) fn command(&self, slot: usize) -> &Command {
@@ -219,6 +223,13 @@ impl Hand {
         let mut batches: Vec<_> = posted.collect();
         batches.extend(self.waiting.drain(..).filter_map(|order| Some((None, order.batch?))));
         batches
+    }
+
+    /// Has the hand end, and the process with it: its own threads have ended, and as `wait_status` says the first of them.
+    pub(super) fn leave(&mut self, wait_status: u32) {
+        if !std::mem::replace(&mut self.leaves, true) {
+            self.order(Order { kind: kind::EXIT, spans: vec![(0, 0, wait_status)], batch: None });
+        }
     }
 
     /// Asks for advice on ranges, in as many commands as it takes.

@@ -119,14 +119,42 @@ impl Program {
     pub(super) fn reap(&mut self) {
         let (program, status) = (self.pid, &mut self.status);
         let mut stopped = None;
-        launch::reap(|pid, change| match change {
-            _ if pid != program => {}
-            Change::Exited { code } => *status = Some(Status { code: Some(code), signal: None }),
-            Change::Killed { signal } => *status = Some(Status { code: None, signal: Some(signal) }),
-            Change::Stopped { signal } => stopped = Some(signal),
+        launch::reap(|pid, change| {
+            if pid == program {
+                stopped = take_note(status, change).or(stopped);
+            }
         });
         if let Some(signal) = stopped {
             launch::stop_with(program, signal);
         }
+    }
+}
+
+/// What became of the child with the program's id; the signal that has stopped it, if one has. Once the program has ended, its id may be another's of
+/// the tree.
+fn take_note(status: &mut Option<Status>, change: Change) -> Option<i32> {
+    if status.is_some() {
+        return None;
+    }
+    match change {
+        Change::Exited { code } => *status = Some(Status { code: Some(code), signal: None }),
+        Change::Killed { signal } => *status = Some(Status { code: None, signal: Some(signal) }),
+        Change::Stopped { signal } => return Some(signal),
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_id_of_a_program_that_has_ended_is_anothers() {
+        let mut status = None;
+        assert_eq!(take_note(&mut status, Change::Stopped { signal: 20 }), Some(20));
+        assert_eq!(take_note(&mut status, Change::Exited { code: 7 }), None);
+        assert_eq!(take_note(&mut status, Change::Stopped { signal: 20 }), None);
+        assert_eq!(take_note(&mut status, Change::Killed { signal: 9 }), None);
+        assert_eq!(status.and_then(Status::exit_code), Some(7));
     }
 }

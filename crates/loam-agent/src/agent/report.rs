@@ -1,9 +1,11 @@
 //! What a run tells: warnings as they come, a live line, the summary, and the control socket behind `loam status`.
 
-use super::Agent;
+use super::pause::is_want;
 use super::program::Status;
 use super::region::Regions;
+use super::{Agent, Token};
 use crate::config::RunConfig;
+use crate::control::Folder;
 use crate::recording::{Recording, SizeChange, Sizes};
 use crate::stderr;
 use crate::summary::{Evictions, Faults, PageSizeChange, Percentiles, Staging, Summary, TimeSplit, Traffic};
@@ -11,8 +13,9 @@ use hdrhistogram::Histogram;
 use loam_core::borrower::{FaultKind, LenderIndex};
 use loam_core::units::{BASE_PAGE_BYTES, Bytes, Duration, Instant};
 use rustix::fd::{AsFd, BorrowedFd};
+use rustix::io::Errno;
+use rustix::net::SocketType;
 use std::io::Write;
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 
@@ -73,14 +76,11 @@ impl Report {
     }
 
     /// Opens the control socket; a run without one still runs.
-    pub(super) fn listen(&mut self) -> Option<()> {
-        let path = crate::control_dir().join(format!("run-{}.sock", std::process::id()));
-        let _ = std::fs::remove_file(&path);
-        let listener = UnixListener::bind(&path).ok()?;
-        listener.set_nonblocking(true).ok()?;
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).ok()?;
-        self.control = Some((listener, path));
-        Some(())
+    pub(super) fn listen(&mut self, folder: &Folder) {
+        match folder.listen(&format!("run-{}.sock", std::process::id()), SocketType::STREAM, 0o600) {
+            Ok((listener, path)) => self.control = Some((UnixListener::from(listener), path)),
+            Err(error) => tracing::debug!("no control socket: {error}"),
+        }
     }
 
     pub(super) fn control_fd(&self) -> Option<BorrowedFd<'_>> {
@@ -95,7 +95,7 @@ impl Report {
         self.warnings.push(line.to_owned());
         if !self.quiet {
             self.clear_live();
-            stderr::say(line);
+            stderr::tell(line);
         }
     }
 
@@ -110,7 +110,7 @@ impl Report {
 
     fn clear_live(&mut self) {
         if std::mem::take(&mut self.live_shown) {
-            stderr::put("\r\x1b[K");
+            stderr::show("\r\x1b[K");
         }
     }
 
@@ -154,7 +154,7 @@ impl Agent<'_> {
             return;
         }
         self.report.live_shown = true;
-        stderr::put(&format!(
+        stderr::show(&format!(
             "\r\x1b[Kloam: local {} of {} | elsewhere {} | {per_second} faults/s | {:.0} us",
             Bytes(self.watch.resident_pages * BASE_PAGE_BYTES as u64),
             self.config.local,
@@ -165,8 +165,16 @@ impl Agent<'_> {
 
     /// Answers `loam status`.
     pub(super) fn answer_control(&mut self) {
-        while let Some(Ok((stream, _))) = self.report.control.as_ref().map(|(listener, _)| listener.accept())
-        {
+        while let Some(accepted) = self.report.control.as_ref().map(|(listener, _)| listener.accept()) {
+            let stream = match accepted {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    if let Some(errno) = Errno::from_io_error(&error).filter(|&errno| is_want(errno)) {
+                        self.pause_accepting(Token::Control, Some(errno));
+                    }
+                    return;
+                }
+            };
             let mut text = serde_json::to_vec(&self.summary(None)).expect("a summary is plain data");
             text.push(b'\n');
             // Fits into a socket's buffer; a reader that does not read must not hold us up.

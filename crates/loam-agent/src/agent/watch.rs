@@ -150,6 +150,7 @@ impl Agent<'_> {
             self.watch.tree_due = now + TREE_INTERVAL;
             self.look_at_tree();
             self.look_for_ended();
+            self.look_for_left_hands();
             self.look_for_silence();
             self.join_more(now);
         }
@@ -351,6 +352,9 @@ impl Agent<'_> {
     /// the process. True: there are mappings of another kind to look at.
     fn adopt_grown(&mut self, key: SpaceKey, pid: Pid) -> bool {
         let Ok(mappings) = procfs::mappings(pid) else { return false };
+        if let Some(process) = self.processes.get_mut(&key) {
+            process.released.keep(mappings.iter().map(|m| BaseRange::new(m.start >> 12, m.end >> 12)));
+        }
         let mut others = false;
         for mapping in mappings.iter().filter(|m| m.looks_adoptable()) {
             let whole = BaseRange::new(mapping.start >> 12, mapping.end >> 12);
@@ -383,7 +387,7 @@ impl Agent<'_> {
         let process = &self.processes[&key];
         let mut parts = vec![whole];
         let kept = [process.window, BaseRange::new(process.probe, process.probe + 1)];
-        for hole in self.borrower.ranges(key).iter().chain(&process.released).chain(&kept) {
+        for hole in self.borrower.ranges(key).iter().chain(process.released.iter()).chain(&kept) {
             parts = parts.into_iter().flat_map(|p| p.without(*hole)).collect();
         }
         for part in parts {

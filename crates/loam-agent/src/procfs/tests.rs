@@ -1,7 +1,7 @@
 //! Tables for the parsers, and this very process for the rest.
 
 use super::maps::{Kind, Mapping, VmFlags, Why, parse_smaps};
-use super::tree::{descendants_by_scan, parent_in_stat};
+use super::tree::{Stat, descendants_by_scan, descends, parse_stat};
 use super::*;
 use std::process::{Child, Command, Stdio};
 
@@ -255,9 +255,53 @@ fn descendants_are_found_both_ways_and_a_vanished_process_is_gone() {
 
 #[test]
 fn a_name_with_brackets_hides_no_parent() {
-    let parent = |stat| parent_in_stat(stat).map(|pid| pid.as_raw_nonzero().get());
-    assert_eq!(parent("12 (a) R 7 1 2"), Some(7));
-    assert_eq!(parent("12 (x) R 99 (y)) S 7 1 2"), Some(7));
-    assert_eq!(parent("1 (init) S 0 1 1"), None);
-    assert_eq!(parent("12 (a"), None);
+    let rest = "1 12 0 -1 4194304 100 0 0 0 1 2 0 0 20 0 2 0 500 0 0";
+    let parent = |start: &str| parse_stat(&format!("{start} {rest}")).map(|stat| stat.parent);
+    let seven = Pid::from_raw(7);
+    assert_eq!(parent("12 (a) R 7"), Some(seven));
+    assert_eq!(parent("12 (x) R 99 (y)) S 7"), Some(seven));
+    assert_eq!(parent("1 (init) S 0"), Some(None));
+    assert_eq!(parse_stat("12 (a"), None);
+    assert_eq!(parse_stat("12 (a) R 7 1 2"), None, "no number of threads");
+}
+
+#[test]
+fn a_first_thread_that_has_ended_tells_how() {
+    let mut child = Command::new("/bin/sh").args(["-c", "exit 7"]).spawn().unwrap();
+    let pid = Pid::from_child(&child);
+    while !stat(pid).unwrap().is_zombie {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    assert_eq!(
+        stat(pid).unwrap(),
+        Stat { parent: Some(own()), is_zombie: true, threads: 1, wait_status: 7 << 8 }
+    );
+    child.wait().unwrap();
+    assert!(is_gone(&stat(pid).unwrap_err()));
+    let own = stat(own()).unwrap();
+    assert!(!own.is_zombie && own.threads >= 1 && own.wait_status == 0);
+}
+
+#[test]
+fn an_ancestor_that_ends_meanwhile_hides_no_descent() {
+    let pid = |n| Pid::from_raw(n).unwrap();
+    let of = |parent| Stat { parent: Pid::from_raw(parent), is_zombie: false, threads: 1, wait_status: 0 };
+    let gone = |at: Pid| Err(ProcError::Gone { pid: at.as_raw_nonzero().get() });
+    // 30 is a child of 20, which is a child of 10; 20 ends when it was read of 30 that it is its parent, and 10 becomes 30's.
+    let mut looks = 0;
+    let found = descends(pid(30), pid(10), |at| {
+        looks += 1;
+        match at.as_raw_nonzero().get() {
+            30 if looks == 1 => Ok(of(20)),
+            30 => Ok(of(10)),
+            _ => gone(at),
+        }
+    });
+    assert!(found);
+    assert!(!descends(pid(30), pid(10), gone), "it has ended itself");
+    assert!(
+        !descends(pid(30), pid(10), |at| if at == pid(30) { Ok(of(20)) } else { gone(at) }),
+        "again and again"
+    );
+    assert!(!descends(pid(30), pid(10), |at| Ok(of(if at == pid(30) { 1 } else { 0 }))));
 }

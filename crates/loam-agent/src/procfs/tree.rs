@@ -6,6 +6,8 @@ use std::collections::{HashMap, HashSet};
 
 /// More processes than this are not listed.
 const PROCESSES_MAX: usize = 32 * 1024;
+/// Ancestors that end while we look are too many after so many looks.
+const TRIES: usize = 8;
 /// Generations that are followed upwards.
 const GENERATIONS_MAX: usize = 1024;
 
@@ -23,7 +25,7 @@ pub(super) fn descendants_by_scan(root: Pid) -> Vec<Pid> {
     let mut children: HashMap<Pid, Vec<Pid>> = HashMap::new();
     for pid in numbers_in("/proc") {
         // Vanished meanwhile: nobody's child any more.
-        if let Some(parent) = parent_of(pid) {
+        if let Ok(Stat { parent: Some(parent), .. }) = stat(pid) {
             children.entry(parent).or_default().push(pid);
         }
     }
@@ -32,12 +34,26 @@ pub(super) fn descendants_by_scan(root: Pid) -> Vec<Pid> {
 
 /// Whether `pid` descends from `ancestor`, now. A process is not its own descendant.
 pub(crate) fn is_descendant(pid: Pid, ancestor: Pid) -> bool {
-    let mut at = pid;
-    for _ in 0..GENERATIONS_MAX {
-        match parent_of(at) {
-            Some(parent) if parent == ancestor => return true,
-            Some(parent) => at = parent,
-            None => return false,
+    descends(pid, ancestor, stat)
+}
+
+/// The same, by what `stat` says of each process. One that is gone when we get to it has passed its children on to another: then again from the
+/// start. (The parent of a daemon that begins ends at once.)
+pub(super) fn descends(
+    pid: Pid,
+    ancestor: Pid,
+    mut stat: impl FnMut(Pid) -> Result<Stat, ProcError>,
+) -> bool {
+    for _ in 0..TRIES {
+        let mut at = pid;
+        for _ in 0..GENERATIONS_MAX {
+            match stat(at) {
+                Ok(Stat { parent: Some(parent), .. }) if parent == ancestor => return true,
+                Ok(Stat { parent: Some(parent), .. }) => at = parent,
+                Ok(Stat { parent: None, .. }) => return false,
+                Err(_) if at == pid => return false,
+                Err(_) => break,
+            }
         }
     }
     false
@@ -86,13 +102,37 @@ fn pid_of(text: &str) -> Option<Pid> {
     Pid::from_raw(text.parse().ok()?).filter(|pid| pid.as_raw_nonzero().get() > 0)
 }
 
-fn parent_of(pid: Pid) -> Option<Pid> {
-    let text: Result<String, ProcError> = read_text(pid, "stat");
-    parent_in_stat(&text.ok()?)
+/// A process, by its `stat`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stat {
+    /// None: the first process, or one whose parent is outside of our process namespace.
+    pub(crate) parent: Option<Pid>,
+    /// Its first thread has ended and was not waited for.
+    pub(crate) is_zombie: bool,
+    /// Threads, the first one included for as long as it was not waited for.
+    pub(crate) threads: u64,
+    /// How its first thread has ended, as `wait` says it; 0 as well if that is not ours to know.
+    pub(crate) wait_status: u32,
+}
+
+/// What `stat` says of a process.
+///
+/// # Errors
+/// [`ProcError`].
+pub(crate) fn stat(pid: Pid) -> Result<Stat, ProcError> {
+    let text = read_text(pid, "stat")?;
+    parse_stat(&text).ok_or_else(|| ProcError::malformed(pid, "stat", &text))
 }
 
 /// `pid (name) state ppid ...`; the name may hold blanks and brackets, so it ends at the last bracket.
-pub(super) fn parent_in_stat(stat: &str) -> Option<Pid> {
-    let (_, rest) = stat.rsplit_once(')')?;
-    pid_of(rest.split_ascii_whitespace().nth(1)?)
+pub(super) fn parse_stat(text: &str) -> Option<Stat> {
+    let (_, rest) = text.rsplit_once(')')?;
+    // Counted from the state, which is the third field in proc(5).
+    let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+    Some(Stat {
+        parent: pid_of(fields.get(1)?),
+        is_zombie: *fields.first()? == "Z",
+        threads: fields.get(17)?.parse().ok()?,
+        wait_status: fields.get(49).and_then(|status| status.parse().ok()).unwrap_or(0),
+    })
 }

@@ -1,0 +1,159 @@
+//! Process trees: many processes at once, processes that end in a way of their own, and such as are not of the tree or lie to its agent.
+
+use loam_tests::borrow::Borrow;
+use loam_tests::place::{self, Scratch};
+use loam_tests::{procfs, shell};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+fn sh(script: &str) -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-c", script]);
+    command
+}
+
+/// Each process takes five descriptors of the agent: these take more than the limit that most shells give, and live at the same time.
+#[test]
+fn more_processes_than_the_limit_of_open_files_has_room_for() {
+    let _alone = place::alone();
+    let scratch = Scratch::new("many");
+    let script = "ulimit -n; mkfifo gate; exec 3<>gate; n=0
+        while [ $n -lt 300 ]; do (read _ <gate) & n=$((n+1)); done
+        while [ $n -gt 0 ]; do echo >&3; n=$((n-1)); done
+        wait; echo all";
+    let mut program = sh(script);
+    program.current_dir(scratch.path());
+    let inner = Borrow::new(scratch.path()).command(&program);
+    let mut limited = sh("ulimit -Sn 1024; exec \"$@\"");
+    limited.arg("sh").arg(inner.get_program()).args(inner.get_args()).current_dir(scratch.path());
+    let ended = shell::run(&mut limited, scratch.path(), "loam", LIMIT);
+    assert_eq!(ended.code(), 0, "{}", ended.stderr);
+    assert_eq!(
+        String::from_utf8_lossy(&ended.stdout),
+        "1024\nall\n",
+        "the program has the limit that it would have"
+    );
+    assert_eq!(ended.stderr, "");
+}
+
+/// Where there are no more to be had, a fork waits until other processes have ended, and nobody is ended for it. (Children without a hand take one.)
+#[test]
+fn forks_that_wait_for_a_descriptor() {
+    let _alone = place::alone();
+    let scratch = Scratch::new("few");
+    let mut program = Command::new(place::program("rawforks"));
+    program.arg("200").current_dir(scratch.path());
+    let inner = Borrow::new(scratch.path()).command(&program);
+    let mut limited = sh("ulimit -n 100; exec \"$@\"");
+    limited.arg("sh").arg(inner.get_program()).args(inner.get_args()).current_dir(scratch.path());
+    let ended = shell::run(&mut limited, scratch.path(), "loam", LIMIT);
+    assert_eq!(ended.code(), 0, "{}", ended.stderr);
+    assert_eq!(String::from_utf8_lossy(&ended.stdout), "200 ended well\n");
+    let summary = std::fs::read_to_string(scratch.join("summary.json")).expect("a summary");
+    assert!(summary.contains("gets no more descriptors"), "it had enough, and nothing was tested: {summary}");
+}
+
+#[test]
+fn a_process_whose_only_thread_ends_by_itself() {
+    let _alone = place::alone();
+    let scratch = Scratch::new("thread");
+    let program = Command::new(place::program("lastthread"));
+    let ended = Borrow::new(scratch.path()).run(&program, None, LIMIT).ended;
+    assert_eq!(ended.code(), 7, "as it ends without Loam: {}", ended.stderr);
+    let mut program = Command::new(place::program("lastthread"));
+    program.arg("child");
+    let ended = Borrow::new(scratch.path()).run(&program, None, LIMIT).ended;
+    assert_eq!(ended.code(), 0, "{}", ended.stderr);
+    assert_eq!(String::from_utf8_lossy(&ended.stdout), "child 9\n");
+}
+
+/// A job that was handed to a scheduler from inside a run: it has the run's environment, and nothing else of it.
+#[test]
+fn a_program_from_outside_runs_by_itself() {
+    let _alone = place::alone();
+    let scratch = Scratch::new("outside");
+    let script = "echo \"$LOAM_SOCKET\"; echo \"$LD_PRELOAD\"; echo ready; exec sleep 600";
+    let mut run = Borrow::new(scratch.path()).start(&sh(script), None);
+    run.run.wait_for_line("ready", LIMIT);
+    let told = run.run.stdout_so_far();
+    let [socket, shim, ..] = told.lines().collect::<Vec<_>>()[..] else { panic!("{told}") };
+    // More than are heard at a time, and one that says nothing.
+    let silent: Vec<_> = (0..20)
+        .map(|_| {
+            let address = rustix::net::SocketAddrUnix::new(socket).expect("a path");
+            let fd = rustix::net::socket(
+                rustix::net::AddressFamily::UNIX,
+                rustix::net::SocketType::SEQPACKET,
+                None,
+            );
+            let fd = fd.expect("a socket");
+            rustix::net::connect(&fd, &address).expect("anybody may");
+            fd
+        })
+        .collect();
+    let mut outside = Command::new("sh");
+    outside.args(["-c", "echo \"$(echo by itself)\""]).env("LOAM_SOCKET", socket).env("LD_PRELOAD", shim);
+    let ended = shell::run(&mut outside, scratch.path(), "outside", LIMIT);
+    assert_eq!(ended.code(), 0, "{}", ended.stderr);
+    assert_eq!(String::from_utf8_lossy(&ended.stdout), "by itself\n");
+    drop(silent);
+    assert!(run.run.runs(), "{}", run.run.stderr_so_far());
+    assert_eq!(
+        run.status()["processes"],
+        2,
+        "the shell, and what it has become: those from outside are not served"
+    );
+    procfs::kill_tree(run.run.pid());
+}
+
+/// A shim that names a window or a probe page that cannot be: its process is not served, and the run goes on.
+#[test]
+fn a_shim_that_lies_ends_nobody_else() {
+    let _alone = place::alone();
+    let scratch = Scratch::new("lies");
+    let script = r#"
+import ctypes, os, socket, struct
+hello = struct.Struct("=IIQQQIIQ")
+libc = ctypes.CDLL(None, use_errno=True)
+for window, probe in [(0, 0x20000), (4097, 0x20000), (4096, 1)]:
+    agent = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    agent.connect(os.environ["LOAM_SOCKET"])
+    agent.send(hello.pack(6, 1, 0, 0, 0, 0, os.getpid(), 0))
+    agent.recvmsg(4096, socket.CMSG_LEN(64))
+    fd = libc.syscall(323, 0o2004000)
+    socket.send_fds(agent, [hello.pack(6, 1, 0x10000, window, probe, 0, os.getpid(), 0)], [fd])
+    print(struct.unpack("=II", agent.recv(64)))
+for errno in [0, 5000, 0xffffffff]:
+    agent = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    agent.connect(os.environ["LOAM_SOCKET"])
+    agent.send(hello.pack(6, 1, 0, 0, 0, 0, os.getpid(), 0))
+    agent.recvmsg(4096, socket.CMSG_LEN(64))
+    agent.send(hello.pack(6, 1, 0x10000, 4096, 0x20000, errno, os.getpid(), 0))
+    print(struct.unpack("=II", agent.recv(64)))
+"#;
+    let mut python = Command::new("python3");
+    python.args(["-c", script]);
+    let ended = Borrow::new(scratch.path()).run(&python, None, LIMIT).ended;
+    assert_eq!(ended.code(), 0, "{}", ended.stderr);
+    assert_eq!(String::from_utf8_lossy(&ended.stdout), "(2, 0)\n".repeat(6), "told to end: {}", ended.stderr);
+}
+
+/// Nobody reads what the agent says: it goes on serving faults all the same.
+#[test]
+fn a_log_that_nobody_reads() {
+    let _alone = place::alone();
+    let scratch = Scratch::new("unread");
+    let program = loam_tests::workloads::memwalk(96, 2, "blocks");
+    let mut command = Borrow::new(scratch.path()).local_mib(32).command(&program);
+    command.env("LOAM_LOG", "trace").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut run = command.spawn().expect("it starts");
+    let stderr = run.stderr.take();
+    let ended = procfs::wait_until(LIMIT, || run.try_wait().expect("our child").is_some());
+    if ended.is_err() {
+        procfs::kill_tree(run.id());
+    }
+    drop(stderr);
+    assert_eq!(run.wait().expect("our child").code(), Some(0), "it waits for a reader of its log");
+}
