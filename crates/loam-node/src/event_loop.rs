@@ -3,6 +3,9 @@
 //! After a request the loop does not sleep for a while, where that pays and nobody wants the processor more ([`Spinning`]): it asks the socket
 //! that was last served again and again, and the others every few times. A wake-up across cores costs several times what serving a page does.
 
+#[cfg(test)]
+mod tests;
+
 use crate::connection::{Connection, Origin, Place, Progress};
 use crate::drainer::Reply;
 use crate::latency::LatencyHold;
@@ -231,9 +234,10 @@ impl EventLoop {
             connections.iter().find(|(_, connection)| connection.is_of(space)).map(|(token, _)| *token)
         };
         for (space, frame) in self.shared.take_posts(|space| at(space).is_some()) {
-            let token = self.connections.iter().find(|(_, c)| c.is_of(space)).map(|(token, _)| *token);
-            let token = token.expect("it was there just now, and only this thread takes it away");
-            self.connections.get_mut(&token).expect("it was just found").tell(&frame);
+            // It may have gone while it was sent the one before.
+            let connection = self.connections.iter_mut().find(|(_, connection)| connection.is_of(space));
+            let Some((&token, connection)) = connection else { continue };
+            connection.tell(&frame);
             self.advance(token);
         }
     }
