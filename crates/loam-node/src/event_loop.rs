@@ -14,6 +14,7 @@ use crate::service::Service;
 use crate::shared::{Shared, ring, silence};
 use crate::spinning::Spinning;
 use crate::watch;
+use crate::way_out::Asker;
 use loam_wire::Stream;
 use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
@@ -87,6 +88,8 @@ pub(crate) struct EventLoop {
     token_last: u64,
     latency: LatencyHold,
     spinning: Spinning,
+    /// `None`: the kernel cannot be asked, and peers that are stopped are taken for gone.
+    kernel: Option<Asker>,
 }
 
 impl EventLoop {
@@ -107,6 +110,9 @@ impl EventLoop {
             token_last: BELL,
             latency: LatencyHold::new(hold_latency),
             spinning: Spinning::new(spin),
+            kernel: Asker::new()
+                .inspect_err(|why| tracing::debug!("cannot ask the kernel about connections: {why}"))
+                .ok(),
         })
     }
 
@@ -285,7 +291,7 @@ impl EventLoop {
         let late: Vec<u64> = self
             .connections
             .iter_mut()
-            .filter_map(|(token, connection)| connection.sweep(now).then_some(*token))
+            .filter_map(|(token, connection)| connection.sweep(now, self.kernel.as_mut()).then_some(*token))
             .collect();
         for token in late {
             self.close(token);

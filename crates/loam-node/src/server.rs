@@ -526,11 +526,12 @@ fn store_config(pages: BasePages, channel: Option<Bytes>, store: &DiskStore) -> 
 
 /// Small answers leave at once, and a peer whose machine vanished is noticed.
 fn prepare(socket: &TcpStream, addr: SocketAddr) {
+    let vanished_ms = u32::try_from(PEER_VANISHED_TIMEOUT.as_millis()).expect("seconds");
     let set = rustix::net::sockopt::set_tcp_nodelay(socket, true)
         .and_then(|()| rustix::net::sockopt::set_socket_keepalive(socket, true))
         .and_then(|()| rustix::net::sockopt::set_tcp_keepidle(socket, KEEPALIVE))
         .and_then(|()| rustix::net::sockopt::set_tcp_keepintvl(socket, KEEPALIVE))
-        .and_then(|()| rustix::net::sockopt::set_tcp_user_timeout(socket, PEER_VANISHED_TIMEOUT_MS));
+        .and_then(|()| rustix::net::sockopt::set_tcp_user_timeout(socket, vanished_ms));
     let unsent = socket2::SockRef::from(socket).set_tcp_notsent_lowat(UNSENT_BYTES_MAX);
     if let Err(why) = unsent {
         tracing::debug!("cannot limit what is unsent to {addr}: {why}");
