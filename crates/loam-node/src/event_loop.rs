@@ -3,6 +3,9 @@
 //! After a request the loop does not sleep for a while, where that pays and nobody wants the processor more ([`Spinning`]): it asks the socket
 //! that was last served again and again, and the others every few times. A wake-up across cores costs several times what serving a page does.
 
+#[cfg(test)]
+mod tests;
+
 use crate::connection::{Connection, Origin, Place, Progress};
 use crate::drainer::Reply;
 use crate::latency::LatencyHold;
@@ -11,6 +14,7 @@ use crate::service::Service;
 use crate::shared::{Shared, ring, silence};
 use crate::spinning::Spinning;
 use crate::watch;
+use crate::way_out::Asker;
 use loam_wire::Stream;
 use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
@@ -84,6 +88,8 @@ pub(crate) struct EventLoop {
     token_last: u64,
     latency: LatencyHold,
     spinning: Spinning,
+    /// `None`: the kernel cannot be asked, and peers that are stopped are taken for gone.
+    kernel: Option<Asker>,
 }
 
 impl EventLoop {
@@ -104,6 +110,9 @@ impl EventLoop {
             token_last: BELL,
             latency: LatencyHold::new(hold_latency),
             spinning: Spinning::new(spin),
+            kernel: Asker::new()
+                .inspect_err(|why| tracing::debug!("cannot ask the kernel about connections: {why}"))
+                .ok(),
         })
     }
 
@@ -231,9 +240,10 @@ impl EventLoop {
             connections.iter().find(|(_, connection)| connection.is_of(space)).map(|(token, _)| *token)
         };
         for (space, frame) in self.shared.take_posts(|space| at(space).is_some()) {
-            let token = self.connections.iter().find(|(_, c)| c.is_of(space)).map(|(token, _)| *token);
-            let token = token.expect("it was there just now, and only this thread takes it away");
-            self.connections.get_mut(&token).expect("it was just found").tell(&frame);
+            // It may have gone while it was sent the one before.
+            let connection = self.connections.iter_mut().find(|(_, connection)| connection.is_of(space));
+            let Some((&token, connection)) = connection else { continue };
+            connection.tell(&frame);
             self.advance(token);
         }
     }
@@ -281,7 +291,7 @@ impl EventLoop {
         let late: Vec<u64> = self
             .connections
             .iter_mut()
-            .filter_map(|(token, connection)| connection.sweep(now).then_some(*token))
+            .filter_map(|(token, connection)| connection.sweep(now, self.kernel.as_mut()).then_some(*token))
             .collect();
         for token in late {
             self.close(token);

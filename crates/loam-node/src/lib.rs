@@ -34,6 +34,7 @@ mod shared;
 mod slab;
 mod spinning;
 mod watch;
+mod way_out;
 
 pub use cluster::{ClusterConfig, EtcdSite, EtcdSiteError};
 pub use config::{LendConfig, Lending, LocalSocket, StoreAt};

@@ -17,12 +17,16 @@ pub const LOOPS_MAX: usize = 8;
 pub(crate) const LOCAL_PAGES_MAX: u64 = 1 << 32;
 /// A connection must have said hello by then.
 pub(crate) const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
-/// A peer that takes none of the bytes that wait for it this long is given up.
+/// A peer that takes none of the bytes that wait for it this long is given up, …
 pub(crate) const STALLED_TIMEOUT: Duration = Duration::from_secs(60);
+/// … and after this, if its kernel says that it is there: it was stopped.
+pub(crate) const ASLEEP_TIMEOUT: Duration = Duration::from_secs(3600);
+/// How often the kernel is asked about a peer that may have been stopped.
+pub(crate) const ASLEEP_LOOK_INTERVAL: Duration = Duration::from_secs(3);
 /// How long a refused peer may take to read why before the connection is cut.
 pub(crate) const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
 /// A peer whose machine has vanished is given up by the kernel after this.
-pub(crate) const PEER_VANISHED_TIMEOUT_MS: u32 = 30_000;
+pub(crate) const PEER_VANISHED_TIMEOUT: Duration = Duration::from_secs(30);
 /// A quiet connection is asked after this whether its peer is still there, and then so often.
 pub(crate) const KEEPALIVE: Duration = Duration::from_secs(15);
 /// Who is refused for the same reason again and again is in the log once in this time.

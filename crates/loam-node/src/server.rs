@@ -25,7 +25,7 @@ use loam_wire::tls::{Role, Watched};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd};
 use rustix::fd::{AsFd, OwnedFd};
 use signal_hook::consts::{SIGINT, SIGTERM};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -438,7 +438,11 @@ impl Keeper {
                     std::io::ErrorKind::WouldBlock => return Ok(()),
                     std::io::ErrorKind::ConnectionAborted | std::io::ErrorKind::Interrupted => continue,
                     _ => {
-                        tracing::warn!("cannot take a connection: {error}; is `ulimit -n` too low?");
+                        // It is tried again ten times a second.
+                        let why = format!("cannot take a connection: {error}; is `ulimit -n` too low?");
+                        if self.shared.is_news(Ipv4Addr::UNSPECIFIED.into(), &why) {
+                            tracing::warn!("{why}");
+                        }
                         return Err(());
                     }
                 },
@@ -462,10 +466,18 @@ impl Keeper {
                     }
                     Err(why) => tracing::warn!("cannot take the connection of {origin}: {why}"),
                 }
-            } else if self.credentials.is_some() && origin != Origin::Local {
-                tracing::warn!("refused {origin}: {CONNECTIONS_MAX} connections are open");
-            } else {
-                tracing::warn!("refused {origin}: {CONNECTIONS_MAX} connections are open");
+                continue;
+            }
+            // Who is refused comes again, from another port.
+            let why = format!("{CONNECTIONS_MAX} connections are open");
+            let of = match origin {
+                Origin::Tcp(addr) => addr.ip(),
+                Origin::Local => Ipv4Addr::UNSPECIFIED.into(),
+            };
+            if self.shared.is_news(of, &why) {
+                tracing::warn!("refused {origin}: {why}");
+            }
+            if self.credentials.is_none() || origin == Origin::Local {
                 let mut head = Vec::new();
                 loam_wire::encode::error(
                     &mut head,
@@ -514,11 +526,12 @@ fn store_config(pages: BasePages, channel: Option<Bytes>, store: &DiskStore) -> 
 
 /// Small answers leave at once, and a peer whose machine vanished is noticed.
 fn prepare(socket: &TcpStream, addr: SocketAddr) {
+    let vanished_ms = u32::try_from(PEER_VANISHED_TIMEOUT.as_millis()).expect("seconds");
     let set = rustix::net::sockopt::set_tcp_nodelay(socket, true)
         .and_then(|()| rustix::net::sockopt::set_socket_keepalive(socket, true))
         .and_then(|()| rustix::net::sockopt::set_tcp_keepidle(socket, KEEPALIVE))
         .and_then(|()| rustix::net::sockopt::set_tcp_keepintvl(socket, KEEPALIVE))
-        .and_then(|()| rustix::net::sockopt::set_tcp_user_timeout(socket, PEER_VANISHED_TIMEOUT_MS));
+        .and_then(|()| rustix::net::sockopt::set_tcp_user_timeout(socket, vanished_ms));
     let unsent = socket2::SockRef::from(socket).set_tcp_notsent_lowat(UNSENT_BYTES_MAX);
     if let Err(why) = unsent {
         tracing::debug!("cannot limit what is unsent to {addr}: {why}");

@@ -2,6 +2,7 @@
 //! or was on its way when a connection broke, is lost, and nobody is told: all that nodes say to each other may be.
 
 use super::Counters;
+use super::waiting::Waiting;
 use loam_core::ids::NodeId;
 use loam_wire::Stream;
 use loam_wire::WelcomeBody;
@@ -20,6 +21,8 @@ use tokio::sync::mpsc;
 const LINKS_MAX: usize = 128;
 /// Frames that wait for one connection.
 const QUEUE_FRAMES_MAX: usize = 64;
+/// Threads that connect to other nodes, since connecting waits.
+const CONNECT_THREADS_MAX: usize = 12;
 /// For each step of connecting: a node that does not answer in this time might as well be dead.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(1000);
 /// A peer that takes nothing for this long is given up; a partition that ends finds a fresh connection, not one whose
@@ -116,11 +119,13 @@ pub(crate) struct Dialer {
     name: Arc<str>,
     /// `None`: plain TCP.
     credentials: Option<Arc<Watched>>,
+    connecting: Waiting,
 }
 
 impl Dialer {
     pub(crate) fn new(name: &str, credentials: Option<Arc<Watched>>) -> Self {
-        Self { name: format!("node {name}").into(), credentials }
+        let connecting = Waiting::new(CONNECT_THREADS_MAX);
+        Self { name: format!("node {name}").into(), credentials, connecting }
     }
 
     /// Connects and shakes hands on a thread that may wait, as everybody does.
@@ -129,10 +134,8 @@ impl Dialer {
         // Any node of the authority will do: what says who it is to the cluster is the life in its welcome.
         let credentials = self.credentials.as_ref().map(|watched| watched.current());
         let target = Target { addr, name: None, credentials };
-        let connecting = move || client::connect(&target, 0, 0, &name, CONNECT_TIMEOUT);
-        let (stream, welcome) = tokio::task::spawn_blocking(connecting)
-            .await
-            .unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::Interrupted).into()))?;
+        let connect = move || client::connect(&target, 0, 0, &name, CONNECT_TIMEOUT);
+        let (stream, welcome) = self.connecting.run(connect).await??;
         stream.socket().set_nonblocking(true)?;
         let stalled_ms = u32::try_from(STALLED_TIMEOUT.as_millis()).expect("seconds");
         rustix::net::sockopt::set_tcp_user_timeout(&stream, stalled_ms).map_err(io::Error::from)?;

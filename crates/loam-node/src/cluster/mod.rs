@@ -18,6 +18,7 @@ mod peer;
 mod plane;
 mod published;
 mod swim;
+mod waiting;
 
 pub use etcd::{EtcdSite, EtcdSiteError};
 pub(crate) use plane::{Control, Plane};

@@ -37,8 +37,6 @@ const PUBLISH_INTERVAL_MIN: Duration = Duration::from_millis(200);
 const TURN_PACKETS_MAX: usize = 64;
 /// Addresses that are asked at once who listens there.
 const MEETINGS_MAX: usize = 8;
-/// Threads that connect to other nodes, since connecting waits.
-const CONNECT_THREADS_MAX: usize = 12;
 /// How long a node that ends may take to say so.
 const FAREWELL: std::time::Duration = std::time::Duration::from_millis(150);
 
@@ -99,7 +97,6 @@ impl Plane {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
             .enable_time()
-            .max_blocking_threads(CONNECT_THREADS_MAX)
             .build()
             .map_err(NodeError::system("making the control plane's runtime"))?;
         let dialer = Dialer::new(&shared.front.name, credentials);
@@ -119,8 +116,6 @@ impl Plane {
                         None => drop(stopped.await),
                     }
                 });
-                // Whoever still waits for a connection need not be waited for.
-                runtime.shutdown_background();
             })
             .map_err(NodeError::system("starting a thread"))?;
         Ok(Control { stop, thread })

@@ -1,8 +1,9 @@
 //! One peer: its socket, what came and is not handled, what waits to be sent.
 //!
 //! [`line`] is the way out, and what is counted for as long as the peer is there; [`reading`] takes in what comes and has it handled;
-//! [`handing`] is for what others have for it: answers that were waited for, and frames that nobody asked for.
+//! [`asleep`] tells a peer that was stopped from one that is gone; [`handing`] is for what others have for it: answers that were waited for, and frames that nobody asked for.
 
+mod asleep;
 mod handing;
 mod line;
 mod reading;
@@ -13,6 +14,8 @@ use crate::drainer::Reply;
 use crate::limits::*;
 use crate::service::{Outlet, Peer};
 use crate::shared::Shared;
+use crate::way_out::Asker;
+use asleep::Asleep;
 use line::Line;
 pub(crate) use line::{Origin, Place};
 use loam_core::ids::SpaceId;
@@ -52,6 +55,9 @@ pub(crate) struct Connection {
     unfinished: bool,
     /// Frames have come that are not handled: there was no room for their answers.
     held_back: bool,
+    asleep: Asleep,
+    /// Bytes sent when the kernel was seen to have none of them left.
+    all_sent_bytes: u64,
     /// What epoll was last asked for.
     pub(crate) interest: EventFlags,
     _place: Place,
@@ -82,6 +88,8 @@ impl Connection {
             opened: now,
             unfinished: false,
             held_back: false,
+            asleep: Asleep::default(),
+            all_sent_bytes: 0,
             interest: EventFlags::IN,
             _place: place,
         }
@@ -129,20 +137,49 @@ impl Connection {
     }
 
     /// Whether its time has run out; gives buffers back that are not used.
-    pub(crate) fn sweep(&mut self, now: Instant) -> bool {
+    pub(crate) fn sweep(&mut self, now: Instant, kernel: Option<&mut Asker>) -> bool {
         self.incoming.shrink();
         self.line.outgoing.shrink();
         self.line.behind.shrink();
         self.line.stream.shrink();
+        self.look_whether_asleep(now, kernel);
+        // One of this machine is there, or its connection would be over.
+        let is_there = self.asleep.answers() || self.line.origin == Origin::Local;
+        let stalled = if is_there { ASLEEP_TIMEOUT } else { STALLED_TIMEOUT };
         let sends = self.line.waits() || !self.line.behind.is_empty();
         let late = match self.state {
             State::Farewell(until) => return now >= until,
             _ if self.peer == Peer::Stranger && now > self.opened + HELLO_TIMEOUT => "said no hello",
-            _ if sends && now > self.line.moved + STALLED_TIMEOUT => "does not take its answers",
+            _ if sends && now > self.line.moved + stalled => "does not take its answers",
             _ => return false,
         };
         tracing::warn!("closed {}: it {late}", self.line.origin);
         true
+    }
+
+    /// A peer that was stopped is not one that has vanished.
+    fn look_whether_asleep(&mut self, now: Instant, kernel: Option<&mut Asker>) {
+        let Some(kernel) = kernel.filter(|_| self.line.origin != Origin::Local) else { return };
+        let sent_bytes = self.line.sent_bytes;
+        let waits = self.line.waits() || sent_bytes != self.all_sent_bytes;
+        if !waits || !self.asleep.looks(now) {
+            return;
+        }
+        let socket = self.line.stream.socket();
+        match kernel.ask(socket) {
+            Ok(way) => {
+                if way.waiting_bytes == 0 {
+                    self.all_sent_bytes = sent_bytes;
+                }
+                if let Some(time) = self.asleep.look(now, way) {
+                    let time_ms = u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
+                    // If it cannot be set the kernel does as before.
+                    let _ = rustix::net::sockopt::set_tcp_user_timeout(socket, time_ms);
+                }
+            }
+            // Not looked at, it has the time that it was given last.
+            Err(why) => tracing::debug!("cannot ask about {}: {why}", self.line.origin),
+        }
     }
 
     /// Tells the lender's state that it is gone.

@@ -11,7 +11,7 @@ use loam_disk::{Buffer, EngineError, Finished};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 
-/// Writes that fail one after the other before the store is broken.
+/// Writes that fail one after the other before the store is broken; those for which the disk is full do not count.
 const FAILURES_MAX: u32 = 16;
 
 /// The pages of one write.
@@ -223,10 +223,10 @@ impl<D: Device> DiskStore<D> {
             }
             Err(errno) => {
                 self.figures.errors += 1;
-                self.commit.failures_in_a_row += 1;
                 group.fault.get_or_insert(errno);
-                // A full disk says nothing against the place.
+                // A full disk says nothing against the place, nor against the disk: there may be room again.
                 if !matches!(errno, Errno::NOSPC | Errno::DQUOT) {
+                    self.commit.failures_in_a_row += 1;
                     group.bad.extend(run.each());
                 }
             }

@@ -3,7 +3,7 @@
 use crate::support::*;
 use loam_core::ids::{ContentHash, Version};
 use loam_core::units::Bytes;
-use loam_wire::{PageMeta, PutStatus};
+use loam_wire::{Frame, PageMeta, PageRef, PutStatus, encode};
 use std::time::Duration;
 
 #[test]
@@ -112,4 +112,31 @@ fn a_lost_borrowers_pages_wait_for_the_grace_and_then_go() {
 fn another_start_is_another_instance() {
     let of = |lender: &loam_node::LendHandle| Borrower::new(lender, 1).client.welcome().instance();
     assert_ne!(of(&lender(1)), of(&lender(1)));
+}
+
+/// Ctrl-Z, with more answers on their way than there is room for at the borrower: its kernel goes on saying that there is none. (What takes this
+/// long is the time after which a machine that says nothing is given up, 30 s, and a little.)
+#[test]
+fn a_borrower_that_is_stopped_for_longer_than_a_dead_one_is_waited_for_finds_all_as_it_was() {
+    const REQUESTS: usize = 64;
+    let lender = lender(2);
+    let mut borrower = Borrower::new(&lender, 7);
+    borrower.put(0..256, 1);
+    let refs: Vec<_> = (0..256).map(|index| PageRef::new(index, Version(1))).collect();
+    for _ in 0..REQUESTS {
+        let request = borrower.client.next_request();
+        borrower.client.send(&[], |out| encode::getpage(out, request, &refs)).unwrap();
+    }
+    std::thread::sleep(Duration::from_secs(35));
+    let mut came = 0;
+    while came < REQUESTS * refs.len() {
+        let Frame::Page { pages, payload, .. } = borrower.client.receive().unwrap() else {
+            panic!("no page")
+        };
+        for (page, bytes) in pages.iter().zip(payload.chunks_exact(PAGE)) {
+            assert!(bytes == contents(7, page.index(), 1));
+        }
+        came += pages.len();
+    }
+    assert_eq!(borrower.get(0..256, 1).len(), 256);
 }

@@ -1,5 +1,6 @@
 //! The task that asks etcd: one connection for questions, one for the watch. Both end with their session.
 
+use super::super::waiting::Waiting;
 use super::{ANSWER_BYTES_MAX, Answer, Ask, Call, Change, EtcdSite, Told, Trouble, json};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
@@ -10,6 +11,7 @@ use hyper::header::{CONTENT_TYPE, HOST};
 use hyper_util::rt::TokioIo;
 use rustix::net::sockopt;
 use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
@@ -22,6 +24,8 @@ const ANSWER_TIMEOUT: Duration = Duration::from_millis(1500);
 const KEEPALIVE: Duration = Duration::from_secs(2);
 /// Questions and answers on their way. The machine has three questions at most.
 const QUEUE_MAX: usize = 64;
+/// Threads that ask for the addresses of a server's name. One may take many times as long as an answer.
+const RESOLVING_THREADS_MAX: usize = 4;
 /// Whoever cannot reach the leader of its etcd knows only what was; it shall say so.
 const REQUIRE_LEADER: &str = "Grpc-Metadata-Hasleader";
 
@@ -37,7 +41,9 @@ impl Wire {
     pub(crate) fn new(site: EtcdSite) -> Self {
         let (asks, asked) = mpsc::channel(QUEUE_MAX);
         let (tell, told) = mpsc::channel(QUEUE_MAX);
-        let task = Task { prefix: site.prefix(), site, asked, tell, session: 0, line: None, watch: None };
+        let resolving = Waiting::new(RESOLVING_THREADS_MAX);
+        let task =
+            Task { prefix: site.prefix(), site, asked, tell, session: 0, line: None, watch: None, resolving };
         Self { asks, told, task: Some(task) }
     }
 
@@ -71,6 +77,7 @@ struct Task {
     session: u64,
     line: Option<Line>,
     watch: Option<JoinHandle<()>>,
+    resolving: Waiting,
 }
 
 impl Drop for Task {
@@ -90,7 +97,8 @@ impl Task {
             let server = self.site.endpoints()[ask.endpoint].clone();
             if let Call::Watch { .. } = &ask.call {
                 self.end_watch();
-                let watch = watch(server, self.prefix.clone(), ask, self.tell.clone());
+                let watch =
+                    watch(self.resolving.clone(), server, self.prefix.clone(), ask, self.tell.clone());
                 self.watch = Some(tokio::spawn(watch));
                 continue;
             }
@@ -117,7 +125,7 @@ impl Task {
     async fn answer(&mut self, server: &str, call: &Call) -> Result<Answer, Trouble> {
         let mut line = match self.line.take().filter(|line| !line.is_closed()) {
             Some(line) => line,
-            None => connect(server).await?,
+            None => connect(&self.resolving, server).await?,
         };
         let (status, mut body) = send(&mut line, server, call, &self.prefix).await?;
         let mut bytes = Vec::new();
@@ -147,8 +155,18 @@ fn broken(error: impl std::error::Error) -> Trouble {
     })
 }
 
-async fn connect(server: &str) -> Result<Line, Trouble> {
-    let stream = TcpStream::connect(server).await.map_err(broken)?;
+/// Where a server listens. (tokio would ask on a thread of its own, see [`Waiting`].)
+async fn addresses(resolving: &Waiting, server: &str) -> io::Result<Vec<SocketAddr>> {
+    if let Ok(addr) = server.parse() {
+        return Ok(vec![addr]);
+    }
+    let server = server.to_owned();
+    resolving.run(move || server.to_socket_addrs().map(Iterator::collect)).await?
+}
+
+async fn connect(resolving: &Waiting, server: &str) -> Result<Line, Trouble> {
+    let addresses = addresses(resolving, server).await.map_err(broken)?;
+    let stream = TcpStream::connect(&addresses[..]).await.map_err(broken)?;
     let prepare = || -> io::Result<()> {
         stream.set_nodelay(true)?;
         sockopt::set_socket_keepalive(&stream, true)?;
@@ -185,9 +203,9 @@ async fn next_part(body: &mut Incoming) -> Result<Option<Bytes>, Trouble> {
 }
 
 /// A watch until it breaks.
-async fn watch(server: String, prefix: String, ask: Ask, tell: mpsc::Sender<Told>) {
+async fn watch(resolving: Waiting, server: String, prefix: String, ask: Ask, tell: mpsc::Sender<Told>) {
     let (number, call) = (ask.number, ask.call);
-    let began = timeout(ANSWER_TIMEOUT, Lines::begin(&server, &call, &prefix)).await;
+    let began = timeout(ANSWER_TIMEOUT, Lines::begin(&resolving, &server, &call, &prefix)).await;
     let mut lines = match began.unwrap_or_else(|_| Err(failed("no answer in time"))) {
         Ok(lines) => lines,
         // Nobody listens any more once the plane has ended.
@@ -216,8 +234,8 @@ struct Lines {
 
 impl Lines {
     /// Asks, and waits for the first answer, which says that the watch has begun.
-    async fn begin(server: &str, call: &Call, prefix: &str) -> Result<Self, Trouble> {
-        let mut line = connect(server).await?;
+    async fn begin(resolving: &Waiting, server: &str, call: &Call, prefix: &str) -> Result<Self, Trouble> {
+        let mut line = connect(resolving, server).await?;
         let (status, body) = send(&mut line, server, call, prefix).await?;
         let mut lines = Self { _line: line, body, bytes: Vec::new() };
         if status != 200 {

@@ -222,6 +222,24 @@ fn a_full_disk_fails_the_write_and_keeps_the_place() {
     assert!(store.broken().is_none());
 }
 
+/// Many writes are under way at once, and all of them fail while it is full for a moment.
+#[test]
+fn a_disk_that_was_full_for_many_writes_is_written_again_when_there_is_room() {
+    for errno in [Errno::NOSPC, Errno::DQUOT] {
+        let (disk, mut store) = fresh(GEOMETRY);
+        disk.0.borrow_mut().failing = Failing { writes: 1000, errno: Some(errno), ..Failing::default() };
+        for index in 0..64 {
+            let token = write(&mut store, 1, &[(index, 1)]).unwrap();
+            let error = Fault::Disk(errno);
+            assert_eq!(settle(&mut store), [Completion::Failed { token, error }], "write {index}");
+        }
+        disk.0.borrow_mut().failing = Failing::default();
+        let token = write(&mut store, 1, &run(0, 32, 2)).unwrap();
+        assert_eq!(settle(&mut store), [Completion::Durable { token }]);
+        read(&mut store, 1, 31, 2).unwrap();
+    }
+}
+
 #[test]
 fn a_store_whose_sync_fails_promises_nothing_and_takes_nothing_more_but_reads() {
     let (disk, mut store) = fresh(GEOMETRY);

@@ -1,0 +1,76 @@
+use super::*;
+use crate::cluster::Front;
+use crate::limits::{BORROWERS_MAX, GRACE};
+use crate::regions::Desk;
+use crate::slab::Slab;
+use loam_core::ids::{NodeId, SpaceId};
+use loam_core::lender::Lender;
+use loam_core::units::Bytes;
+use rustix::event::{EventfdFlags, eventfd};
+use std::net::{TcpListener, TcpStream};
+
+const SPACE: SpaceId = SpaceId(7);
+
+fn bell() -> OwnedFd {
+    eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap()
+}
+
+/// A loop that is turned by hand.
+fn turned_by_hand() -> EventLoop {
+    let size = Bytes::from_mib(1);
+    let lender = Lender::new(size.base_pages(), GRACE, BORROWERS_MAX);
+    let (front, _) = Front::new(NodeId(1), "test".to_owned(), "127.0.0.1:1".parse().unwrap(), false);
+    let (slab, _) = Slab::create(size).unwrap();
+    let shared = Arc::new(Shared::new(lender, slab, None, String::new(), front, bell(), Desk::new().0));
+    EventLoop::new(shared, Arc::new(Mailbox::new(bell())), Duration::ZERO, false).unwrap()
+}
+
+impl EventLoop {
+    /// A borrower comes, and its hello has been answered.
+    fn borrower_comes(&mut self, space: SpaceId) -> TcpStream {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (socket, addr) = listener.accept().unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let place = Place::take(&self.shared).unwrap();
+        self.mailbox.deliver((Stream::Plain(socket), Origin::Tcp(addr), place));
+        self.welcome_newcomers();
+        let mut hello = Vec::new();
+        loam_wire::encode::hello(&mut hello, space.0, "test");
+        io::Write::write_all(&mut peer, &hello).unwrap();
+        let token = self.token_last;
+        while !self.connections[&token].is_of(space) {
+            self.poll(&mut Vec::with_capacity(1), Duration::from_millis(10));
+            self.advance(token);
+        }
+        peer
+    }
+}
+
+/// The first of them finds out that the borrower has gone, and takes its connection away.
+#[test]
+fn several_posts_to_who_has_gone_end_nothing() {
+    let mut turned = turned_by_hand();
+    drop(turned.borrower_comes(SPACE));
+    let frame = || {
+        let mut frame = Vec::new();
+        loam_wire::encode::pong(&mut frame, 1);
+        frame
+    };
+    for _ in 0..3 {
+        turned.shared.post(SPACE, frame());
+    }
+    turned.deliver_posts();
+    assert!(turned.connections.is_empty(), "its end was not seen");
+    let mut another = turned.borrower_comes(SPACE);
+    turned.shared.post(SPACE, frame());
+    turned.deliver_posts();
+    another.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    let mut buffer = Vec::new();
+    let mut receive = || {
+        loam_wire::client::read_frame(&mut another, &mut buffer)
+            .map(|f| matches!(f, loam_wire::Frame::Pong { .. }))
+    };
+    assert!(!receive().unwrap(), "the welcome");
+    assert!(receive().unwrap(), "and the post");
+}
