@@ -256,6 +256,9 @@ impl Agent<'_> {
             let _ = process.uffd.unregister(part.start << 12..part.end << 12);
             self.borrower.handle_unmapped(now, key, part);
         }
-        process.released.push(range);
+        // Guards are put where they were before, again and again.
+        if !process.released.iter().any(|r| r.intersect(range) == range) {
+            process.released.push(range);
+        }
     }
 }
