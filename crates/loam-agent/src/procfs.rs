@@ -5,7 +5,7 @@ mod maps;
 mod pagemap;
 mod tree;
 
-pub(crate) use maps::{ADOPT_BYTES_LEAST, ADOPT_BYTES_MIN, adoptable, flags, mappings};
+pub(crate) use maps::{ADOPT_BYTES_LEAST, ADOPT_BYTES_MIN, adoptable, flags, mappings, stack_end};
 pub(crate) use pagemap::Pagemap;
 pub(crate) use tree::{descendants, is_descendant};
 

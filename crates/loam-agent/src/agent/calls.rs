@@ -202,6 +202,9 @@ impl Agent<'_> {
         if !self.fork_events && !self.is_hand_idle(waiting.space) {
             return false; // see `show`
         }
+        if what == call::FORK_PREPARE && !self.is_shown(waiting.space) {
+            return false;
+        }
         if what == call::RELEASE {
             self.release(waiting.space, range);
             // Another of its threads may be about to fork: then nothing leaves until that is over.
@@ -239,6 +242,17 @@ impl Agent<'_> {
         if let Some(hand) = hand.filter(|_| !self.fork_events) {
             hand.advise(&ranges, MADV_DOFORK);
         }
+    }
+
+    /// A child would find all that is adopted. Else the hand has more to show, or there is more to read.
+    fn is_shown(&mut self, key: SpaceKey) -> bool {
+        if self.fork_events || self.processes.get(&key).is_none_or(|process| process.hand.is_none()) {
+            return true;
+        }
+        let Some(hidden) = self.still_hidden(key) else { return false };
+        let hand = self.processes.get_mut(&key).and_then(|process| process.hand.as_mut());
+        hand.expect("looked at above").advise(&hidden, MADV_DOFORK);
+        hidden.is_empty()
     }
 
     fn is_hand_idle(&mut self, key: SpaceKey) -> bool {

@@ -133,6 +133,50 @@ fn the_rule_of_adoption() {
     assert_eq!(adoptable(&plain, VmFlags::parse("rd mr"), true, ADOPT_BYTES_MIN), Err(Why::Protection));
 }
 
+#[test]
+fn the_end_of_what_may_be_a_threads_stack_stays() {
+    let line = |text| Mapping::parse(text).unwrap();
+    let stack = line("7f0000001000-7f0000801000 rw-p 00000000 00:00 0");
+    let guard = line("7f0000000000-7f0000001000 ---p 00000000 00:00 0");
+    let usual = VmFlags::parse("rd wr mr mw me ac");
+    let last = stack.end - 8192;
+    assert_eq!(stack_end(&stack, usual, Some(&guard)), last);
+    assert_eq!(stack_end(&stack, usual, Some(&Mapping { read: true, ..guard })), stack.end);
+    assert_eq!(stack_end(&stack, usual, Some(&Mapping { end: guard.end - 4096, ..guard })), stack.end);
+    assert_eq!(stack_end(&stack, usual, None), stack.end);
+    for flag in ["nh", "gu"] {
+        let flags = VmFlags::parse(&format!("rd wr mr mw me ac {flag}"));
+        assert_eq!(stack_end(&stack, flags, None), last, "{flag}");
+    }
+    let heap = Mapping { kind: Kind::Heap, ..stack };
+    assert_eq!(stack_end(&heap, usual, Some(&guard)), stack.end);
+    let small = Mapping { end: stack.start + 4096, ..stack };
+    assert_eq!(stack_end(&small, usual, Some(&guard)), small.start);
+}
+
+#[test]
+fn the_control_blocks_of_live_threads_stay() {
+    let barrier = std::sync::Barrier::new(4);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                barrier.wait(); // beside each other
+                // SAFETY: it has no conditions.
+                let block = unsafe { libc::pthread_self() };
+                let details = flags(own()).unwrap();
+                let at =
+                    details.iter().position(|d| (d.mapping.start..d.mapping.end).contains(&block)).unwrap();
+                let below = at.checked_sub(1).map(|below| details[below].mapping);
+                let Detail { mapping, flags } = details[at];
+                let stays = stack_end(&mapping, flags, below.as_ref());
+                assert!((stays..mapping.end).contains(&block), "{block:x} in {mapping:x?}, {stays:x}");
+                assert!(stays - mapping.start > 1 << 20, "the rest of the stack may leave");
+                barrier.wait();
+            });
+        }
+    });
+}
+
 /// What the rule says about a live mapping of ours, by the real smaps.
 fn verdict(address: u64) -> Result<(), Why> {
     let details = flags(own()).unwrap();
