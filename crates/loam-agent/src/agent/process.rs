@@ -88,11 +88,21 @@ pub(super) struct Hand {
     pub waiting: VecDeque<Order>,
     /// Forks under way where the kernel does not report them.
     pub forks: u32,
+    /// How often was looked since the last of them began or ended whether all is shown to the child.
+    pub shows: u32,
 }
 
 impl Hand {
     pub(super) fn new(shared: Shared, socket: OwnedFd) -> Self {
-        Self { shared, socket, posted: 0, ring: [None; RING_COMMANDS], waiting: VecDeque::new(), forks: 0 }
+        Self {
+            shared,
+            socket,
+            posted: 0,
+            ring: [None; RING_COMMANDS],
+            waiting: VecDeque::new(),
+            forks: 0,
+            shows: 0,
+        }
     }
 
     pub(super) fn command(&self, slot: usize) -> &Command {

@@ -140,6 +140,11 @@ impl Watch {
     }
 }
 
+/// What is left of the parts.
+fn without(parts: Vec<BaseRange>, holes: &[BaseRange]) -> Vec<BaseRange> {
+    holes.iter().fold(parts, |parts, hole| parts.into_iter().flat_map(|p| p.without(*hole)).collect())
+}
+
 impl Agent<'_> {
     /// Looks at the tree's memory when it is time.
     pub(super) fn watch_tick(&mut self, now: Instant) {
@@ -372,24 +377,28 @@ impl Agent<'_> {
         others
     }
 
-    /// What of a process is still hidden from children by us; `None`: its mappings are changing just now. A mapping that grows (`mremap`) stays
-    /// hidden, and the policy, which knows only those pages of the new part that were touched, is told of it.
+    /// What of a process is still hidden from children, not by its own wish; `None`: its mappings are changing just now. A mapping that grows
+    /// (`mremap`) stays hidden, and the policy, which knows only those pages of the new part that were touched, is told of it.
     pub(super) fn still_hidden(&mut self, key: SpaceKey) -> Option<Vec<BaseRange>> {
         let Some(process) = self.processes.get(&key) else { return Some(Vec::new()) };
         if process.has_unread_changes() || process.uffd.is_changing(process.probe << 12) {
             return None;
         }
+        let released = process.released.clone();
+        let known = self.borrower.ranges(key);
+        let mut hidden = Vec::new();
         let details = process.pid.and_then(|pid| procfs::flags(pid).ok()).unwrap_or_default();
-        let hidden = details.iter().filter(|detail| detail.is_hidden_by_us());
-        let whole = hidden.map(|d| BaseRange::new(d.mapping.start >> 12, d.mapping.end >> 12)).collect();
-        let without = |parts: Vec<BaseRange>, holes: &[BaseRange]| {
-            holes.iter().fold(parts, |parts, hole| parts.into_iter().flat_map(|p| p.without(*hole)).collect())
-        };
-        let hidden: Vec<BaseRange> = without(whole, &process.released);
-        let now = self.now();
-        for part in without(hidden.clone(), &self.borrower.ranges(key)) {
-            tracing::debug!(?part, "grown");
-            self.borrower.handle_adopted(now, key, part, &[]); // what is in there has come by a fault
+        for detail in details.iter().filter(|detail| detail.may_be_hidden_by_us()) {
+            let whole = BaseRange::new(detail.mapping.start >> 12, detail.mapping.end >> 12);
+            let parts = without(vec![whole], &released);
+            if detail.is_hidden_by_us() {
+                let now = self.now();
+                for part in without(parts.clone(), &known) {
+                    tracing::debug!(?part, "grown");
+                    self.borrower.handle_adopted(now, key, part, &[]); // what is in there has come by a fault
+                }
+            }
+            hidden.extend(parts);
         }
         Some(hidden)
     }

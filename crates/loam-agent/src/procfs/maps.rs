@@ -161,6 +161,16 @@ impl Detail {
     pub(crate) fn is_hidden_by_us(&self) -> bool {
         self.flags.has("dc") && self.flags.has("um")
     }
+
+    /// Or may be: the hand hides a range some time after it was told to. If the program has unmapped it by then, and mapped other memory at
+    /// its place, that is hidden now. (What the program hides is known from its own request, see `Process::released`.)
+    pub(crate) fn may_be_hidden_by_us(&self) -> bool {
+        let mapping = &self.mapping;
+        let is_private = matches!(mapping.kind, Kind::Anonymous | Kind::Heap) && !mapping.shared;
+        // Of the shim's own, or of a device.
+        let is_apart = ["dd", "de", "io", "pf"].into_iter().any(|name| self.flags.has(name));
+        self.is_hidden_by_us() || self.flags.has("dc") && is_private && !is_apart
+    }
 }
 
 /// All mappings, without their flags. Quick: the kernel looks at no page.

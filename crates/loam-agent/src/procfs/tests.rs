@@ -1,6 +1,6 @@
 //! Tables for the parsers, and this very process for the rest.
 
-use super::maps::{Kind, Mapping, VmFlags, Why, parse_smaps};
+use super::maps::{Detail, Kind, Mapping, VmFlags, Why, parse_smaps};
 use super::tree::{descendants_by_scan, parent_in_stat};
 use super::*;
 use std::process::{Child, Command, Stdio};
@@ -131,6 +131,25 @@ fn the_rule_of_adoption() {
         assert_eq!(adoptable(&mapping, usual, true, ADOPT_BYTES_MIN), Err(why));
     }
     assert_eq!(adoptable(&plain, VmFlags::parse("rd mr"), true, ADOPT_BYTES_MIN), Err(Why::Protection));
+}
+
+#[test]
+fn what_is_hidden_from_children_by_us_is_told_from_what_is_not() {
+    let mapping = Mapping::parse("7f0000000000-7f0000080000 rw-p 00000000 00:00 0").unwrap();
+    let file = Mapping { kind: Kind::File, inode: 5, ..mapping };
+    for (mapping, flags, is, may_be) in [
+        (mapping, "rd wr", false, false),
+        (mapping, "rd wr um", false, false),
+        (mapping, "rd wr dc um nh", true, true),
+        (mapping, "rd wr dc", false, true),
+        (mapping, "rd wr dc dd nh uw", false, false),
+        (mapping, "rd wr io dc de", false, false),
+        (file, "rd wr dc", false, false),
+    ] {
+        let detail = Detail { mapping, flags: VmFlags::parse(flags) };
+        assert_eq!(detail.is_hidden_by_us(), is, "{flags}");
+        assert_eq!(detail.may_be_hidden_by_us(), may_be, "{flags}");
+    }
 }
 
 #[test]
