@@ -143,9 +143,15 @@ static void *sleeper(void *argument) {
 static void control_blocks(void) {
     int ends[2];
     pthread_t threads[SLEEPERS];
+    area = area_new(16 * MIB);
     for (int round = 0; round < 2; round++) { /* the second time on stacks that were used before */
         EXPECT(pipe(ends) == 0);
-        for (int i = 0; i < SLEEPERS; i++) threads[i] = thread_start(sleeper, (void *)(uintptr_t)ends[0]);
+        for (int i = 1; i < SLEEPERS; i++) threads[i] = thread_start(sleeper, (void *)(uintptr_t)ends[0]);
+        /* One has a stack of the program's own, in the middle of other memory. */
+        pthread_attr_t attributes;
+        EXPECT(pthread_attr_init(&attributes) == 0);
+        EXPECT(pthread_attr_setstack(&attributes, area + 4 * MIB, 4 * MIB) == 0);
+        EXPECT(pthread_create(&threads[0], &attributes, sleeper, (void *)(uintptr_t)ends[0]) == 0);
         for (int i = 0; i < 3; i++) sweep();
         for (int i = 0; i < SLEEPERS; i++) {
             unsigned char present;

@@ -78,7 +78,7 @@ impl Agent<'_> {
             let hidden = !self.fork_events && detail.flags.has("dc") && !detail.is_hidden_by_us();
             // The region is large enough: a piece of it is small only because the program protects or locks its neighbours.
             if !part.is_empty() && !hidden && procfs::adoptable(&mapping, detail.flags, true, 0).is_ok() {
-                self.adopt_mapping(key, part, part.end);
+                self.adopt_mapping(key, part, &[]);
             }
         }
     }

@@ -337,10 +337,11 @@ impl Agent<'_> {
         let adopted = self.borrower.ranges(key);
         let least = self.watch.adopt_bytes_min();
         let Ok(details) = procfs::flags(pid) else { return };
+        let blocks = procfs::control_blocks(pid);
         let mut below = None;
         for detail in details {
             let mapping = detail.mapping;
-            let stays = procfs::stack_end(&mapping, detail.flags, below.replace(mapping).as_ref());
+            let end = procfs::stack_end(&mapping, detail.flags, below.replace(mapping).as_ref());
             let whole = BaseRange::new(mapping.start >> 12, mapping.end >> 12);
             let touches = adopted
                 .iter()
@@ -348,7 +349,14 @@ impl Agent<'_> {
             // Where memory is hidden from children by us, what the program itself hides must stay apart.
             let hidden = !self.fork_events && detail.flags.has("dc") && !detail.is_hidden_by_us();
             if !hidden && procfs::adoptable(&mapping, detail.flags, touches, least).is_ok() {
-                self.adopt_mapping(key, whole, stays >> 12);
+                let last = [(end, mapping.end)];
+                let stays: Vec<BaseRange> = blocks
+                    .iter()
+                    .chain(&last)
+                    .map(|(start, end)| BaseRange::new(start >> 12, end >> 12).intersect(whole))
+                    .filter(|range| !range.is_empty())
+                    .collect();
+                self.adopt_mapping(key, whole, &stays);
             }
         }
         self.set_looked_at(key);
@@ -368,7 +376,7 @@ impl Agent<'_> {
             // Of one mapping, the flags are one. What a heap grows by is a new mapping at first.
             let grew = adopted(whole.start) || mapping.is_heap() && adopted(whole.start.saturating_sub(1));
             if self.fork_events && grew {
-                self.adopt_mapping(key, whole, whole.end);
+                self.adopt_mapping(key, whole, &[]);
             } else {
                 let adjacent = adopted(whole.end) || adopted(whole.start.saturating_sub(1));
                 others |= adjacent || mapping.end - mapping.start >= self.watch.adopt_bytes_min();
@@ -412,8 +420,8 @@ impl Agent<'_> {
         process.looked_at_pages = resident.saturating_sub(self.borrower.local_in(key).0);
     }
 
-    /// Adopts a mapping, or what of it is not. Its pages from `stays` on are not to leave.
-    pub(super) fn adopt_mapping(&mut self, key: SpaceKey, whole: BaseRange, stays: u64) {
+    /// Adopts a mapping, or what of it is not. The pages of `stays` are not to leave.
+    pub(super) fn adopt_mapping(&mut self, key: SpaceKey, whole: BaseRange, stays: &[BaseRange]) {
         let process = &self.processes[&key];
         let mut parts = vec![whole];
         let kept = [process.window, BaseRange::new(process.probe, process.probe + 1)];
@@ -450,15 +458,13 @@ impl Agent<'_> {
             }
             // What stays is empty to the policy, which chooses nothing of that to leave, and installs zeros only where there is no page: so the
             // mapping stays one, for an `mremap` of all of it. (Not in there yet, it will come by a fault and be as any other; those are few.)
-            let leaves = BaseRange::new(part.start.min(stays), stays);
-            let runs: Vec<BaseRange> = present
+            let present = present
                 .iter()
                 .map(|&(start, end)| {
-                    let run = BaseRange::new(start / BASE_PAGE_BYTES as u64, end / BASE_PAGE_BYTES as u64);
-                    run.intersect(leaves)
+                    BaseRange::new(start / BASE_PAGE_BYTES as u64, end / BASE_PAGE_BYTES as u64)
                 })
-                .filter(|run| !run.is_empty())
                 .collect();
+            let runs = without(present, stays);
             tracing::debug!(?part, present = runs.iter().map(|r| r.len()).sum::<u64>(), ?listed, "adopted");
             let now = self.now();
             self.borrower.handle_adopted(now, key, part, &runs);

@@ -190,6 +190,11 @@ fn the_control_blocks_of_live_threads_stay() {
                 let stays = stack_end(&mapping, flags, below.as_ref());
                 assert!((stays..mapping.end).contains(&block), "{block:x} in {mapping:x?}, {stays:x}");
                 assert!(stays - mapping.start > 1 << 20, "the rest of the stack may leave");
+                let known = control_blocks(own());
+                assert!(
+                    known.iter().any(|(start, end)| (*start..*end).contains(&block)),
+                    "{block:x} in {known:x?}"
+                );
                 barrier.wait();
             });
         }
