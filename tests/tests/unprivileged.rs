@@ -9,7 +9,7 @@ use std::time::Duration;
 const MIB: u64 = 128;
 const LIMIT: Duration = Duration::from_secs(90);
 /// With memory that the program itself hides from its children, or wants empty there.
-const FORKS: &[&str] = &["fork_tree", "fork_both_write", "fork_wipe", "fork_dont"];
+const FORKS: &[&str] = &["fork_tree", "fork_both_write", "fork_wipe", "fork_dont", "fork_grown"];
 
 #[test]
 fn children_find_their_memory_without_fork_events() {

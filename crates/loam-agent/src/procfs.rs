@@ -3,10 +3,12 @@
 
 mod maps;
 mod pagemap;
+mod threads;
 mod tree;
 
-pub(crate) use maps::{ADOPT_BYTES_LEAST, ADOPT_BYTES_MIN, adoptable, flags, mappings};
+pub(crate) use maps::{ADOPT_BYTES_LEAST, ADOPT_BYTES_MIN, adoptable, flags, mappings, stack_end};
 pub(crate) use pagemap::Pagemap;
+pub(crate) use threads::control_blocks;
 pub(crate) use tree::{descendants, is_descendant, stat};
 
 use loam_core::units::{BASE_PAGE_BYTES, Bytes};

@@ -169,6 +169,8 @@ fn move_pages(hand: &Hand, command: &Command, chunk: &Chunk, done: &mut usize) -
     let before = *done;
     // After a refusal that may concern the whole span (it crosses the end of a mapping): one by one.
     let mut at_once = pages;
+    let mut unlocked = false;
+    let mut discarded = None;
     while *done < pages {
         // A page or more each time that the gate is held: the agent may have said it long ago.
         if *done > before && hand.control.agent_wants_gate.load(Relaxed) != 0 {
@@ -191,6 +193,12 @@ fn move_pages(hand: &Hand, command: &Command, chunk: &Chunk, done: &mut usize) -
             Moved::Nothing(Errno::EAGAIN) => return Step::EventUnread,
             // The program is ending.
             Moved::Nothing(Errno::ESRCH | Errno::EINTR) => return Step::Void,
+            // A program that locks all of its memory has locked the window, which takes nothing then from what is not locked.
+            Moved::Nothing(Errno::EINVAL) if !unlocked => {
+                unlocked = true;
+                let _ = map::unlock(hand.start.window, hand.start.window_bytes);
+                continue;
+            }
             Moved::Nothing(Errno::EINVAL) if take > 1 => {
                 at_once = 1;
                 continue;
@@ -199,7 +207,15 @@ fn move_pages(hand: &Hand, command: &Command, chunk: &Chunk, done: &mut usize) -
             Moved::Nothing(Errno::ENOENT) => result::HOLE,
             Moved::Nothing(Errno::EBUSY | Errno::ENOMEM) => result::BUSY,
             Moved::Nothing(Errno::EEXIST) if has_arrived(hand, source, first + *done) => result::MOVED,
-            Moved::Nothing(Errno::EEXIST) => hand.broken(b"the staging window is not empty"),
+            // The kernel has put zeros there, for such a program or for somebody who reads the window from outside: what commands move
+            // there is discarded after each. (Where `take_chunk` took such zeros for a page that has arrived, the page is in its place, and
+            // nobody loses it: the agent believes that it is empty, and zeros are never installed over what is there.)
+            Moved::Nothing(Errno::EEXIST) if discarded != Some(*done) => {
+                discarded = Some(*done);
+                discard(hand, first + *done..first + *done + 1);
+                continue;
+            }
+            Moved::Nothing(Errno::EEXIST) => result::BUSY,
             Moved::Nothing(_) => result::DENIED,
         };
         set(command, first + *done, 1, outcome);
@@ -259,17 +275,18 @@ fn copy_out(hand: &Hand, slot: usize, command: &Command, pages: Range<usize>) {
 
 /// Gives the frames of the window's first `pages` pages back and leaves it empty for the next command.
 pub(crate) fn empty_window(hand: &Hand, pages: usize) {
-    if pages == 0 {
-        return;
+    if pages > 0 {
+        discard(hand, 0..pages);
     }
-    // SAFETY: the window is ours, registered for write protection, and its contents have been copied out.
+}
+
+/// Discards pages of the window that hold nothing, or what has been copied out.
+fn discard(hand: &Hand, pages: Range<usize>) {
+    let window = hand.start.window;
+    let part = window + pages.start * BASE_PAGE_BYTES..window + pages.end * BASE_PAGE_BYTES;
+    // SAFETY: the window is ours and registered for write protection; the callers' promise.
     let emptied = unsafe {
-        userfault::discard_quietly(
-            hand.start.userfaultfd,
-            hand.start.window,
-            hand.start.window_bytes,
-            pages * BASE_PAGE_BYTES,
-        )
+        userfault::discard_quietly(hand.start.userfaultfd, window..window + hand.start.window_bytes, part)
     };
     if let Err(errno) = emptied {
         message::kill_self(&[

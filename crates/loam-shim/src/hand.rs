@@ -1,9 +1,10 @@
 //! The hand: the one thread in the program that carries out the agent's commands.
 //!
-//! It is a raw thread that libc does not know of. It shares memory, signals' dispositions and the working directory with the
-//! program but has a *descriptor table of its own*: the program's numbers stay as they would be without Loam, a
+//! It is a raw thread that libc does not know of. It shares memory and signals' dispositions with the program but has a
+//! *descriptor table of its own*: the program's numbers stay as they would be without Loam, a
 //! `close_range` in the program does not reach the hand, and the hand's copy of the userfaultfd lives as long as the program,
-//! so that a missing page can never read as zeros, whatever becomes of the agent. Every signal is blocked in it.
+//! so that a missing page can never read as zeros, whatever becomes of the agent. Every signal is blocked in it. Its working directory is
+//! its own as well: a process that shares that with anybody may not go to another mount namespace (`setns`).
 //!
 //! It sleeps in a receive on its socket; when the agent hangs up, the program is ended.
 
@@ -31,7 +32,6 @@ const SPINS_PER_CLOCK: u32 = 64;
 const STACK_BYTES: usize = 64 * 1024;
 
 const CLONE_VM: usize = 0x100;
-const CLONE_FS: usize = 0x200;
 const CLONE_SIGHAND: usize = 0x800;
 const CLONE_THREAD: usize = 0x1_0000;
 const CLONE_SYSVSEM: usize = 0x4_0000;
@@ -62,7 +62,7 @@ pub(crate) fn start(start: &Start) -> Result<()> {
     process::set_place(Place::Stack, low);
     let top = stack + STACK_BYTES;
     assert!(top.is_multiple_of(16), "the calling convention's alignment");
-    let flags = CLONE_VM | CLONE_FS | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM;
+    let flags = CLONE_VM | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM;
     let answer: isize;
     {
         let _blocked = SignalsBlocked::new();
@@ -117,6 +117,9 @@ unsafe extern "C" fn main(start: *const Start) -> ! {
     const PR_SET_NAME: usize = 15;
     // SAFETY: the kernel reads the name, which is a string with its zero.
     let _ = unsafe { sys::call(sys::PRCTL, [PR_SET_NAME, c"loam-hand".as_ptr() as usize, 0, 0, 0, 0]) };
+    // Or it would keep the folder that the program began in from being unmounted. Nothing here depends on where it is.
+    // SAFETY: the kernel reads the path, which is a string with its zero.
+    let _ = unsafe { sys::call(sys::CHDIR, [c"/".as_ptr() as usize, 0, 0, 0, 0, 0]) };
     keep_only(start.socket, start.userfaultfd);
     assert_eq!(control.hand_tid.load(Relaxed), 0, "one hand a process");
     control.hand_tid.store(sys::gettid(), Release);

@@ -8,11 +8,12 @@ use loam_hand::{Call, call, part_begins, terms_word};
 
 use crate::connect::{self, Patience};
 use crate::start::errno_location;
-use crate::sys::{self, SignalsBlocked};
+use crate::sys::{self, Errno, SignalsBlocked, map};
 use crate::{process, region, userfault};
 
 const MADV_WIPEONFORK: c_int = 18;
 const MADV_DONTFORK: c_int = 10;
+const MADV_GUARD_INSTALL: c_int = map::ADVICE_GUARD_INSTALL as c_int;
 
 /// Asks the agent to bring a range home and let it go for good. If it cannot, the program's own request gets the kernel's
 /// answer, as it would from a range that another pager holds.
@@ -63,6 +64,26 @@ unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_in
     answer(unsafe { sys::call(sys::IOCTL, [fd as usize, request as usize, argument, 0, 0, 0]) })
 }
 
+/// `MADV_GUARD_INSTALL`, of which the kernel tells nobody: pages that are away would come back with what they held when the guard is taken away
+/// again. So it is a discard as well, which the agent hears of. And as the agent's pages would push a guard out, the range is let go.
+///
+/// # Safety
+/// As the system call.
+unsafe fn install_guard(address: usize, bytes: usize) -> sys::Result<()> {
+    // SAFETY: the caller's promise; a discard takes no more than the guard has taken already.
+    unsafe {
+        // First, as it says whether the kernel knows it, and allows it here. Over a hole (ENOMEM) it does all but the hole.
+        match map::advise(address, bytes, map::ADVICE_GUARD_INSTALL) {
+            Ok(()) | Err(Errno::ENOMEM) => {}
+            refused => return refused,
+        }
+        let _ = map::advise(address, bytes, map::ADVICE_DONTNEED);
+        release(address as u64, bytes as u64);
+        // What the agent was about to install may have come in between.
+        map::advise(address, bytes, map::ADVICE_GUARD_INSTALL)
+    }
+}
+
 /// `madvise(2)`.
 ///
 /// # Safety
@@ -71,6 +92,10 @@ unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_in
 unsafe extern "C" fn madvise(address: *mut c_void, bytes: usize, advice: c_int) -> c_int {
     if region::advised(address as usize, bytes, advice) {
         return 0;
+    }
+    if advice == MADV_GUARD_INSTALL && process::is_under_loam() {
+        // SAFETY: the caller's promise.
+        return answer(unsafe { install_guard(address as usize, bytes) }.map(|()| 0));
     }
     // Without fork events the agent hides adopted memory from children by DONTFORK: what the program hides must be its own.
     let clashes = advice == MADV_WIPEONFORK || (advice == MADV_DONTFORK && !process::has_fork_events());

@@ -177,7 +177,10 @@ fn shake_hands(socket: Fd, reason: Reason, made: &mut Made) -> core::result::Res
     own(low, window_bytes + 2 * BASE_PAGE_BYTES).map_err(failed(NO_MEMORY))?;
     process::set_place(Place::Window, low);
     if process::probe() == 0 {
-        process::set_probe(map_guarded(BASE_PAGE_BYTES, 0).map_err(failed(NO_MEMORY))?);
+        let probe = map_guarded(BASE_PAGE_BYTES, 0).map_err(failed(NO_MEMORY))?;
+        // SAFETY: just mapped; its contents stay. A core dump has no use for it, and would touch it.
+        let _ = unsafe { map::advise(probe, BASE_PAGE_BYTES, map::ADVICE_DONTDUMP) };
+        process::set_probe(probe);
     }
     hello.region_address = region::reserve(&welcome.region, files).map_err(failed(NO_REGION))? as u64;
     // With fork events the kernel has made the child's userfaultfd already, and the agent has it.

@@ -2,7 +2,7 @@
 //!
 //! It does only what must be done inside the program: it makes the userfaultfd and hands it to the agent ([`join`]),
 //! starts the *hand*, the one thread that takes pages away on the agent's commands ([`hand`], [`evict`]), gives
-//! forked children a hand of their own ([`fork`]), tells the agent of two requests that would clash with ours
+//! forked children a hand of their own ([`fork`]), tells the agent of requests that would clash with ours
 //! ([`interpose`]), and serves large allocations from the region if there is one ([`region`]). Without `LOAM_SOCKET` in the environment it does nothing.
 //!
 //! Rules of this crate: no allocation, no thread-local storage, no libc wrappers (they write `errno`, which the hand

@@ -58,6 +58,8 @@ pub(crate) const CLONE: usize = 56;
 pub(crate) const EXIT: usize = 60;
 pub(crate) const KILL: usize = 62;
 pub(crate) const FCNTL: usize = 72;
+pub(crate) const CHDIR: usize = 80;
+pub(crate) const MUNLOCK: usize = 150;
 pub(crate) const PRCTL: usize = 157;
 pub(crate) const GETTID: usize = 186;
 pub(crate) const TGKILL: usize = 234;
@@ -210,7 +212,7 @@ pub(crate) fn kill_thread(signal: u32) -> Result<()> {
 
 pub(crate) mod map {
     //! Mappings.
-    use super::{Fd, MADVISE, MINCORE, MMAP, MPROTECT, MREMAP, MUNMAP, Result, call};
+    use super::{Fd, MADVISE, MINCORE, MMAP, MPROTECT, MREMAP, MUNLOCK, MUNMAP, Result, call};
     use loam_hand::BASE_PAGE_BYTES;
 
     pub(crate) const PROTECTION_NONE: usize = 0;
@@ -230,6 +232,9 @@ pub(crate) mod map {
     pub(crate) const ADVICE_DONTDUMP: usize = 16;
     pub(crate) const ADVICE_DODUMP: usize = 17;
     pub(crate) const ADVICE_POPULATE_WRITE: usize = 23;
+    /// As [`ADVICE_DONTNEED`], of locked memory too.
+    pub(crate) const ADVICE_DONTNEED_LOCKED: usize = 24;
+    pub(crate) const ADVICE_GUARD_INSTALL: usize = 102;
 
     /// # Safety
     /// With [`FIXED`], what was at the address must be the caller's own.
@@ -291,6 +296,12 @@ pub(crate) mod map {
     pub(crate) unsafe fn advise(address: usize, bytes: usize, advice: usize) -> Result<()> {
         // SAFETY: the caller's promise.
         unsafe { call(MADVISE, [address, bytes, advice, 0, 0, 0]) }.map(drop)
+    }
+
+    /// Ends the locking of a range; contents stay.
+    pub(crate) fn unlock(address: usize, bytes: usize) -> Result<()> {
+        // SAFETY: plain numbers; whether its pages are locked changes nothing that the program can read.
+        unsafe { call(MUNLOCK, [address, bytes, 0, 0, 0, 0]) }.map(drop)
     }
 
     /// Anonymous memory between two pages without access, so that it never becomes one mapping with a neighbour.

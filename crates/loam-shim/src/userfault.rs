@@ -1,7 +1,9 @@
 //! The userfaultfd requests that must come from inside the program. Registering for the first time and answering faults
 //! is the agent's.
 
-use crate::sys::{self, Errno, Fd, Result};
+use core::ops::Range;
+
+use crate::sys::{self, Errno, Fd, Result, map};
 
 const O_CLOEXEC: usize = 0o2000000;
 const O_NONBLOCK: usize = 0o4000;
@@ -106,24 +108,31 @@ pub(crate) unsafe fn move_pages(userfaultfd: Fd, destination: usize, source: usi
     }
 }
 
-/// Discards a registered range of the shim's own without an event: the range is taken out of the userfaultfd for the
-/// moment. With an event, the caller would wait until the agent has read it: a wake-up per command, and for ever if the
-/// agent dies just then.
+/// Discards a part of a registered mapping of the shim's own without an event: the mapping is taken out of the userfaultfd for
+/// the moment. With an event, the caller would wait until the agent has read it: a wake-up per command, and for ever if the
+/// agent dies just then. If the program has locked all of its memory, the mapping is unlocked.
 ///
 /// # Safety
-/// The range must be the caller's own, registered for write protection, its contents not needed any more.
+/// The mapping must be the caller's own, registered for write protection, the contents of the part not needed any more.
 pub(crate) unsafe fn discard_quietly(
     userfaultfd: Fd,
-    address: usize,
-    mapping_bytes: usize,
-    bytes: usize,
+    mapping: Range<usize>,
+    part: Range<usize>,
 ) -> Result<()> {
-    let mut range = [address as u64, mapping_bytes as u64];
-    let mut register = [address as u64, mapping_bytes as u64, REGISTER_MODE_WRITE_PROTECT, 0];
+    assert!(mapping.start <= part.start && part.end <= mapping.end, "a part of the mapping");
+    let mut range = [mapping.start as u64, mapping.len() as u64];
+    let mut register = [mapping.start as u64, mapping.len() as u64, REGISTER_MODE_WRITE_PROTECT, 0];
     // SAFETY: both structures have the kernel's layout (words) and live; the range is the caller's.
     unsafe {
         sys::call(sys::IOCTL, [userfaultfd as usize, UNREGISTER, range.as_mut_ptr() as usize, 0, 0, 0])?;
-        sys::map::advise(address, bytes, sys::map::ADVICE_DONTNEED)?;
+        match map::advise(part.start, part.len(), map::ADVICE_DONTNEED) {
+            // Locked, by `mlockall`; it may be again in between.
+            Err(Errno::EINVAL) => {
+                map::unlock(mapping.start, mapping.len())?;
+                map::advise(part.start, part.len(), map::ADVICE_DONTNEED_LOCKED)?;
+            }
+            answer => answer?,
+        }
         sys::call(sys::IOCTL, [userfaultfd as usize, REGISTER, register.as_mut_ptr() as usize, 0, 0, 0])?;
     }
     Ok(())

@@ -1,5 +1,6 @@
 /* A forked child sees its parent's memory as it was, whatever becomes of either afterwards. */
 #include "traps.h"
+#include <fcntl.h>
 #include <sched.h>
 #include <sys/syscall.h>
 
@@ -304,6 +305,74 @@ static void shared_anonymous(void) {
     check("private memory", area, options.data_bytes, 102);
 }
 
+/* Everything of the process is locked for a moment, or read from outside: memory of Loam's own with it. */
+static void inherits(void *unused) {
+    (void)unused;
+    check("inherited", area, options.data_bytes, 110);
+    rewrite_half(0, 111);
+    sweep();
+    check_half("own", 0, 111);
+    check_half("inherited and left alone", 1, 110);
+}
+static void after_lock(void) {
+    if (mlockall(MCL_CURRENT) != 0) skip("mlockall is not permitted here");
+    EXPECT(munlockall() == 0);
+    area = area_new(options.data_bytes);
+    fill(area, options.data_bytes, 110);
+    sweep();
+    for (int round = 0; round < 2; round++) child_join(child_start(inherits, NULL));
+}
+
+/* Reads the first page of every small mapping, as a debugger may. */
+static void scan(void) {
+    FILE *maps = fopen("/proc/self/maps", "re");
+    int memory = open("/proc/self/mem", O_RDONLY | O_CLOEXEC);
+    EXPECT(maps != NULL && memory >= 0);
+    unsigned long start, end;
+    for (char line[4096]; fgets(line, sizeof line, maps) != NULL;) {
+        unsigned char page[PAGE_BYTES];
+        EXPECT(sscanf(line, "%lx-%lx", &start, &end) == 2);
+        if (end - start <= MIB) (void)!pread(memory, page, sizeof page, (off_t)start);
+    }
+    EXPECT(fclose(maps) == 0 && close(memory) == 0);
+}
+static void after_scan(void) {
+    area = area_new(options.data_bytes);
+    fill(area, options.data_bytes, 110);
+    sweep();
+    for (int round = 0; round < 2; round++) {
+        scan();
+        child_join(child_start(inherits, NULL));
+    }
+}
+
+/* A mapping that grows keeps what is said of it; the new part is the child's as well, that which nobody has touched, too. */
+static size_t grown_bytes, touched_bytes;
+static void grown_child(void *unused) {
+    (void)unused;
+    check("grown, in the child", area, touched_bytes, 120);
+    check_zero("new in the child", area + touched_bytes, grown_bytes - touched_bytes);
+    fill(area, grown_bytes, 121);
+    check("rewritten by the child", area, grown_bytes, 121);
+}
+static void grown(void) {
+    size_t step = options.data_bytes / 4;
+    area = area_new(step);
+    fill(area, step, 120);
+    sweep();
+    for (size_t bytes = step; bytes < options.data_bytes; bytes = grown_bytes) {
+        grown_bytes = bytes + step;
+        touched_bytes = bytes + step / 2;
+        area = mremap(area, bytes, grown_bytes, MREMAP_MAYMOVE);
+        EXPECT(area != MAP_FAILED);
+        fill_at(area + bytes, step / 2, 120, bytes);
+        child_join(child_start(grown_child, NULL));
+        fill_at(area + touched_bytes, step / 2, 120, touched_bytes);
+        sweep();
+    }
+    check("grown", area, grown_bytes, 120);
+}
+
 const struct trap traps_fork[] = {
     {"fork_both_write", both_write, "parent and child rewrite different pages", 0},
     {"fork_snapshot", snapshot, "a child that lives long without exec keeps the memory of the fork", 0},
@@ -315,6 +384,9 @@ const struct trap traps_fork[] = {
     {"fork_child_killed", child_killed, "children killed in the middle of writing", 0},
     {"fork_wipe", wipe_on_fork, "MADV_WIPEONFORK and back", 0},
     {"fork_dont", dont_fork, "MADV_DONTFORK", 0},
+    {"fork_after_lock", after_lock, "after mlockall and munlockall", 0},
+    {"fork_after_scan", after_scan, "after a look into every mapping from outside", 0},
+    {"fork_grown", grown, "memory that mremap has made larger", 0},
     {"shared_anonymous", shared_anonymous, "MAP_SHARED memory with a child", 0},
     {NULL, NULL, NULL, 0},
 };

@@ -127,6 +127,57 @@ static void locked_most(void) {
     check("locked", area, options.data_bytes, 450);
 }
 
+/* Everything locked at once, Loam's own memory in the program with it; what comes afterwards is not. */
+static void locked_all(void) {
+    unsigned char *before = area_new(2 * MIB);
+    fill(before, 2 * MIB, 470);
+    if (mlockall(MCL_CURRENT) != 0) skip("mlockall is not permitted here");
+    for (int round = 0; round < 2; round++) {
+        prepare(471);
+        sweep();
+        check("mapped since it was locked", area, options.data_bytes, 471);
+        check("locked", before, 2 * MIB, 470);
+        EXPECT(munmap(area, options.data_bytes) == 0);
+        /* And again while pages are being taken away: of this, only what is here by then is little. */
+        if (round == 0) EXPECT(munlockall() == 0);
+    }
+    prepare(472);
+    sweep();
+    check("after it was unlocked", area, options.data_bytes, 472);
+    check("not locked any more", before, 2 * MIB, 470);
+}
+
+/* Guarded memory is lost, wherever it is, and raises SIGSEGV until the guard is taken away. */
+static void guard(void) {
+    enum { INSTALL = 102, REMOVE = 103 };
+    prepare(480);
+    size_t quarter = options.data_bytes / 4;
+    if (madvise(area + quarter, quarter, INSTALL) != 0) {
+        if (errno == EINVAL) skip("this kernel has no MADV_GUARD_INSTALL");
+        fail(true, "MADV_GUARD_INSTALL");
+    }
+    expect_segv("a read of a guarded page", (volatile uint64_t *)(area + quarter), false);
+    expect_segv("a write to a guarded page", (volatile uint64_t *)(area + 2 * quarter - PAGE_BYTES), true);
+    sweep();
+    check_at("below the guarded part", area, quarter, 480, 0);
+    check_at("above the guarded part", area + 2 * quarter, 2 * quarter, 480, 2 * quarter);
+    expect_segv("a read of a page that was guarded long ago", (volatile uint64_t *)(area + quarter), false);
+    EXPECT(madvise(area + quarter, quarter, REMOVE) == 0);
+    check_zero("guarded once", area + quarter, quarter);
+    fill_at(area + quarter, quarter, 481, quarter);
+    sweep();
+    check_at("written since", area + quarter, quarter, 481, quarter);
+
+    /* One page of fresh memory, which the pages before it are filled up to. */
+    unsigned char *fresh = area_new(4 * MIB);
+    for (size_t at = 0; at < 4 * MIB; at += 512 * PAGE_BYTES) {
+        EXPECT(madvise(fresh + at + 20 * PAGE_BYTES, PAGE_BYTES, INSTALL) == 0);
+        fill(fresh + at, 20 * PAGE_BYTES, 482);
+        expect_segv("a write to a guarded page in fresh memory", (volatile uint64_t *)(fresh + at + 20 * PAGE_BYTES), true);
+    }
+    check("beside guarded pages", fresh, 20 * PAGE_BYTES, 482);
+}
+
 static void advice(void) {
     prepare(460);
     static const int all[] = {MADV_HUGEPAGE, MADV_SEQUENTIAL, MADV_RANDOM, MADV_WILLNEED, MADV_COLD, MADV_PAGEOUT,
@@ -148,6 +199,8 @@ const struct trap traps_protect[] = {
     {"many_mappings", many_mappings, "thousands of mappings by protection", 0},
     {"mlock", locked, "locked pages stay, unlocked ones may leave", 0},
     {"mlock_most", locked_most, "half of --mib locked to the end", 0},
+    {"mlockall_current", locked_all, "everything locked, and unlocked again", 0},
+    {"guard", guard, "MADV_GUARD_INSTALL, and away again", 0},
     {"advice", advice, "advice that may not change contents", 0},
     {NULL, NULL, NULL, 0},
 };

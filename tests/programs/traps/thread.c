@@ -1,6 +1,8 @@
 /* Threads that come and go, wait on pages that are away, and grow their stacks. */
 #include "traps.h"
+#include <fcntl.h>
 #include <linux/futex.h>
+#include <sched.h>
 #include <sys/syscall.h>
 
 static unsigned char *area;
@@ -127,12 +129,88 @@ static void thread_stacks(void) {
     }
 }
 
+/* A thread that ends writes to its own control block last, from inside the kernel, which waits for no page then: the block must not leave,
+ * however long it is idle. (Whoever joins the thread would wait for ever.) Its address is what pthread_t is, in glibc and musl. */
+enum { SLEEPERS = 4 };
+static void *sleeper(void *argument) {
+    unsigned char frame[MIB];
+    char byte;
+    fill(frame, sizeof frame, 640);
+    EXPECT(read((int)(uintptr_t)argument, &byte, 1) == 0);
+    check("the stack of one that slept", frame, sizeof frame, 640);
+    return argument;
+}
+static void control_blocks(void) {
+    int ends[2];
+    pthread_t threads[SLEEPERS];
+    area = area_new(16 * MIB);
+    for (int round = 0; round < 2; round++) { /* the second time on stacks that were used before */
+        EXPECT(pipe(ends) == 0);
+        for (int i = 1; i < SLEEPERS; i++) threads[i] = thread_start(sleeper, (void *)(uintptr_t)ends[0]);
+        /* One has a stack of the program's own, in the middle of other memory. */
+        pthread_attr_t attributes;
+        EXPECT(pthread_attr_init(&attributes) == 0);
+        EXPECT(pthread_attr_setstack(&attributes, area + 4 * MIB, 4 * MIB) == 0);
+        EXPECT(pthread_create(&threads[0], &attributes, sleeper, (void *)(uintptr_t)ends[0]) == 0);
+        for (int i = 0; i < 3; i++) sweep();
+        for (int i = 0; i < SLEEPERS; i++) {
+            unsigned char present;
+            EXPECT(mincore((void *)(threads[i] & ~(PAGE_BYTES - 1)), PAGE_BYTES, &present) == 0);
+            if ((present & 1) == 0) fail(false, "the control block of a thread is away");
+        }
+        EXPECT(close(ends[1]) == 0);
+        for (int i = 0; i < SLEEPERS; i++) thread_join(threads[i]);
+        EXPECT(close(ends[0]) == 0);
+    }
+}
+
+/* Threads that live for a moment, while pages leave all the time. */
+static volatile bool stop;
+static void *presser(void *argument) {
+    while (!stop) sweep();
+    return argument;
+}
+static void *moment(void *argument) {
+    unsigned char frame[8 * PAGE_BYTES];
+    fill(frame, sizeof frame, 650);
+    check("a short life", frame, sizeof frame, 650);
+    return argument;
+}
+static void short_threads(void) {
+    pthread_t busy = thread_start(presser, NULL);
+    for (int round = 0; round < 2000; round++) {
+        pthread_t threads[2];
+        for (int i = 0; i < 2; i++) threads[i] = thread_start(moment, NULL);
+        for (int i = 0; i < 2; i++) thread_join(threads[i]);
+    }
+    stop = true;
+    thread_join(busy);
+}
+
+/* Only a process that shares its working directory with nobody may go to another mount namespace. */
+static void mount_namespace(void) {
+    area = area_new(options.data_bytes);
+    fill(area, options.data_bytes, 660);
+    sweep();
+    int here = open("/proc/self/ns/mnt", O_RDONLY | O_CLOEXEC);
+    EXPECT(here >= 0);
+    if (setns(here, CLONE_NEWNS) != 0) {
+        if (errno == EPERM) skip("namespaces are not permitted here");
+        fail(true, "setns");
+    }
+    sweep();
+    check("after setns", area, options.data_bytes, 660);
+}
+
 const struct trap traps_thread[] = {
     {"thread_churn", churn, "192 threads, four at a time", 0},
     {"thread_same_pages", same_pages, "four threads fault on the same pages at once", 0},
     {"thread_interleaved", interleaved_words, "two threads write words of the same pages", 0},
     {"futexes", futexes, "locks and conditions in pages that are away", 0},
     {"stack_main", main_stack, "the main stack grows deep", 0},
+    {"thread_blocks", control_blocks, "what threads end with stays", 0},
+    {"thread_moments", short_threads, "4,000 threads, two at a time, while pages leave", 0},
+    {"mount_namespace", mount_namespace, "setns to the mount namespace that it is in", 0},
     {"stack_threads", thread_stacks, "thread stacks grow deep", 0},
     {NULL, NULL, NULL, 0},
 };

@@ -30,6 +30,8 @@ enum Waits {
 /// libc's back then meets no mapping at all. Around a fork by libc, with everything at home, they are opened.
 pub(super) const MADV_DONTFORK: u32 = 10;
 const MADV_DOFORK: u32 = 11;
+/// Looks for memory that is still hidden, a fork.
+const SHOWS_MAX: u32 = 8;
 
 /// The base pages that a program says something of: those that the range touches, or only whole ones.
 fn pages_of(request: &Call, whole: bool) -> BaseRange {
@@ -140,6 +142,10 @@ impl Agent<'_> {
                 if request.what == call::FORK_PREPARE {
                     self.allow_fork(space, true);
                 } else {
+                    let touches = |r: &BaseRange| !r.intersect(range).is_empty();
+                    if !self.fork_events && self.borrower.ranges(space).iter().any(touches) {
+                        self.still_hidden(space); // what has grown there is let go as well
+                    }
                     self.show(space, range);
                 }
                 let waits = Waits::Home { range, what: request.what };
@@ -202,6 +208,9 @@ impl Agent<'_> {
         if !self.fork_events && !self.is_hand_idle(waiting.space) {
             return false; // see `show`
         }
+        if what == call::FORK_PREPARE && !self.is_shown(waiting.space) {
+            return false;
+        }
         if what == call::RELEASE {
             self.release(waiting.space, range);
             // Another of its threads may be about to fork: then nothing leaves until that is over.
@@ -223,6 +232,7 @@ impl Agent<'_> {
         let Some(hand) = self.processes.get_mut(&key).and_then(|p| p.hand.as_mut()) else { return true };
         hand.forks = if begins { hand.forks + 1 } else { hand.forks.saturating_sub(1) };
         let none = hand.forks == 0;
+        hand.shows = 0;
         if begins {
             self.show(key, BaseRange::new(0, u64::MAX));
         } else if none {
@@ -239,6 +249,23 @@ impl Agent<'_> {
         if let Some(hand) = hand.filter(|_| !self.fork_events) {
             hand.advise(&ranges, MADV_DOFORK);
         }
+    }
+
+    /// A child would find all that is adopted. Else the hand has more to show, or there is more to read.
+    fn is_shown(&mut self, key: SpaceKey) -> bool {
+        if self.fork_events || self.processes.get(&key).is_none_or(|process| process.hand.is_none()) {
+            return true;
+        }
+        let Some(hidden) = self.still_hidden(key) else { return false };
+        let hand = self.processes.get_mut(&key).and_then(|process| process.hand.as_mut());
+        let hand = hand.expect("looked at above");
+        // What stays hidden however often it is shown (there are too many mappings) is not waited for.
+        hand.shows += 1;
+        if hidden.is_empty() || hand.shows > SHOWS_MAX {
+            return true;
+        }
+        hand.advise(&hidden, MADV_DOFORK);
+        false
     }
 
     fn is_hand_idle(&mut self, key: SpaceKey) -> bool {

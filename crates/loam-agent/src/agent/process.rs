@@ -91,12 +91,14 @@ pub(super) struct Hand {
     pub forks: u32,
     /// It was told to end.
     leaves: bool,
+    /// How often was looked since the last of them began or ended whether all is shown to the child.
+    pub shows: u32,
 }
 
 impl Hand {
     pub(super) fn new(shared: Shared, socket: OwnedFd) -> Self {
         let (ring, waiting) = ([None; RING_COMMANDS], VecDeque::new());
-        Self { shared, socket, posted: 0, ring, waiting, forks: 0, leaves: false }
+        Self { shared, socket, posted: 0, ring, waiting, forks: 0, leaves: false, shows: 0 }
     }
 
     pub(super) fn command(&self, slot: usize) -> &Command {

@@ -75,10 +75,10 @@ impl Agent<'_> {
             let mapping = detail.mapping;
             let part = BaseRange::new(mapping.start >> 12, mapping.end >> 12).intersect(region);
             // Where memory is hidden from children by us, what the program itself hides must stay apart.
-            let hidden = !self.fork_events && detail.flags.has("dc");
+            let hidden = !self.fork_events && detail.flags.has("dc") && !detail.is_hidden_by_us();
             // The region is large enough: a piece of it is small only because the program protects or locks its neighbours.
             if !part.is_empty() && !hidden && procfs::adoptable(&mapping, detail.flags, true, 0).is_ok() {
-                self.adopt_mapping(key, part);
+                self.adopt_mapping(key, part, &[]);
             }
         }
     }

@@ -140,6 +140,11 @@ impl Watch {
     }
 }
 
+/// What is left of the parts.
+fn without<'a>(parts: Vec<BaseRange>, holes: impl IntoIterator<Item = &'a BaseRange>) -> Vec<BaseRange> {
+    holes.into_iter().fold(parts, |parts, hole| parts.into_iter().flat_map(|p| p.without(*hole)).collect())
+}
+
 impl Agent<'_> {
     /// Looks at the tree's memory when it is time.
     pub(super) fn watch_tick(&mut self, now: Instant) {
@@ -333,16 +338,26 @@ impl Agent<'_> {
         let adopted = self.borrower.ranges(key);
         let least = self.watch.adopt_bytes_min();
         let Ok(details) = procfs::flags(pid) else { return };
+        let blocks = procfs::control_blocks(pid);
+        let mut below = None;
         for detail in details {
             let mapping = detail.mapping;
+            let end = procfs::stack_end(&mapping, detail.flags, below.replace(mapping).as_ref());
             let whole = BaseRange::new(mapping.start >> 12, mapping.end >> 12);
             let touches = adopted
                 .iter()
                 .any(|r| r.end == whole.start || r.start == whole.end || !r.intersect(whole).is_empty());
             // Where memory is hidden from children by us, what the program itself hides must stay apart.
-            let hidden = !self.fork_events && detail.flags.has("dc");
+            let hidden = !self.fork_events && detail.flags.has("dc") && !detail.is_hidden_by_us();
             if !hidden && procfs::adoptable(&mapping, detail.flags, touches, least).is_ok() {
-                self.adopt_mapping(key, whole);
+                let last = [(end, mapping.end)];
+                let stays: Vec<BaseRange> = blocks
+                    .iter()
+                    .chain(&last)
+                    .map(|(start, end)| BaseRange::new(start >> 12, end >> 12).intersect(whole))
+                    .filter(|range| !range.is_empty())
+                    .collect();
+                self.adopt_mapping(key, whole, &stays);
             }
         }
         self.set_looked_at(key);
@@ -365,13 +380,39 @@ impl Agent<'_> {
             // Of one mapping, the flags are one. What a heap grows by is a new mapping at first.
             let grew = adopted(whole.start) || mapping.is_heap() && adopted(whole.start.saturating_sub(1));
             if self.fork_events && grew {
-                self.adopt_mapping(key, whole);
+                self.adopt_mapping(key, whole, &[]);
             } else {
                 let adjacent = adopted(whole.end) || adopted(whole.start.saturating_sub(1));
                 others |= adjacent || mapping.end - mapping.start >= self.watch.adopt_bytes_min();
             }
         }
         others
+    }
+
+    /// What of a process is still hidden from children, not by its own wish; `None`: its mappings are changing just now. A mapping that grows
+    /// (`mremap`) stays hidden, and the policy, which knows only those pages of the new part that were touched, is told of it.
+    pub(super) fn still_hidden(&mut self, key: SpaceKey) -> Option<Vec<BaseRange>> {
+        let Some(process) = self.processes.get(&key) else { return Some(Vec::new()) };
+        if process.has_unread_changes() || process.uffd.is_changing(process.probe << 12) {
+            return None;
+        }
+        let released = process.released.clone();
+        let known = self.borrower.ranges(key);
+        let mut hidden = Vec::new();
+        let details = process.pid.and_then(|pid| procfs::flags(pid).ok()).unwrap_or_default();
+        for detail in details.iter().filter(|detail| detail.may_be_hidden_by_us()) {
+            let whole = BaseRange::new(detail.mapping.start >> 12, detail.mapping.end >> 12);
+            let parts = without(vec![whole], released.iter());
+            if detail.is_hidden_by_us() {
+                let now = self.now();
+                for part in without(parts.clone(), &known) {
+                    tracing::debug!(?part, "grown");
+                    self.borrower.handle_adopted(now, key, part, &[]); // what is in there has come by a fault
+                }
+            }
+            hidden.extend(parts);
+        }
+        Some(hidden)
     }
 
     fn set_looked_at(&mut self, key: SpaceKey) {
@@ -383,7 +424,8 @@ impl Agent<'_> {
         process.looked_at_pages = resident.saturating_sub(self.borrower.local_in(key).0);
     }
 
-    pub(super) fn adopt_mapping(&mut self, key: SpaceKey, whole: BaseRange) {
+    /// Adopts a mapping, or what of it is not. The pages of `stays` are not to leave.
+    pub(super) fn adopt_mapping(&mut self, key: SpaceKey, whole: BaseRange, stays: &[BaseRange]) {
         let process = &self.processes[&key];
         let mut parts = vec![whole];
         let kept = [process.window, BaseRange::new(process.probe, process.probe + 1)];
@@ -418,12 +460,15 @@ impl Agent<'_> {
             if !matches!(listed, Some(Ok(()))) {
                 present.clear();
             }
-            let runs: Vec<BaseRange> = present
+            // What stays is empty to the policy, which chooses nothing of that to leave, and installs zeros only where there is no page: so the
+            // mapping stays one, for an `mremap` of all of it. (Not in there yet, it will come by a fault and be as any other; those are few.)
+            let present = present
                 .iter()
                 .map(|&(start, end)| {
                     BaseRange::new(start / BASE_PAGE_BYTES as u64, end / BASE_PAGE_BYTES as u64)
                 })
                 .collect();
+            let runs = without(present, stays);
             tracing::debug!(?part, present = runs.iter().map(|r| r.len()).sum::<u64>(), ?listed, "adopted");
             let now = self.now();
             self.borrower.handle_adopted(now, key, part, &runs);

@@ -9,6 +9,10 @@ pub(crate) const ADOPT_BYTES_MIN: u64 = 512 * 1024;
 /// And where those that are smaller would be more than the budget has room for.
 pub(crate) const ADOPT_BYTES_LEAST: u64 = 64 * 1024;
 
+/// What stays of a thread's stack, at its end: there C libraries have the thread's control block (2,304 bytes in glibc), which may begin
+/// a page earlier where a thread-local variable wants to stand at a multiple of more than a page.
+const STACK_END_BYTES: u64 = 8 * 1024;
+
 /// What a mapping is, by its name and inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -62,6 +66,11 @@ impl Mapping {
         kind && self.inode == 0 && !self.shared && self.read && self.write
     }
 
+    /// Nothing can be done with it: what stands below a thread's stack.
+    fn is_guard(&self) -> bool {
+        !(self.read || self.write || self.exec)
+    }
+
     /// Parses `start-end perms offset device inode   name`.
     pub(super) fn parse(line: &str) -> Option<Self> {
         let mut rest = line;
@@ -107,9 +116,9 @@ impl Mapping {
 pub(crate) struct VmFlags(u32);
 
 /// Flag names, two letters each as in smaps, and their bits.
-const FLAG_NAMES: [&str; 20] = [
+const FLAG_NAMES: [&str; 21] = [
     "rd", "wr", "ex", "sh", "gd", "pf", "lo", "io", "dc", "de", "ht", "wf", "dd", "nh", "hg", "um", "uw",
-    "ss", "dp", "mg",
+    "ss", "dp", "mg", "gu",
 ];
 
 impl VmFlags {
@@ -144,6 +153,24 @@ pub(crate) struct Detail {
     pub(crate) mapping: Mapping,
     /// Its flags.
     pub(crate) flags: VmFlags,
+}
+
+impl Detail {
+    /// Where we hide what is adopted from children: it is registered with a userfaultfd as well, which what the program hides is not, nor what
+    /// is the shim's own.
+    pub(crate) fn is_hidden_by_us(&self) -> bool {
+        self.flags.has("dc") && self.flags.has("um")
+    }
+
+    /// Or may be: the hand hides a range some time after it was told to. If the program has unmapped it by then, and mapped other memory at
+    /// its place, that is hidden now. (What the program hides is known from its own request, see `Process::released`.)
+    pub(crate) fn may_be_hidden_by_us(&self) -> bool {
+        let mapping = &self.mapping;
+        let is_private = matches!(mapping.kind, Kind::Anonymous | Kind::Heap) && !mapping.shared;
+        // Of the shim's own, or of a device.
+        let is_apart = ["dd", "de", "io", "pf"].into_iter().any(|name| self.flags.has(name));
+        self.is_hidden_by_us() || self.flags.has("dc") && is_private && !is_apart
+    }
 }
 
 /// All mappings, without their flags. Quick: the kernel looks at no page.
@@ -216,6 +243,21 @@ pub(crate) enum Why {
     Hidden,
     /// Too small.
     Small,
+}
+
+/// First address of what is to stay of a mapping that is adopted; its end, unless it may be a thread's stack. `below`: the mapping before it.
+///
+/// The last that is done for a thread is done by the kernel, when it has ended: its control block is written to (`CLONE_CHILD_CLEARTID`), and
+/// whoever joins it is woken. An ending thread waits for no page: if the block were away, that would not be done, and the other would
+/// wait for ever. Stacks as such may leave: a thousand threads have 8 GB of them.
+///
+/// A stack stands above memory without access, or was mapped as one (`MAP_STACK`: `nh` since Linux 6.7), or has guards in it (`gu`). So may other
+/// memory, of which these two pages are lost to others: that is cheaper than to miss one.
+pub(crate) fn stack_end(mapping: &Mapping, flags: VmFlags, below: Option<&Mapping>) -> u64 {
+    let guarded = below.is_some_and(|below| below.end == mapping.start && below.is_guard());
+    let may_be = mapping.kind == Kind::Anonymous && (guarded || flags.has("nh") || flags.has("gu"));
+    let bytes = if may_be { STACK_END_BYTES.min(mapping.bytes()) } else { 0 };
+    mapping.end - bytes
 }
 
 /// Whether a mapping is adopted. `adjacent_adopted`: it touches memory that is adopted already, as the pieces of a mapping

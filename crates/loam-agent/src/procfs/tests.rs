@@ -1,6 +1,6 @@
 //! Tables for the parsers, and this very process for the rest.
 
-use super::maps::{Kind, Mapping, VmFlags, Why, parse_smaps};
+use super::maps::{Detail, Kind, Mapping, VmFlags, Why, parse_smaps};
 use super::tree::{Stat, descendants_by_scan, descends, parse_stat};
 use super::*;
 use std::process::{Child, Command, Stdio};
@@ -131,6 +131,74 @@ fn the_rule_of_adoption() {
         assert_eq!(adoptable(&mapping, usual, true, ADOPT_BYTES_MIN), Err(why));
     }
     assert_eq!(adoptable(&plain, VmFlags::parse("rd mr"), true, ADOPT_BYTES_MIN), Err(Why::Protection));
+}
+
+#[test]
+fn what_is_hidden_from_children_by_us_is_told_from_what_is_not() {
+    let mapping = Mapping::parse("7f0000000000-7f0000080000 rw-p 00000000 00:00 0").unwrap();
+    let file = Mapping { kind: Kind::File, inode: 5, ..mapping };
+    for (mapping, flags, is, may_be) in [
+        (mapping, "rd wr", false, false),
+        (mapping, "rd wr um", false, false),
+        (mapping, "rd wr dc um nh", true, true),
+        (mapping, "rd wr dc", false, true),
+        (mapping, "rd wr dc dd nh uw", false, false),
+        (mapping, "rd wr io dc de", false, false),
+        (file, "rd wr dc", false, false),
+    ] {
+        let detail = Detail { mapping, flags: VmFlags::parse(flags) };
+        assert_eq!(detail.is_hidden_by_us(), is, "{flags}");
+        assert_eq!(detail.may_be_hidden_by_us(), may_be, "{flags}");
+    }
+}
+
+#[test]
+fn the_end_of_what_may_be_a_threads_stack_stays() {
+    let line = |text| Mapping::parse(text).unwrap();
+    let stack = line("7f0000001000-7f0000801000 rw-p 00000000 00:00 0");
+    let guard = line("7f0000000000-7f0000001000 ---p 00000000 00:00 0");
+    let usual = VmFlags::parse("rd wr mr mw me ac");
+    let last = stack.end - 8192;
+    assert_eq!(stack_end(&stack, usual, Some(&guard)), last);
+    assert_eq!(stack_end(&stack, usual, Some(&Mapping { read: true, ..guard })), stack.end);
+    assert_eq!(stack_end(&stack, usual, Some(&Mapping { end: guard.end - 4096, ..guard })), stack.end);
+    assert_eq!(stack_end(&stack, usual, None), stack.end);
+    for flag in ["nh", "gu"] {
+        let flags = VmFlags::parse(&format!("rd wr mr mw me ac {flag}"));
+        assert_eq!(stack_end(&stack, flags, None), last, "{flag}");
+    }
+    let heap = Mapping { kind: Kind::Heap, ..stack };
+    assert_eq!(stack_end(&heap, usual, Some(&guard)), stack.end);
+    let small = Mapping { end: stack.start + 4096, ..stack };
+    assert_eq!(stack_end(&small, usual, Some(&guard)), small.start);
+}
+
+#[test]
+fn the_control_blocks_of_live_threads_stay() {
+    let barrier = std::sync::Barrier::new(4);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                barrier.wait(); // beside each other
+                // SAFETY: it has no conditions.
+                let block = unsafe { libc::pthread_self() };
+                let details = flags(own()).unwrap();
+                let at =
+                    details.iter().position(|d| (d.mapping.start..d.mapping.end).contains(&block)).unwrap();
+                let below = at.checked_sub(1).map(|below| details[below].mapping);
+                let Detail { mapping, flags } = details[at];
+                let stays = stack_end(&mapping, flags, below.as_ref());
+                assert!((stays..mapping.end).contains(&block), "{block:x} in {mapping:x?}, {stays:x}");
+                assert!(stays - mapping.start > 1 << 20, "the rest of the stack may leave");
+                let known = control_blocks(own());
+                assert!(
+                    known.iter().any(|(start, end)| (*start..*end).contains(&block)),
+                    "{block:x} in {known:x?}"
+                );
+                barrier.wait();
+            });
+        }
+    });
 }
 
 /// What the rule says about a live mapping of ours, by the real smaps.
