@@ -117,7 +117,7 @@ impl Borrow {
         let mut command = self.command(program);
         command.stdin(plain::input(stdin));
         let run = shell::start(&mut command, &self.dir, "loam");
-        let sampler = Some(Sampler::start(self.loam.clone(), self.local_mib << 20));
+        let sampler = Some(Sampler::start(self.loam.clone(), run.pid(), self.local_mib << 20));
         Running { run, sampler, summary: self.summary_path(), loam: self.loam.clone() }
     }
 

@@ -63,6 +63,16 @@ pub fn executable(pid: u32) -> Option<PathBuf> {
     fs::read_link(live_folder(pid)?.join("exe")).ok()
 }
 
+/// For how long its threads, that live, have been ready and had no core.
+pub fn waited_for_a_processor(pid: u32) -> Duration {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let waited = threads.filter_map(|thread| {
+        let text = fs::read_to_string(thread.path().join("schedstat")).ok()?;
+        text.split_whitespace().nth(1)?.parse::<u64>().ok()
+    });
+    Duration::from_nanos(waited.sum())
+}
+
 /// Time that its threads have had on a core.
 pub fn core_time(pid: u32) -> Option<Duration> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;

@@ -16,6 +16,10 @@ const LOOKS_AGAIN_MAX: u32 = 4;
 /// Time between the first sight of a tree near its limit and the first sample that counts.
 const SETTLE: Duration = Duration::from_millis(100);
 
+/// An agent that was kept from a processor for so long between two looks could not have held any limit, and has some time to do so again.
+const STARVED: Duration = Duration::from_millis(20);
+const RECOVERY: Duration = Duration::from_millis(500);
+
 /// What the samples showed.
 #[derive(Clone, Debug, Default)]
 pub struct Samples {
@@ -23,6 +27,8 @@ pub struct Samples {
     pub count: u64,
     /// Of those: looks that counted, after adoption.
     pub counted: u64,
+    /// And looks that would have, had the agent not been starved just before.
+    pub excused: u64,
     /// Largest of those that counted, and of those before the tree came near its limit.
     pub peak_bytes: u64,
     /// Longest time between two looks.
@@ -47,6 +53,7 @@ impl Samples {
     /// If one was, or if nothing was sampled.
     pub fn assert_below_bar(&self, what: &str) {
         assert!(self.count > 0, "{what}: the process tree was never seen");
+        assert!(self.counted > 0 || self.excused == 0, "{what}: the agent had no processor all the time");
         if let Some(worst) = &self.worst {
             panic!("{what}: {} of {} samples above the bar, the largest: {worst}", self.above, self.counted);
         }
@@ -61,11 +68,11 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// Starts to sample the program that this test runs by `loam`.
-    pub fn start(loam: PathBuf, limit_bytes: u64) -> Self {
+    /// Starts to sample the program that this test runs by `loam`, process `agent`.
+    pub fn start(loam: PathBuf, agent: u32, limit_bytes: u64) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
-        let thread = thread::spawn(move || sample(&loam, limit_bytes, &stopped));
+        let thread = thread::spawn(move || sample(&loam, agent, limit_bytes, &stopped));
         Self { stop, thread }
     }
 
@@ -79,12 +86,14 @@ impl Sampler {
     }
 }
 
-fn sample(loam: &std::path::Path, limit_bytes: u64, stop: &AtomicBool) -> Samples {
+fn sample(loam: &std::path::Path, agent: u32, limit_bytes: u64, stop: &AtomicBool) -> Samples {
     let bar_bytes = limit_bytes + limit_bytes / 20 + SLACK_BYTES;
     let mut samples = Samples { bar_bytes, ..Samples::default() };
     let mut adopted: Option<Instant> = None;
     let mut next = Instant::now();
     let mut last = next;
+    let mut waited = procfs::waited_for_a_processor(agent);
+    let mut excused_until = next;
     while !stop.load(Ordering::Relaxed) {
         let now = Instant::now();
         let tree = procfs::program_tree(loam);
@@ -95,7 +104,13 @@ fn sample(loam: &std::path::Path, limit_bytes: u64, stop: &AtomicBool) -> Sample
             if resident > limit_bytes / 10 * 6 {
                 adopted.get_or_insert(now);
             }
-            if adopted.is_some_and(|at| now - at > SETTLE) {
+            let waited_before = std::mem::replace(&mut waited, procfs::waited_for_a_processor(agent));
+            if waited.saturating_sub(waited_before) >= STARVED {
+                excused_until = now + RECOVERY;
+            }
+            if adopted.is_some_and(|at| now - at > SETTLE) && now < excused_until {
+                samples.excused += 1;
+            } else if adopted.is_some_and(|at| now - at > SETTLE) {
                 samples.counted += 1;
                 consider(&mut samples, &tree, resident);
             } else if adopted.is_none() {

@@ -55,7 +55,7 @@ fn has(root: &std::path::Path, available_kib: u64) {
 }
 
 fn walk() -> Command {
-    workloads::memwalk(160, 20, "blocks")
+    workloads::memwalk(160, 12, "blocks")
 }
 
 fn expected(scratch: &Scratch) -> Vec<u8> {
