@@ -360,6 +360,9 @@ impl Keeper {
             }
             Some(Err(why)) => tracing::warn!("the new credentials are not used, the old ones stay: {why}"),
         }
+        if let Some(warning) = credentials.warning() {
+            tracing::warn!("{warning}");
+        }
     }
 
     /// A bounded number of steps of what there is to do. Answers how long there is nothing more.

@@ -3,6 +3,10 @@
 use super::Check;
 use loam_wire::tls::{Credentials, Role};
 use std::path::Path;
+use std::time::Duration;
+
+/// Whoever has less time left should issue another.
+const ENDS_SOON: Duration = Duration::from_secs(30 * 24 * 3600);
 
 pub(crate) fn checks(dir: &Path) -> Vec<Check> {
     let name = "credentials";
@@ -26,5 +30,11 @@ pub(crate) fn checks(dir: &Path) -> Vec<Check> {
         (true, false) => "may lend",
         _ => "may borrow",
     };
-    vec![Check::ok(name, format!("{identity} in {}: valid, {may}", dir.display()))]
+    let found = format!("{identity} in {}: valid, {may}", dir.display());
+    if credentials.end_within(ENDS_SOON) {
+        let advice =
+            format!("issue another (`loam ca issue {} --force`) and copy the folder here", identity.name);
+        return vec![Check::warn(name, format!("{found}; ends within 30 days"), advice)];
+    }
+    vec![Check::ok(name, found)]
 }

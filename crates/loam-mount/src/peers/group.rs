@@ -181,12 +181,16 @@ impl Shared {
 
     /// From now on new connections get what is in the folder now, if it can be used.
     fn look_at_credentials(&self) {
-        match self.card.credentials.as_ref().and_then(|watched| watched.look()) {
+        let Some(credentials) = &self.card.credentials else { return };
+        match credentials.look() {
             None => {}
             Some(Ok(new)) => {
                 tracing::info!("new credentials of {} are in use for new connections", new.identity())
             }
             Some(Err(why)) => tracing::warn!("the new credentials are not used, the old ones stay: {why}"),
+        }
+        if let Some(warning) = credentials.warning() {
+            tracing::warn!("{warning}");
         }
     }
 

@@ -13,6 +13,7 @@ use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The authorities whose certificates are accepted: one, or two while one takes over from the other.
 pub const CA_FILE: &str = "ca.pem";
@@ -94,22 +95,30 @@ impl Credentials {
         &self.dir
     }
 
+    /// Whether others accept the certificate at that time.
+    fn accepted_at(&self, time: UnixTime) -> Result<(), rustls::Error> {
+        rustls::client::verify_server_cert_signed_by_trust_anchor(
+            &ParsedCertificate::try_from(&self.chain[0])?,
+            &self.roots,
+            &self.chain[1..],
+            time,
+            provider().signature_verification_algorithms.all,
+        )
+    }
+
+    /// They are accepted now, and not any more when so much time has passed: it is time to issue others.
+    pub fn end_within(&self, time: Duration) -> bool {
+        let now = UnixTime::now();
+        let then = UnixTime::since_unix_epoch(Duration::from_secs(now.as_secs()).saturating_add(time));
+        self.accepted_at(now).is_ok() && self.accepted_at(then).is_err()
+    }
+
     /// Whether the certificate is valid now, of one of the authorities in `ca.pem`, and has a role.
     ///
     /// # Errors
     /// [`CredentialsError::Unaccepted`], [`CredentialsError::Role`].
     pub fn check(&self, wanted: &[Role]) -> Result<(), CredentialsError> {
-        let parsed = ParsedCertificate::try_from(&self.chain[0])
-            .map_err(|why| CredentialsError::Pair { dir: self.dir.clone(), why })?;
-        let algorithms = provider().signature_verification_algorithms;
-        let accepted = rustls::client::verify_server_cert_signed_by_trust_anchor(
-            &parsed,
-            &self.roots,
-            &self.chain[1..],
-            UnixTime::now(),
-            algorithms.all,
-        );
-        if let Err(error) = accepted {
+        if let Err(error) = self.accepted_at(UnixTime::now()) {
             let why = match error {
                 rustls::Error::InvalidCertificate(
                     CertificateError::Expired | CertificateError::ExpiredContext { .. },

@@ -4,6 +4,9 @@ use super::{CA_FILE, CERTIFICATE_FILE, Credentials, CredentialsError, KEY_FILE, 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
 
 /// What tells that a file is another one now: its place, its time and its length.
 type Stamp = Option<(u64, i64, i64, u64)>;
@@ -23,6 +26,8 @@ struct State {
     read: [Stamp; 3],
     /// As they were at the last look.
     seen: [Stamp; 3],
+    /// When it was looked last whether they end soon.
+    asked: Option<Instant>,
 }
 
 impl Watched {
@@ -34,7 +39,7 @@ impl Watched {
         // Before the files are read: what changes meanwhile is then seen at the next look.
         let stamps = stamps(dir);
         let current = Arc::new(load(dir, roles)?);
-        let state = Mutex::new(State { current, read: stamps, seen: stamps });
+        let state = Mutex::new(State { current, read: stamps, seen: stamps, asked: None });
         Ok(Self { dir: dir.to_owned(), roles: roles.to_vec(), state })
     }
 
@@ -64,6 +69,21 @@ impl Watched {
             self.state().current = Arc::clone(new);
         }
         Some(new)
+    }
+
+    /// Once a day, and at first, to be asked as often as [`Self::look`]: a line, if the certificate ends within two weeks.
+    pub fn warning(&self) -> Option<String> {
+        let mut state = self.state();
+        if state.asked.is_some_and(|asked| asked.elapsed() < DAY) {
+            return None;
+        }
+        state.asked = Some(Instant::now());
+        let current = Arc::clone(&state.current);
+        drop(state);
+        let name = &current.identity().name;
+        current.end_within(14 * DAY).then(|| {
+            format!("the certificate of {name} ends within 14 days: issue another (`loam ca issue {name} --force`) and copy it to {}", self.dir.display())
+        })
     }
 }
 

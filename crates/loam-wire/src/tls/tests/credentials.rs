@@ -4,6 +4,7 @@ use super::*;
 use crate::tls::{CA_FILE, CERTIFICATE_FILE, CredentialsError, KEY_FILE, Watched};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
 
 fn refused(folder: &Folder) -> (CredentialsError, String) {
     let error = Credentials::load(&folder.0).expect_err("it must be refused");
@@ -69,7 +70,7 @@ fn what_nobody_would_accept_is_told_before_somebody_refuses_it() {
 
 /// Before Linux 6.13 the times of files are as coarse as a tick of the kernel's clock.
 fn tick() {
-    std::thread::sleep(std::time::Duration::from_millis(20));
+    std::thread::sleep(Duration::from_millis(20));
 }
 
 #[test]
@@ -112,4 +113,22 @@ fn two_authorities_while_one_takes_over() {
         at_client.unwrap();
         at_server.unwrap();
     }
+}
+
+#[test]
+fn those_that_end_soon_are_told_once_a_day() {
+    const DAY: Duration = Duration::from_secs(24 * 3600);
+    let ca = Authority::new("ca");
+    let ends = |issued: Issued| {
+        let credentials = credentials(&issued, &[&ca]);
+        [1, 10, 100].map(|days| credentials.end_within(days * DAY))
+    };
+    assert_eq!(ends(ca.issue("n", &[Role::Node], -1, 5)), [false, true, true]);
+    assert_eq!(ends(ca.issue("n", &[Role::Node], -1, 50)), [false, false, true]);
+    assert_eq!(ends(ca.issue("n", &[Role::Node], -9, -1)), [false; 3], "they have ended");
+    let folder = folder(&ca);
+    let watched = Watched::load(&folder.0, &[Role::Node]).unwrap();
+    let line = watched.warning().expect("it ends tomorrow");
+    assert!(line.contains("node-1") && line.contains("loam ca issue"), "{line}");
+    assert_eq!(watched.warning(), None, "told today");
 }
