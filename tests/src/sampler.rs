@@ -33,6 +33,8 @@ pub struct Samples {
     pub peak_bytes: u64,
     /// Longest time between two looks.
     pub gap_max: Duration,
+    /// Most processes at a time.
+    pub processes_max: usize,
     /// The largest look above the bar, in words.
     pub worst: Option<String>,
     /// Looks above the bar.
@@ -101,6 +103,7 @@ fn sample(loam: &std::path::Path, agent: u32, limit_bytes: u64, stop: &AtomicBoo
         if resident > 0 {
             samples.gap_max = samples.gap_max.max(now - last);
             samples.count += 1;
+            samples.processes_max = samples.processes_max.max(tree.len());
             if resident > limit_bytes / 10 * 6 {
                 adopted.get_or_insert(now);
             }
