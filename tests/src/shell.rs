@@ -51,6 +51,13 @@ pub fn that_dies_with_us(program: &Path) -> Command {
     command
 }
 
+/// A script for `sh`.
+pub fn sh(script: &str) -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-c", script]);
+    command
+}
+
 /// Starts a command in a process group of its own; stdout and stderr go to `DIR/NAME.out` and `.err`.
 ///
 /// # Panics

@@ -21,12 +21,6 @@ fn loam(args: &[&str], dir: &Path) -> Ended {
     shell::run(Command::new(place::loam()).args(args), dir, "loam", LIMIT)
 }
 
-fn sh(script: &str) -> Command {
-    let mut command = Command::new("sh");
-    command.args(["-c", script]);
-    command
-}
-
 #[test]
 fn stdin_and_stdout_pass_through() {
     let _alone = place::alone();
@@ -44,7 +38,7 @@ fn stdin_and_stdout_pass_through() {
 fn stderr_passes_through() {
     let _alone = place::alone();
     let scratch = Scratch::new("stderr");
-    let ended = Borrow::new(scratch.path()).run(&sh("echo to stderr >&2"), None, LIMIT).ended;
+    let ended = Borrow::new(scratch.path()).run(&shell::sh("echo to stderr >&2"), None, LIMIT).ended;
     assert_eq!((ended.code(), ended.stderr.as_str()), (0, "to stderr\n"));
 }
 
@@ -53,7 +47,7 @@ fn the_exit_status_passes_through() {
     let _alone = place::alone();
     let scratch = Scratch::new("status");
     for status in [0, 1, 7, 125, 255] {
-        let borrowed = Borrow::new(scratch.path()).run(&sh(&format!("exit {status}")), None, LIMIT);
+        let borrowed = Borrow::new(scratch.path()).run(&shell::sh(&format!("exit {status}")), None, LIMIT);
         assert_eq!(borrowed.ended.code(), status, "{}", borrowed.ended.stderr);
         assert_eq!(borrowed.number("/exit_code"), f64::from(status));
     }
@@ -65,7 +59,8 @@ fn a_signal_that_ends_the_program_ends_the_run() {
     let scratch = Scratch::new("signal");
     for signal in [Signal::TERM, Signal::KILL, Signal::SEGV] {
         let number = signal.as_raw();
-        let borrowed = Borrow::new(scratch.path()).run(&sh(&format!("kill -{number} $$")), None, LIMIT);
+        let borrowed =
+            Borrow::new(scratch.path()).run(&shell::sh(&format!("kill -{number} $$")), None, LIMIT);
         assert_eq!(borrowed.ended.status.signal(), Some(number), "{:?}", borrowed.ended);
         assert_eq!(borrowed.number("/exit_code"), f64::from(128 + number));
     }
@@ -80,7 +75,7 @@ fn signals_are_passed_on_to_the_program() {
     {
         let script =
             format!("trap 'echo got {name}; exit 9' {name}; echo ready; while :; do sleep 0.05; done");
-        let mut running = Borrow::new(scratch.path()).start(&sh(&script), None);
+        let mut running = Borrow::new(scratch.path()).start(&shell::sh(&script), None);
         running.run.wait_for_line("ready", LIMIT);
         procfs::send(running.run.pid(), signal);
         let ended = running.finish(LIMIT).ended;
@@ -93,7 +88,7 @@ fn signals_are_passed_on_to_the_program() {
 fn folder_environment_and_arguments_are_the_users() {
     let _alone = place::alone();
     let scratch = Scratch::new("environment");
-    let mut command = sh("pwd; echo \"$GREETING\"; printf '<%s>' \"$@\"; echo");
+    let mut command = shell::sh("pwd; echo \"$GREETING\"; printf '<%s>' \"$@\"; echo");
     command
         .args(["sh", "--local", "a b", "", "--", "*"])
         .env("GREETING", "good day")
@@ -207,7 +202,7 @@ fn a_reader_that_goes_is_no_error() {
         place::loam().display(),
         place::loam().display()
     );
-    let ended = shell::run(&mut sh(&script), scratch.path(), "pipe", LIMIT);
+    let ended = shell::run(&mut shell::sh(&script), scratch.path(), "pipe", LIMIT);
     assert_eq!((ended.code(), ended.stdout.as_slice(), ended.stderr.as_str()), (0, b"done\n".as_slice(), ""));
 }
 
@@ -217,7 +212,7 @@ fn an_output_that_cannot_be_written_ends_no_lender_and_no_run() {
     let _alone = place::alone();
     let scratch = Scratch::new("cli-full");
     let (loam, addr) = (place::loam().display().to_string(), free_addr());
-    let script = |text: &str| sh(&format!("exec '{loam}' {text}"));
+    let script = |text: &str| shell::sh(&format!("exec '{loam}' {text}"));
     let mut lender = script(&format!("lend 512M --listen {addr} 2>/dev/full"));
     let mut lender = shell::start(lender.env("LOAM_LOG", "debug"), scratch.path(), "lender");
     let listens = procfs::wait_until(LIMIT, || TcpStream::connect(addr).is_ok());
@@ -328,9 +323,10 @@ fn a_pipeline_shares_one_budget() {
     let _alone = place::alone();
     let scratch = Scratch::new("pipeline");
     let script = "seq 3000000 | LC_ALL=C sort -S 400M --parallel=2 -r | sha256sum";
-    let plain = shell::run(&mut sh(script), scratch.path(), "plain", LIMIT);
+    let plain = shell::run(&mut shell::sh(script), scratch.path(), "plain", LIMIT);
     assert_eq!(plain.code(), 0, "{}", plain.stderr);
-    let borrowed = Borrow::new(scratch.path()).local_mib(48).embedded("1x1G").run(&sh(script), None, LIMIT);
+    let borrowed =
+        Borrow::new(scratch.path()).local_mib(48).embedded("1x1G").run(&shell::sh(script), None, LIMIT);
     borrowed.assert_ended_well("pipeline");
     assert_eq!(borrowed.ended.stdout, plain.stdout);
     borrowed.assert_memory_left("pipeline");

@@ -97,7 +97,9 @@ impl Run {
     /// The same of a walk of [`workloads::ENDLESS`] passes, which is ended after the pass that it is in.
     fn finish_endless(self, expected: &[u8], cluster: &Cluster) -> Value {
         workloads::end_walks(self.started.pid());
-        self.end(cluster, |printed| printed.starts_with(expected) || expected.starts_with(printed))
+        self.end(cluster, |printed| {
+            !printed.is_empty() && (printed.starts_with(expected) || expected.starts_with(printed))
+        })
     }
 
     fn end(self, cluster: &Cluster, is_right: impl FnOnce(&[u8]) -> bool) -> Value {

@@ -8,12 +8,6 @@ use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-fn sh(script: &str) -> Command {
-    let mut command = Command::new("sh");
-    command.args(["-c", script]);
-    command
-}
-
 /// Each process takes five descriptors of the agent: these take more than the limit that most shells give, and live at the same time.
 #[test]
 fn more_processes_than_the_limit_of_open_files_has_room_for() {
@@ -23,10 +17,10 @@ fn more_processes_than_the_limit_of_open_files_has_room_for() {
         while [ $n -lt 300 ]; do (read _ <gate) & n=$((n+1)); done
         while [ $n -gt 0 ]; do echo >&3; n=$((n-1)); done
         wait; echo all";
-    let mut program = sh(script);
+    let mut program = shell::sh(script);
     program.current_dir(scratch.path());
     let inner = Borrow::new(scratch.path()).command(&program);
-    let mut limited = sh("ulimit -Sn 1024; exec \"$@\"");
+    let mut limited = shell::sh("ulimit -Sn 1024; exec \"$@\"");
     limited.arg("sh").arg(inner.get_program()).args(inner.get_args()).current_dir(scratch.path());
     let ended = shell::run(&mut limited, scratch.path(), "loam", LIMIT);
     assert_eq!(ended.code(), 0, "{}", ended.stderr);
@@ -46,7 +40,7 @@ fn forks_that_wait_for_a_descriptor() {
     let mut program = Command::new(place::program("rawforks"));
     program.arg("200").current_dir(scratch.path());
     let inner = Borrow::new(scratch.path()).command(&program);
-    let mut limited = sh("ulimit -n 100; exec \"$@\"");
+    let mut limited = shell::sh("ulimit -n 100; exec \"$@\"");
     limited.arg("sh").arg(inner.get_program()).args(inner.get_args()).current_dir(scratch.path());
     let ended = shell::run(&mut limited, scratch.path(), "loam", LIMIT);
     assert_eq!(ended.code(), 0, "{}", ended.stderr);
@@ -75,7 +69,7 @@ fn a_program_from_outside_runs_by_itself() {
     let _alone = place::alone();
     let scratch = Scratch::new("outside");
     let script = "echo \"$LOAM_SOCKET\"; echo \"$LD_PRELOAD\"; echo ready; exec sleep 600";
-    let mut run = Borrow::new(scratch.path()).start(&sh(script), None);
+    let mut run = Borrow::new(scratch.path()).start(&shell::sh(script), None);
     run.run.wait_for_line("ready", LIMIT);
     let told = run.run.stdout_so_far();
     let [socket, shim, ..] = told.lines().collect::<Vec<_>>()[..] else { panic!("{told}") };

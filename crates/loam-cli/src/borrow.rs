@@ -14,7 +14,7 @@ use loam_agent::{
     AgentError, DirectMemory, Durability, Lenders, PageChoice, RegionConfig, RunConfig, RunOutcome,
 };
 use loam_core::units::{BASE_PAGE_BYTES, Bytes};
-use loam_node::Room;
+use loam_node::UsableMemory;
 use loam_wire::client::Target;
 use loam_wire::tls::Role;
 use std::ffi::OsString;
@@ -231,7 +231,7 @@ fn check_not_durable(args: &BorrowArgs, durability: Durability, in_cluster: bool
 }
 
 /// `--local`, or its default; never more than the machine has.
-fn local_size(args: &BorrowArgs, memory: Room) -> Result<Bytes, Failure> {
+fn local_size(args: &BorrowArgs, memory: UsableMemory) -> Result<Bytes, Failure> {
     let local = match args.local {
         Some(size) => size.on(memory.total),
         None => Bytes(memory.available.0 / 100 * LOCAL_PERCENT_DEFAULT),
@@ -246,7 +246,7 @@ fn local_size(args: &BorrowArgs, memory: Room) -> Result<Bytes, Failure> {
 }
 
 /// `--region` and `--min-alloc`, in whole base pages.
-fn region(args: &BorrowArgs, memory: Room) -> Result<Option<RegionConfig>, Failure> {
+fn region(args: &BorrowArgs, memory: UsableMemory) -> Result<Option<RegionConfig>, Failure> {
     let Some(region) = args.region else { return Ok(None) };
     let page = BASE_PAGE_BYTES as u64;
     let size = Bytes(region.size.on(memory.total).0 / page * page);
@@ -267,7 +267,11 @@ fn region(args: &BorrowArgs, memory: Room) -> Result<Option<RegionConfig>, Failu
 
 /// `--reserve`, in whole base pages. All of the region unless a size is given: the rest of the program counts against `--local` too, so no part
 /// of the region can be relied on to stay here.
-fn reserve(args: &BorrowArgs, region: Option<RegionConfig>, memory: Room) -> Result<Option<Bytes>, Failure> {
+fn reserve(
+    args: &BorrowArgs,
+    region: Option<RegionConfig>,
+    memory: UsableMemory,
+) -> Result<Option<Bytes>, Failure> {
     let size = match (args.reserve, region) {
         (None, _) => return Ok(None),
         (Some(Reserve::Size(size)), _) => size.on(memory.total),

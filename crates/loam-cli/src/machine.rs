@@ -1,12 +1,12 @@
 //! Facts about this machine, read from `/proc` and `/sys`.
 
 use crate::failure::Failure;
-use loam_node::Room;
+use loam_node::UsableMemory;
 use std::path::{Path, PathBuf};
 
 /// What this process may use: the machine's memory, or what the control groups around it (a batch system's job, a container) leave of it.
-pub(crate) fn memory() -> Result<Room, Failure> {
-    loam_node::room(Path::new("/")).ok_or_else(|| {
+pub(crate) fn memory() -> Result<UsableMemory, Failure> {
+    loam_node::usable_memory(Path::new("/")).ok_or_else(|| {
         Failure::new(
             "/proc/meminfo has no MemTotal or MemAvailable: mount /proc; Linux 6.8 or newer is needed",
         )

@@ -12,9 +12,9 @@ use crate::latency::LatencyHold;
 use crate::limits::SWEEP_INTERVAL;
 use crate::service::Service;
 use crate::shared::{Shared, ring, silence};
+use crate::sock_diag::SockDiag;
 use crate::spinning::Spinning;
 use crate::watch;
-use crate::way_out::Asker;
 use loam_wire::Stream;
 use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
@@ -89,7 +89,7 @@ pub(crate) struct EventLoop {
     latency: LatencyHold,
     spinning: Spinning,
     /// `None`: the kernel cannot be asked, and peers that are stopped are taken for gone.
-    kernel: Option<Asker>,
+    kernel: Option<SockDiag>,
 }
 
 impl EventLoop {
@@ -110,7 +110,7 @@ impl EventLoop {
             token_last: BELL,
             latency: LatencyHold::new(hold_latency),
             spinning: Spinning::new(spin),
-            kernel: Asker::new()
+            kernel: SockDiag::new()
                 .inspect_err(|why| tracing::debug!("cannot ask the kernel about connections: {why}"))
                 .ok(),
         })

@@ -32,13 +32,13 @@ mod server;
 mod service;
 mod shared;
 mod slab;
+mod sock_diag;
 mod spinning;
 mod watch;
-mod way_out;
 
 pub use cluster::{ClusterConfig, EtcdSite, EtcdSiteError};
 pub use config::{LendConfig, Lending, LocalSocket, StoreAt};
 pub use error::NodeError;
 pub use regions::DeviceError;
 pub use server::{LendHandle, lend, spawn};
-pub use watch::{Room, room};
+pub use watch::{UsableMemory, usable_memory};

@@ -2,7 +2,7 @@
 //! or was on its way when a connection broke, is lost, and nobody is told: all that nodes say to each other may be.
 
 use super::Counters;
-use super::waiting::Waiting;
+use super::blocking::Blocking;
 use loam_core::ids::NodeId;
 use loam_wire::Stream;
 use loam_wire::WelcomeBody;
@@ -119,12 +119,12 @@ pub(crate) struct Dialer {
     name: Arc<str>,
     /// `None`: plain TCP.
     credentials: Option<Arc<Watched>>,
-    connecting: Waiting,
+    connecting: Blocking,
 }
 
 impl Dialer {
     pub(crate) fn new(name: &str, credentials: Option<Arc<Watched>>) -> Self {
-        let connecting = Waiting::new(CONNECT_THREADS_MAX);
+        let connecting = Blocking::new(CONNECT_THREADS_MAX);
         Self { name: format!("node {name}").into(), credentials, connecting }
     }
 

@@ -9,6 +9,7 @@
 //! ```
 
 mod account;
+mod blocking;
 mod cpu;
 mod etcd;
 mod figures;
@@ -18,7 +19,6 @@ mod peer;
 mod plane;
 mod published;
 mod swim;
-mod waiting;
 
 pub use etcd::{EtcdSite, EtcdSiteError};
 pub(crate) use plane::{Control, Plane};

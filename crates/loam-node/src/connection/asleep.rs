@@ -5,7 +5,7 @@
 //! is never looked at is given up by the kernel, and so is who falls silent: the last word is not ours.
 
 use crate::limits::{ASLEEP_LOOK_INTERVAL, PEER_VANISHED_TIMEOUT};
-use crate::way_out::WayOut;
+use crate::sock_diag::SendState;
 use std::time::{Duration, Instant};
 
 #[derive(Clone, Copy, Debug)]
@@ -49,7 +49,7 @@ impl Asleep {
     }
 
     /// Takes in what the kernel says; answers what `TCP_USER_TIMEOUT` is from now on, if it is not what it was.
-    pub(super) fn look(&mut self, now: Instant, way: WayOut) -> Option<Duration> {
+    pub(super) fn look(&mut self, now: Instant, way: SendState) -> Option<Duration> {
         let Patience { vanished, look } = self.patience;
         if way.waiting_bytes > 0
             && let Some((since, acknowledged_bytes)) = self.since
@@ -76,8 +76,8 @@ impl Asleep {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::way_out::Asker;
-    use crate::way_out::tests::{fill, pair};
+    use crate::sock_diag::SockDiag;
+    use crate::sock_diag::tests::{fill, pair};
     use std::io::{Read, Write};
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -86,8 +86,8 @@ mod tests {
         (Asleep::new(Patience { vanished: 30 * SECOND, look: 3 * SECOND }), Instant::now())
     }
 
-    fn way(waiting_bytes: u32, acknowledged_bytes: u64, silent_s: u32) -> WayOut {
-        WayOut { waiting_bytes, acknowledged_bytes, silent: silent_s * SECOND }
+    fn way(waiting_bytes: u32, acknowledged_bytes: u64, silent_s: u32) -> SendState {
+        SendState { waiting_bytes, acknowledged_bytes, silent: silent_s * SECOND }
     }
 
     #[test]
@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn the_kernel_keeps_a_peer_that_is_stopped_and_then_all_of_it_comes() {
         let patience = Patience { vanished: 3 * SECOND, look: SECOND / 5 };
-        let (mut asleep, mut asker) = (Asleep::new(patience), Asker::new().unwrap());
+        let (mut asleep, mut asker) = (Asleep::new(patience), SockDiag::new().unwrap());
         let (mut kept, mut peer) = pair("127.0.0.1:0", "127.0.0.1");
         let (mut alone, _its_peer) = pair("127.0.0.1:0", "127.0.0.1");
         let set = |socket: &std::net::TcpStream, time: Duration| {

@@ -14,7 +14,7 @@ use crate::drainer::Reply;
 use crate::limits::*;
 use crate::service::{Outlet, Peer};
 use crate::shared::Shared;
-use crate::way_out::Asker;
+use crate::sock_diag::SockDiag;
 use asleep::Asleep;
 use line::Line;
 pub(crate) use line::{Origin, Place};
@@ -137,7 +137,7 @@ impl Connection {
     }
 
     /// Whether its time has run out; gives buffers back that are not used.
-    pub(crate) fn sweep(&mut self, now: Instant, kernel: Option<&mut Asker>) -> bool {
+    pub(crate) fn sweep(&mut self, now: Instant, kernel: Option<&mut SockDiag>) -> bool {
         self.incoming.shrink();
         self.line.outgoing.shrink();
         self.line.behind.shrink();
@@ -158,7 +158,7 @@ impl Connection {
     }
 
     /// A peer that was stopped is not one that has vanished.
-    fn look_whether_asleep(&mut self, now: Instant, kernel: Option<&mut Asker>) {
+    fn look_whether_asleep(&mut self, now: Instant, kernel: Option<&mut SockDiag>) {
         let Some(kernel) = kernel.filter(|_| self.line.origin != Origin::Local) else { return };
         let sent_bytes = self.line.sent_bytes;
         let waits = self.line.waits() || sent_bytes != self.all_sent_bytes;

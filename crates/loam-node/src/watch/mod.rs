@@ -13,7 +13,7 @@ pub(crate) use keeping::{Watch, post_gone, post_recall, post_room, post_stored};
 use loam_core::units::Bytes;
 use sources::Sources;
 pub(crate) use sources::processors_stalled_us;
-pub use sources::{Room, room};
+pub use sources::{UsableMemory, usable_memory};
 use std::time::Instant;
 
 /// Where memory may run short.

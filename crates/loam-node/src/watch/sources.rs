@@ -98,9 +98,9 @@ impl Sources {
     }
 }
 
-/// What a process of this machine may use.
+/// Memory that a process of this machine may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Room {
+pub struct UsableMemory {
     /// In all: the machine's memory, or the limit of a control group around this process if that is less.
     pub total: Bytes,
     /// Of that now, without swapping: the least that the machine and its groups have.
@@ -108,11 +108,11 @@ pub struct Room {
 }
 
 /// What this process may use, by the files below `root` (`/` but for tests). `None` if `/proc/meminfo` does not say.
-pub fn room(root: &Path) -> Option<Room> {
+pub fn usable_memory(root: &Path) -> Option<UsableMemory> {
     let sources = Sources { root: root.to_owned(), groups: groups(root), trigger: None };
     let Reading { total, available, .. } = sources.machine()?;
     let groups = sources.groups.iter().filter_map(|(version, path)| sources.group(*version, path));
-    Some(groups.fold(Room { total, available }, |least, group| Room {
+    Some(groups.fold(UsableMemory { total, available }, |least, group| UsableMemory {
         total: least.total.min(group.total),
         available: least.available.min(group.available),
     }))

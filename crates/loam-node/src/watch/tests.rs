@@ -178,15 +178,15 @@ fn limits_of_every_group_around_it_count() {
         "{:?}",
         governor.report()
     );
-    let sizes = |total, available| Some(Room { total: Bytes(total), available: Bytes(available) });
-    assert_eq!(room(&root.0), sizes(2 * GIB, GIB), "what a program in there may have");
+    let sizes = |total, available| Some(UsableMemory { total: Bytes(total), available: Bytes(available) });
+    assert_eq!(usable_memory(&root.0), sizes(2 * GIB, GIB), "what a program in there may have");
     // The lower of the two limits holds.
     root.write(&format!("{outer}/memory.high"), &GIB.to_string());
     assert_eq!(sources.read()[1].available, Bytes(0));
-    assert_eq!(room(&root.0), sizes(GIB, 0));
+    assert_eq!(usable_memory(&root.0), sizes(GIB, 0));
     root.write("proc/self/cgroup", "").meminfo(3 * GIB);
-    assert_eq!(room(&root.0), sizes(16 * GIB, 3 * GIB), "no group has a limit");
-    assert_eq!(room(&root.0.join("proc")), None);
+    assert_eq!(usable_memory(&root.0), sizes(16 * GIB, 3 * GIB), "no group has a limit");
+    assert_eq!(usable_memory(&root.0.join("proc")), None);
 }
 
 #[test]

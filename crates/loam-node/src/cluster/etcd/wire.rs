@@ -1,6 +1,6 @@
 //! The task that asks etcd: one connection for questions, one for the watch. Both end with their session.
 
-use super::super::waiting::Waiting;
+use super::super::blocking::Blocking;
 use super::{ANSWER_BYTES_MAX, Answer, Ask, Call, Change, EtcdSite, Told, Trouble, json};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
@@ -41,7 +41,7 @@ impl Wire {
     pub(crate) fn new(site: EtcdSite) -> Self {
         let (asks, asked) = mpsc::channel(QUEUE_MAX);
         let (tell, told) = mpsc::channel(QUEUE_MAX);
-        let resolving = Waiting::new(RESOLVING_THREADS_MAX);
+        let resolving = Blocking::new(RESOLVING_THREADS_MAX);
         let task =
             Task { prefix: site.prefix(), site, asked, tell, session: 0, line: None, watch: None, resolving };
         Self { asks, told, task: Some(task) }
@@ -77,7 +77,7 @@ struct Task {
     session: u64,
     line: Option<Line>,
     watch: Option<JoinHandle<()>>,
-    resolving: Waiting,
+    resolving: Blocking,
 }
 
 impl Drop for Task {
@@ -155,8 +155,8 @@ fn broken(error: impl std::error::Error) -> Trouble {
     })
 }
 
-/// Where a server listens. (tokio would ask on a thread of its own, see [`Waiting`].)
-async fn addresses(resolving: &Waiting, server: &str) -> io::Result<Vec<SocketAddr>> {
+/// Where a server listens. (tokio would ask on a thread of its own, see [`Blocking`].)
+async fn addresses(resolving: &Blocking, server: &str) -> io::Result<Vec<SocketAddr>> {
     if let Ok(addr) = server.parse() {
         return Ok(vec![addr]);
     }
@@ -164,7 +164,7 @@ async fn addresses(resolving: &Waiting, server: &str) -> io::Result<Vec<SocketAd
     resolving.run(move || server.to_socket_addrs().map(Iterator::collect)).await?
 }
 
-async fn connect(resolving: &Waiting, server: &str) -> Result<Line, Trouble> {
+async fn connect(resolving: &Blocking, server: &str) -> Result<Line, Trouble> {
     let addresses = addresses(resolving, server).await.map_err(broken)?;
     let stream = TcpStream::connect(&addresses[..]).await.map_err(broken)?;
     let prepare = || -> io::Result<()> {
@@ -203,7 +203,7 @@ async fn next_part(body: &mut Incoming) -> Result<Option<Bytes>, Trouble> {
 }
 
 /// A watch until it breaks.
-async fn watch(resolving: Waiting, server: String, prefix: String, ask: Ask, tell: mpsc::Sender<Told>) {
+async fn watch(resolving: Blocking, server: String, prefix: String, ask: Ask, tell: mpsc::Sender<Told>) {
     let (number, call) = (ask.number, ask.call);
     let began = timeout(ANSWER_TIMEOUT, Lines::begin(&resolving, &server, &call, &prefix)).await;
     let mut lines = match began.unwrap_or_else(|_| Err(failed("no answer in time"))) {
@@ -234,7 +234,7 @@ struct Lines {
 
 impl Lines {
     /// Asks, and waits for the first answer, which says that the watch has begun.
-    async fn begin(resolving: &Waiting, server: &str, call: &Call, prefix: &str) -> Result<Self, Trouble> {
+    async fn begin(resolving: &Blocking, server: &str, call: &Call, prefix: &str) -> Result<Self, Trouble> {
         let mut line = connect(resolving, server).await?;
         let (status, body) = send(&mut line, server, call, prefix).await?;
         let mut lines = Self { _line: line, body, bytes: Vec::new() };

@@ -8,9 +8,9 @@ use tokio::sync::{Semaphore, oneshot};
 
 /// Who wants more threads at once waits for one to end.
 #[derive(Clone, Debug)]
-pub(super) struct Waiting(Arc<Semaphore>);
+pub(super) struct Blocking(Arc<Semaphore>);
 
-impl Waiting {
+impl Blocking {
     pub(super) fn new(threads_max: usize) -> Self {
         Self(Arc::new(Semaphore::new(threads_max)))
     }
@@ -53,26 +53,26 @@ mod tests {
 
     #[test]
     fn a_system_without_threads_is_an_error_and_the_next_one_is_tried() {
-        let waiting = Waiting::new(1);
+        let blocking = Blocking::new(1);
         block_on(async {
             // No system has memory for its stack.
             let impossible = thread::Builder::new().stack_size(1 << 60);
-            assert!(waiting.run_on(impossible, || 1).await.is_err());
-            assert_eq!(waiting.run(|| 2).await.unwrap(), 2);
+            assert!(blocking.run_on(impossible, || 1).await.is_err());
+            assert_eq!(blocking.run(|| 2).await.unwrap(), 2);
         });
     }
 
     #[test]
     fn one_that_nobody_waits_for_keeps_its_place_until_it_ends() {
-        let waiting = Waiting::new(1);
+        let blocking = Blocking::new(1);
         block_on(async {
             let (end, ended) = std::sync::mpsc::channel::<()>();
             let moment = std::time::Duration::from_millis(20);
-            let first = waiting.run(move || ended.recv());
+            let first = blocking.run(move || ended.recv());
             assert!(tokio::time::timeout(moment, first).await.is_err(), "it waits");
-            assert!(tokio::time::timeout(moment, waiting.run(|| ())).await.is_err(), "there is one place");
+            assert!(tokio::time::timeout(moment, blocking.run(|| ())).await.is_err(), "there is one place");
             end.send(()).unwrap();
-            waiting.run(|| ()).await.unwrap();
+            blocking.run(|| ()).await.unwrap();
         });
     }
 }

@@ -28,7 +28,7 @@ const ACKNOWLEDGED_AT: usize = 120;
 
 /// See the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct WayOut {
+pub(crate) struct SendState {
     /// Bytes that the peer's kernel has not acknowledged, sent or not.
     pub(crate) waiting_bytes: u32,
     /// Bytes that it has acknowledged since the beginning.
@@ -39,12 +39,12 @@ pub(crate) struct WayOut {
 
 /// Asks the kernel about connections.
 #[derive(Debug)]
-pub(crate) struct Asker {
+pub(crate) struct SockDiag {
     netlink: OwnedFd,
     number: u32,
 }
 
-impl Asker {
+impl SockDiag {
     pub(crate) fn new() -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let netlink =
@@ -54,7 +54,7 @@ impl Asker {
 
     /// # Errors
     /// The kernel's: it has no such connection any more, or cannot be asked.
-    pub(crate) fn ask(&mut self, socket: &TcpStream) -> io::Result<WayOut> {
+    pub(crate) fn ask(&mut self, socket: &TcpStream) -> io::Result<SendState> {
         self.number = self.number.wrapping_add(1);
         let question = question(self.number, socket.local_addr()?, socket.peer_addr()?);
         send(&self.netlink, &question, SendFlags::empty())?;
@@ -103,7 +103,7 @@ fn question(number: u32, from: SocketAddr, to: SocketAddr) -> [u8; QUESTION_BYTE
 }
 
 /// `None`: it answers something else.
-fn way_of(number: u32, answer: &[u8]) -> Option<io::Result<WayOut>> {
+fn way_of(number: u32, answer: &[u8]) -> Option<io::Result<SendState>> {
     if u32_at(answer, 8)? != number {
         return None;
     }
@@ -115,7 +115,7 @@ fn way_of(number: u32, answer: &[u8]) -> Option<io::Result<WayOut>> {
     let unknown = || io::Error::from(io::ErrorKind::InvalidData);
     let info = info_of(answer.get(ANSWER_BYTES..)?);
     let way = info.and_then(|info| {
-        Some(WayOut {
+        Some(SendState {
             waiting_bytes: u32_at(answer, WAITING_AT)?,
             acknowledged_bytes: u64::from_ne_bytes(*info.get(ACKNOWLEDGED_AT..)?.first_chunk()?),
             silent: Duration::from_millis(u32_at(info, LAST_ACK_AT)?.into()),
@@ -192,7 +192,7 @@ pub(crate) mod tests {
                 }
                 Err(why) => std::panic::resume_unwind(why),
             };
-            let mut asker = Asker::new().unwrap();
+            let mut asker = SockDiag::new().unwrap();
             assert_eq!(asker.ask(&socket).unwrap().waiting_bytes, 0, "{listen}");
             let sent = fill(&mut socket);
             let full = asker.ask(&socket).unwrap();
@@ -212,7 +212,7 @@ pub(crate) mod tests {
     #[test]
     fn a_connection_that_is_not_there_is_an_error_and_answers_keep_their_order() {
         let (socket, _peer) = pair("127.0.0.1:0", "127.0.0.1");
-        let mut asker = Asker::new().unwrap();
+        let mut asker = SockDiag::new().unwrap();
         let (here, there) = (socket.local_addr().unwrap(), "127.0.0.1:1".parse().unwrap());
         // An answer that nobody waits for.
         send(&asker.netlink, &question(77, here, socket.peer_addr().unwrap()), SendFlags::empty()).unwrap();
