@@ -11,6 +11,7 @@
 mod account;
 mod blocking;
 mod cpu;
+mod doubts;
 mod etcd;
 mod figures;
 mod links;

@@ -121,6 +121,11 @@ fn put_whole(item: &[u8], mut out: impl BufMut) -> Result<(), PacketError> {
     Ok(())
 }
 
+/// The life that a packet says it comes from.
+pub(crate) fn sender(mut packet: &[u8]) -> Option<NodeId> {
+    get_peer(&mut packet).ok().map(|peer| peer.id)
+}
+
 impl Codec<Peer> for PeerCodec {
     type Error = PacketError;
 

@@ -6,12 +6,14 @@
 //! - **Former lives.** Only one process listens at an address: a member that is said to live at ours is our own former life, and is declared
 //!   down. The same goes for a member with our name that was there when we joined; if it objects, it lives, and both stay.
 //! - **Having been stopped.** Time goes on while a process is stopped. Timers that are much too late are put off, so that what came
-//!   in the meantime is read before anybody is suspected for not having answered.
+//!   in the meantime is read before anybody is suspected for not having answered. What was told meanwhile is told no more: [`Doubts`].
 
+use super::doubts::{Doubts, Step};
 use super::membership::{MemberEffect, Membership};
-use super::peer::{Peer, PeerCodec};
+use super::peer::{Peer, PeerCodec, sender};
 use foca::{
-    Config, Foca, Member, NoCustomBroadcast, Notification, OwnedNotification, PeriodicParams, Runtime, Timer,
+    Config, Foca, Member, NoCustomBroadcast, Notification, OwnedNotification, PeriodicParams, Runtime, State,
+    Timer,
 };
 use loam_core::ids::NodeId;
 use loam_core::units::{Duration, Instant};
@@ -53,7 +55,16 @@ impl Pace {
         self.times(10, 1)
     }
 
-    /// A dead member is suspected one or two periods after it was picked, and down four later.
+    /// How long a suspected member may object.
+    fn objection(self) -> Duration {
+        self.times(4, 1)
+    }
+    /// How long one that is asked whether it lives may take to answer.
+    fn answer(self) -> Duration {
+        self.times(2, 1)
+    }
+
+    /// A dead member is suspected one or two periods after it was picked, and down when it has not objected.
     fn config(self) -> Config {
         let std = |duration: Duration| std::time::Duration::from_nanos(duration.0);
         let count = |n| NonZeroUsize::new(n).expect("not zero");
@@ -65,7 +76,7 @@ impl Pace {
             probe_rtt: std(self.times(2, 5)),
             num_indirect_probes: count(3),
             max_transmissions: NonZeroU8::new(10).expect("not zero"),
-            suspect_to_down_after: std(self.times(4, 1)),
+            suspect_to_down_after: std(self.objection()),
             remove_down_after: Some(std(self.times(600, 1))),
             max_packet_size: count(PACKET_BYTES_MAX),
             notify_down_members: true,
@@ -121,6 +132,7 @@ pub(crate) struct Swim {
     joined: Option<Instant>,
     /// Lives with our name, and whether they are known to live beside us.
     namesakes: BTreeMap<NodeId, bool>,
+    doubts: Doubts,
     effects: VecDeque<MemberEffect>,
     told: Vec<Peer>,
     left: bool,
@@ -149,6 +161,7 @@ impl Swim {
             contacts: seeds.iter().map(|&seed| (seed, contact)).collect(),
             joined: None,
             namesakes: BTreeMap::new(),
+            doubts: Doubts::default(),
             effects: VecDeque::new(),
             told: vec![me],
             left: false,
@@ -254,10 +267,15 @@ impl Swim {
         }
     }
 
-    /// Puts timers off that are so late that this process must have been stopped.
+    /// Puts timers off that are so late that this process must have been stopped, and doubts that all who lived then still do.
     fn forgive(&mut self, now: Instant) {
         let Some(((due, _), _)) = self.timers.first_key_value() else { return };
         let late = now - *due;
+        if late > self.pace.times(1, 1) {
+            let me = self.me().id;
+            let others = self.members().into_iter().filter(|peer| peer.id != me);
+            self.doubts.begin(now + self.pace.times(1, 1), others);
+        }
         if late > self.pace.times(2, 1) {
             tracing::info!(late_ms = late.as_micros() / 1000, "was stopped for a while");
             let later = Duration(late.0 + self.pace.0.0);
@@ -266,11 +284,34 @@ impl Swim {
                 timers.into_iter().map(|((due, number), timer)| ((due + later, number), timer)).collect();
         }
     }
+
+    /// Asks those who are doubted, and goes on as after a probe about those who do not answer.
+    fn settle_doubts(&mut self, now: Instant) {
+        while let Some(step) = self.doubts.poll(now, self.pace.answer(), self.pace.objection()) {
+            match step {
+                Step::Ask(peer) => self.ask(now, |foca, wishes| foca.announce(peer, wishes)),
+                Step::Suspect(peer) => self.change(now, &peer, State::Alive, State::Suspect),
+                Step::Down(peer) => self.change(now, &peer, State::Suspect, State::Down),
+            }
+        }
+    }
+
+    /// Changes the state of a member that still has this one.
+    fn change(&mut self, now: Instant, peer: &Peer, from: State, to: State) {
+        let known = self.foca.iter_members().find(|member| member.id() == peer && member.state() == from);
+        if let Some(incarnation) = known.map(Member::incarnation) {
+            let member = Member::new(peer.clone(), incarnation, to);
+            self.ask(now, |foca, wishes| foca.apply_many(std::iter::once(member), true, wishes));
+        }
+    }
 }
 
 impl Membership for Swim {
     fn handle_packet(&mut self, now: Instant, bytes: &[u8]) {
         if !self.left {
+            if let Some(from) = sender(bytes) {
+                self.doubts.heard(from);
+            }
             self.ask(now, |foca, wishes| foca.handle_data(bytes, wishes));
         }
     }
@@ -296,6 +337,7 @@ impl Membership for Swim {
             let timer = entry.remove();
             self.ask(now, |foca, wishes| foca.handle_timer(timer, wishes));
         }
+        self.settle_doubts(now);
         self.try_contacts(now);
     }
 
@@ -309,7 +351,7 @@ impl Membership for Swim {
     fn poll_timeout(&self) -> Option<Instant> {
         let timer = self.timers.first_key_value().map(|((due, _), _)| *due);
         let contact = self.contacts.values().map(|contact| contact.due).min();
-        timer.into_iter().chain(contact).min().filter(|_| !self.left)
+        timer.into_iter().chain(contact).chain(self.doubts.poll_timeout()).min().filter(|_| !self.left)
     }
 
     fn poll_effect(&mut self) -> Option<MemberEffect> {

@@ -253,6 +253,22 @@ fn a_node_that_was_stopped_comes_back_as_the_same_life() {
     }
 }
 
+/// News of a death is told for about a period only.
+#[test]
+fn a_node_that_was_stopped_finds_out_soon_who_died_meanwhile() {
+    for seed in 0..20 {
+        let mut world = World::new(9, seed);
+        world.run(SETTLED);
+        world.seats[3].stopped = true;
+        world.run(seconds(10));
+        (world.seats[4].alive, world.seats[7].alive) = (false, false);
+        world.run(seconds(20));
+        world.resume(3);
+        world.run(seconds(5));
+        world.agree(&but(9, &[4, 7])).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+    }
+}
+
 /// The seeds have died since: all that the halves have of each other is that they once were one.
 #[test]
 fn halves_find_each_other_again_however_long_they_were_apart() {
