@@ -5,6 +5,7 @@ use super::table::{BaseRange, BaseState, Entry, SpaceKey, Table};
 use super::{Borrower, Effect, Space};
 use crate::page_size::PageSize;
 use crate::units::{BasePages, Duration, Instant};
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 /// Discards are remembered for this long.
@@ -29,6 +30,8 @@ impl Borrower {
             shared: 0,
             marks: Marks::default(),
             parked: Vec::new(),
+            sharing_lasts: false,
+            made_own: BTreeSet::new(),
         };
         assert!(self.spaces.insert(key, space).is_none(), "a space's key is used once");
     }
@@ -249,13 +252,16 @@ impl Borrower {
             member.relatives.push(child);
             member.forked = true;
         }
+        // The new child may be one that goes soon.
+        let space = self.spaces.get_mut(&parent).expect("looked at above");
+        (space.sharing_lasts, space.made_own) = (false, BTreeSet::new());
         let space = self.spaces.get_mut(&child).expect("just added");
         (space.table, space.marks) = (table, marks);
         space.shared = shared.len() as u64;
         space.forked = true;
         space.relatives = family;
         for base in shared {
-            let size = self.size_at(child, base);
+            let size = self.whole_size_at(child, base);
             self.enqueue(child, base, size);
         }
         self.advance(now);
@@ -275,7 +281,7 @@ impl Borrower {
             if let Some(member) = self.spaces.get_mut(&other) {
                 member.relatives.retain(|k| *k != key);
                 if member.relatives.is_empty() {
-                    self.parked_for = super::evict::parked_first();
+                    self.parked_for = super::sharing::parked_first();
                     self.unpark(other);
                 }
             }

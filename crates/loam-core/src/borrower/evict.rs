@@ -20,12 +20,7 @@ pub(super) const BATCH_PAGES: usize = EXTENT_BASE_PAGES;
 /// Batches under way at a time.
 const BATCHES_MAX: usize = 3;
 /// Fewer pages than this are not worth waking the hand for while more buffers are about to be free.
-const BATCH_PAGES_MIN: u64 = 64;
-/// How long pages that could not be taken are left alone, at first; twice as long each time that still none could.
-const PARKED_MIN: Duration = Duration::from_millis(500);
-const PARKED_MAX: Duration = Duration::from_millis(16_000);
-/// Pause after sharing was broken on purpose, for the hand to have done it.
-const POPULATE_PAUSE: Duration = Duration::from_millis(1);
+pub(super) const BATCH_PAGES_MIN: u64 = 64;
 /// Pause after a batch was void.
 const VOID_PAUSE: Duration = Duration::from_micros(50);
 /// When batch after batch has freed nothing for so long, who waits for a frame gets one over the limit: the page
@@ -108,11 +103,6 @@ pub enum PageFate {
     Denied,
     /// The command was void: still there.
     Cancelled,
-}
-
-/// The first pause.
-pub(super) const fn parked_first() -> Duration {
-    PARKED_MIN
 }
 
 impl Borrower {
@@ -289,26 +279,6 @@ impl Borrower {
         true
     }
 
-    /// Nothing can be taken, but forked relatives share frames: makes some of them the process's own, to be
-    /// taken then. One relative after the other: what one of them has may be pinned. Returns false: nothing has begun.
-    fn break_sharing(&mut self, now: Instant) -> bool {
-        let shares = |s: &super::Space| s.gives() && s.forked && !s.parked.is_empty();
-        let sharing = || self.spaces.iter().filter(|(_, s)| shares(s)).map(|(&key, _)| key);
-        let after = sharing().find(|&key| Some(key) > self.sharing_turn);
-        let Some(key) = after.or_else(|| sharing().next()) else { return false };
-        self.sharing_turn = Some(key);
-        let space = self.spaces.get_mut(&key).expect("found above");
-        let n = space.parked.len().min(BATCH_PAGES_MIN as usize);
-        let some: Vec<(u64, PageSize)> = space.parked.drain(..n).collect();
-        for (first, size) in some {
-            // What is here alone: the hand would bring the rest home, over the budget.
-            self.populate(key, first, size);
-            self.enqueue_page(key, first, size);
-        }
-        self.evict_pause_until = Some(now + POPULATE_PAUSE);
-        false
-    }
-
     /// Base page number `index` of the batch met this fate; reported in order. If it answers with a buffer the
     /// driver copies the contents there before it does anything else.
     ///
@@ -453,7 +423,10 @@ impl Borrower {
         if self.spaces.contains_key(&key) {
             let mut busy: Vec<(u64, PageSize)> = b.busy.iter().map(|&base| b.page_of(base)).collect();
             busy.dedup();
-            self.park_busy(now, key, &busy);
+            self.keep_busy(now, key, &busy);
+            let taken =
+                b.of.iter().map(|page| page.first).filter(|first| busy.iter().all(|page| page.0 != *first));
+            self.note_taken(key, taken);
             for base in b.pages {
                 if !self.waits.contains_key(&(key, base)) {
                     continue;
@@ -476,59 +449,6 @@ impl Borrower {
         };
         if let Some(i) = batch.pages.iter().rev().find_map(copy) {
             self.swapping.insert(i, (self.copies.get(i).version, batch.since));
-        }
-    }
-
-    /// Pages that could not be taken stay out of the order for a while. After a fork whose other side has gone
-    /// the kernel still calls them shared until they are written once: have that done, and try again.
-    fn park_busy(&mut self, now: Instant, key: SpaceKey, busy: &[(u64, PageSize)]) {
-        let space = self.spaces.get_mut(&key).expect("checked by the caller");
-        let stale = space.forked && space.relatives.is_empty();
-        for &(first, size) in busy {
-            if stale {
-                self.populate(key, first, size);
-                self.evict_pause_until = Some(now + POPULATE_PAUSE);
-                self.enqueue_page(key, first, size);
-            } else {
-                self.spaces.get_mut(&key).expect("still there").parked.push((first, size));
-                if self.parked_until.is_none() {
-                    self.parked_until = Some(now + self.parked_for);
-                    self.parked_for = Duration((self.parked_for.0 * 2).min(PARKED_MAX.0));
-                }
-            }
-        }
-    }
-
-    /// Has the local base pages of a page made the process's own.
-    fn populate(&mut self, key: SpaceKey, first: u64, size: PageSize) {
-        for base in first..first + size.base_pages() {
-            if self.entry(key, base).state != BaseState::Local {
-                continue;
-            }
-            if let Some(Effect::Populate { space, base: from, pages }) = self.effects.back_mut()
-                && *space == key
-                && *from + u64::from(*pages) == base
-            {
-                *pages += 1;
-            } else {
-                self.effects.push_back(Effect::Populate { space: key, base, pages: 1 });
-            }
-        }
-    }
-
-    /// Lets pages that could not be taken be tried again.
-    pub(super) fn unpark(&mut self, key: SpaceKey) {
-        let Some(space) = self.spaces.get_mut(&key) else { return };
-        for (first, size) in core::mem::take(&mut space.parked) {
-            self.enqueue_page(key, first, size);
-        }
-    }
-
-    fn enqueue_page(&mut self, key: SpaceKey, first: u64, size: PageSize) {
-        let page = first..first + size.base_pages();
-        let space = &self.spaces[&key];
-        if let Some(base) = page.into_iter().find(|&b| space.table.get(b).state == BaseState::Local) {
-            self.enqueue(key, base, size);
         }
     }
 }

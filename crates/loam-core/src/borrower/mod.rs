@@ -42,6 +42,7 @@ mod recall;
 mod replicas;
 mod seed;
 mod sequential;
+mod sharing;
 mod sizes;
 mod space;
 mod store;
@@ -303,7 +304,7 @@ impl Borrower {
             in_vain: false,
             sharing_turn: None,
             parked_until: None,
-            parked_for: evict::parked_first(),
+            parked_for: sharing::parked_first(),
             fetches: BTreeMap::new(),
             hedges: VecDeque::new(),
             hedges_starve: false,
@@ -399,13 +400,7 @@ impl Borrower {
         if self.evict_pause_until.is_some_and(|t| t <= now) {
             self.evict_pause_until = None;
         }
-        if self.parked_until.is_some_and(|t| t <= now) {
-            self.parked_until = None;
-            let keys: Vec<SpaceKey> = self.spaces.keys().copied().collect();
-            for key in keys {
-                self.unpark(key);
-            }
-        }
+        self.unpark_in_time(now);
         self.advance(now);
     }
 
@@ -418,7 +413,7 @@ impl Borrower {
 
     /// Pages that were shared have frames of their own now: what could not be taken for that is tried again.
     pub fn handle_sharing_broken(&mut self, now: Instant) {
-        self.parked_for = evict::parked_first();
+        self.parked_for = sharing::parked_first();
         let forked: Vec<SpaceKey> = self.spaces.iter().filter(|(_, s)| s.forked).map(|(&k, _)| k).collect();
         for key in forked {
             self.unpark(key);

@@ -22,6 +22,17 @@ impl Borrower {
         self.fitted(key, base, size)
     }
 
+    /// The same where pages are here already: the largest one up to that of which nothing is missing.
+    pub(super) fn whole_size_at(&mut self, key: SpaceKey, base: u64) -> PageSize {
+        let most = self.size_at(key, base);
+        let is_whole = |size: &PageSize| {
+            let first = size.first(base);
+            (first..first + size.base_pages()).all(|base| self.state(key, base) == BaseState::Local)
+        };
+        let sizes = (0..=most.log2()).map(PageSize::from_log2);
+        sizes.take_while(is_whole).last().expect("the base page itself is here")
+    }
+
     /// The same in fresh memory, where zeros come.
     pub(super) fn fresh_size_at(&mut self, key: SpaceKey, base: u64) -> PageSize {
         let told = Self::told_size(self.mark(key, base));

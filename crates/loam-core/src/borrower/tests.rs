@@ -9,6 +9,7 @@ mod marks;
 mod plans;
 mod recalls;
 mod replicas;
+mod sharing;
 mod sizes;
 mod terms;
 mod waiters;
@@ -160,6 +161,9 @@ struct World {
     forked: BTreeSet<SpaceKey>,
     /// None of its pages can be taken.
     pinned: Option<SpaceKey>,
+    /// Pages that cannot be taken before they are made the process's own; and how many were.
+    shared: BTreeSet<(SpaceKey, u64)>,
+    populated: u64,
     lender_room: bool,
     /// Lenders that want pages back and take none.
     full: BTreeSet<usize>,
@@ -224,6 +228,8 @@ impl World {
             next_space: 1,
             forked: BTreeSet::new(),
             pinned: None,
+            shared: BTreeSet::new(),
+            populated: 0,
             lender_room: true,
             full: BTreeSet::new(),
             writes_fail: false,
@@ -254,7 +260,13 @@ impl World {
         while let Some(effect) = self.b.poll_effect() {
             match effect {
                 Effect::Evict(batch) => self.pending.push(Pending::Evict(batch)),
-                Effect::Populate { .. } | Effect::Wake { .. } => {}
+                Effect::Populate { space, base, pages } => {
+                    (base..base + u64::from(pages)).for_each(|base| {
+                        self.shared.remove(&(space, base));
+                    });
+                    self.populated += u64::from(pages);
+                }
+                Effect::Wake { .. } => {}
                 Effect::Install { space, base, pages, source } => {
                     if self.refuses > 0 {
                         self.refuses -= 1;
@@ -355,6 +367,7 @@ impl World {
                 if first == 0 {
                     for &base in &pages {
                         let shared = self.forked.contains(&key) && (base + pick as u64).is_multiple_of(3);
+                        let shared = shared || self.shared.contains(&(key, base));
                         let fate = if shared || self.pinned == Some(key) {
                             PageFate::Busy
                         } else {

@@ -73,6 +73,10 @@ pub trait Replacement: core::fmt::Debug + Send {
     fn removed(&mut self, page: PageRef) {
         let _ = page;
     }
+    /// `page`, a victim some time ago, could not be taken away: that it comes in again is no sign that it is used.
+    fn kept(&mut self, page: PageRef) {
+        let _ = page;
+    }
     /// The page to leave next; it is out of the policy then.
     fn victim(&mut self) -> Option<PageRef>;
     /// Puts back the last victim, which was not needed, so that it is the next one again. Only directly after

@@ -223,6 +223,10 @@ impl Replacement for SecondChanceFifo {
         }
     }
 
+    fn kept(&mut self, page: PageRef) {
+        self.left_at.remove(&page);
+    }
+
     fn put_back(&mut self, page: PageRef) {
         let left = self.left_at.remove(&page);
         let queued = Queued::new(page, self.last_size.expect("a victim was given before"));
@@ -277,6 +281,20 @@ mod tests {
         fifo.put_back(page(1));
         assert_eq!([fifo.victim(), fifo.victim()], [Some(page(1)), Some(page(2))]);
         assert_eq!([fifo.victim(), fifo.victim()], [Some(page(0)), None]);
+    }
+
+    #[test]
+    fn a_page_that_could_not_be_taken_has_proven_nothing() {
+        for (kept, proven) in [(false, 1), (true, 0)] {
+            let mut fifo = SecondChanceFifo::default();
+            (0..3).for_each(|n| fifo.inserted(page(n)));
+            assert_eq!(fifo.victim(), Some(page(0)));
+            if kept {
+                fifo.kept(page(0));
+            }
+            fifo.inserted(page(0));
+            assert_eq!((fifo.proven.len(), fifo.len()), (proven, 3));
+        }
     }
 
     #[test]

@@ -1,0 +1,100 @@
+//! What forked relatives share leaves, too: not at once, as most children go soon, but not never.
+
+use super::terms::settle;
+use super::*;
+
+const PARENT: SpaceKey = SpaceKey(0);
+const CHILD: SpaceKey = SpaceKey(1);
+/// Written before the fork; beside it the parent writes on.
+const SHARED: u64 = 100;
+const LIMIT: u64 = 400;
+
+/// Parent and child have the same frames.
+fn forked() -> World {
+    let mut w = World::new(1, false, LIMIT, 1);
+    for base in (0..SHARED).rev() {
+        w.step(&Op::Write { space: 0, base, value: base + 1 }); // nothing is brought ahead
+    }
+    settle(&mut w);
+    w.step(&Op::Fork { space: 0 });
+    w.forked.clear(); // what is busy is told here
+    assert_eq!((w.here(PARENT), w.here(CHILD)), (SHARED, SHARED));
+    for key in [PARENT, CHILD] {
+        w.shared.extend((0..SHARED).map(|base| (key, base)));
+    }
+    w
+}
+
+impl World {
+    /// Of what was shared.
+    fn here(&self, key: SpaceKey) -> u64 {
+        (0..SHARED).filter(|&base| self.b.state(key, base) == BaseState::Local).count() as u64
+    }
+
+    /// The parent works on for a while, on more than fits.
+    fn work(&mut self, span: Duration) {
+        let end = self.now + span.0;
+        let mut base = SHARED;
+        while self.now < end {
+            self.step(&Op::Write { space: 0, base, value: base + self.now });
+            settle(self);
+            self.now += 1_000_000;
+            self.b.handle_timeout(Instant(self.now));
+            self.drain();
+            base = if base + 1 == PAGES { SHARED } else { base + 1 };
+        }
+    }
+}
+
+#[test]
+fn a_child_that_goes_soon_leaves_what_it_shared_alone() {
+    let mut w = forked();
+    w.work(Duration::from_millis(400));
+    assert_eq!((w.here(PARENT), w.here(CHILD), w.populated), (SHARED, SHARED, 0));
+    w.step(&Op::Exit { space: 1 });
+    // The kernel still calls them shared.
+    w.work(Duration::from_millis(500));
+    assert_eq!((w.here(PARENT), w.populated), (0, SHARED));
+    w.read_all();
+}
+
+#[test]
+fn what_is_shared_with_a_child_that_stays_leaves_in_its_turn_and_counts_once() {
+    let mut w = forked();
+    assert_eq!((w.b.shared_in(PARENT).0, w.b.shared_in(CHILD).0), (0, SHARED));
+    w.work(Duration::from_millis(1500));
+    assert_eq!((w.here(PARENT), w.here(CHILD)), (0, 0));
+    assert_eq!((w.populated, w.b.shared_in(CHILD).0), (2 * SHARED, 0));
+    w.read_all();
+}
+
+/// One of them is pinned, or locked: having it made the process's own does not help.
+#[test]
+fn what_cannot_be_taken_although_it_is_its_own_is_put_aside() {
+    let mut w = forked();
+    w.pinned = Some(CHILD);
+    w.work(Duration::from_millis(4000));
+    assert_eq!((w.here(PARENT), w.here(CHILD)), (0, SHARED));
+    // Once for the parent; for the child once in each pause, which is twice as long each time.
+    let times = (w.populated - SHARED) / SHARED;
+    assert!((1..=3).contains(&times), "{times} times");
+    w.pinned = None;
+    w.work(Duration::from_millis(8000));
+    assert_eq!(w.here(CHILD), 0);
+    w.read_all();
+}
+
+/// When one of two gets a frame of its own, the other has the old one alone.
+#[test]
+fn a_page_that_parent_or_child_has_for_itself_counts_for_both() {
+    for first in [PARENT, CHILD] {
+        let mut w = forked();
+        let frames = w.b.frames().0;
+        w.b.make_own(first, 10, PageSize::from_log2(1));
+        w.drain();
+        assert_eq!((w.b.frames().0, w.b.shared_in(CHILD).0), (frames + 2, SHARED - 2), "{first:?}");
+        w.b.make_own(if first == PARENT { CHILD } else { PARENT }, 10, PageSize::from_log2(1));
+        assert_eq!(w.b.frames().0, frames + 2, "{first:?}");
+        w.check();
+    }
+}
