@@ -21,6 +21,14 @@ pub(super) struct Order {
     pub batch: Option<BatchId>,
 }
 
+impl Order {
+    /// Both are advice of which nobody hears again, and one command has room for it.
+    fn takes(&self, next: &Self) -> bool {
+        let is_advice = |order: &Self| order.kind == kind::ADVISE && order.batch.is_none();
+        is_advice(self) && is_advice(next) && self.spans.len() + next.spans.len() <= COMMAND_SPANS
+    }
+}
+
 /// A command in the ring.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Posted {
@@ -107,7 +115,11 @@ impl Hand {
 
     /// Queues an order and posts what fits into the ring.
     pub(super) fn order(&mut self, order: Order) {
-        self.waiting.push_back(order);
+        match self.waiting.back_mut() {
+            // Pieces of one advice come one by one, and the ring has room for few commands.
+            Some(last) if last.takes(&order) => last.spans.extend(order.spans),
+            _ => self.waiting.push_back(order),
+        }
         self.pump();
     }
 

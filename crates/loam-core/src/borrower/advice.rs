@@ -57,6 +57,8 @@ pub(super) enum Why {
     Given(PageSize),
     /// A reader in order has passed it; its size then.
     Passed(PageSize),
+    /// It was made the process's own for this; its size then.
+    MadeOwn(PageSize),
     /// More of its range is here than that has room for.
     Budgeted(Budgeted),
     /// Frames are wanted, and by what is said of priorities it is its turn.
@@ -327,6 +329,11 @@ impl Borrower {
         if !wanted {
             return None;
         }
+        while let Some((page, size)) = self.made_own.pop_front() {
+            if is_there(self, page, size) {
+                return Some((page, Why::MadeOwn(size)));
+            }
+        }
         let largest = LEAST_PAGES * self.page_largest();
         let least = (self.limit / LEAST_SHARE).max(largest).min(self.limit / 4);
         if let Some(ranked) = self.ranks.take(self.frames - self.leaving, least) {
@@ -346,6 +353,7 @@ impl Borrower {
         match why {
             Why::Given(size) => self.given.push_front((page, size)),
             Why::Passed(size) => self.readers.put_back(page, size),
+            Why::MadeOwn(size) => self.made_own.push_front((page, size)),
             Why::Budgeted(of) => self.budgets.put_back(of),
             Why::Ranked(ranked) => self.ranks.put_back(ranked),
             Why::Policy => self.replacement.put_back(page),

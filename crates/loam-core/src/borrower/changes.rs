@@ -30,7 +30,7 @@ impl Borrower {
             shared: 0,
             marks: Marks::default(),
             parked: Vec::new(),
-            sharing_lasts: false,
+            forked_at: Instant::default(),
             made_own: BTreeSet::new(),
         };
         assert!(self.spaces.insert(key, space).is_none(), "a space's key is used once");
@@ -158,6 +158,7 @@ impl Borrower {
             let gone =
                 |first: u64, size: PageSize| range.start <= first && first + size.base_pages() <= range.end;
             space.parked.retain(|&(first, size)| !gone(first, size));
+            space.made_own.retain(|first| !range.contains(*first));
         }
         self.tidy_ranks(key, range);
         self.advance(now);
@@ -252,18 +253,23 @@ impl Borrower {
             member.relatives.push(child);
             member.forked = true;
         }
-        // The new child may be one that goes soon.
         let space = self.spaces.get_mut(&parent).expect("looked at above");
-        (space.sharing_lasts, space.made_own) = (false, BTreeSet::new());
+        (space.forked_at, space.made_own) = (now, BTreeSet::new());
         let space = self.spaces.get_mut(&child).expect("just added");
         (space.table, space.marks) = (table, marks);
         space.shared = shared.len() as u64;
         space.forked = true;
         space.relatives = family;
+        space.forked_at = now;
+        let mut end = 0;
         for base in shared {
-            let size = self.whole_size_at(child, base);
-            self.enqueue(child, base, size);
+            if base >= end {
+                let size = self.whole_size_at(child, base);
+                self.enqueue(child, base, size);
+                end = size.first(base) + size.base_pages();
+            }
         }
+        self.park_anew(now);
         self.advance(now);
     }
 

@@ -10,6 +10,7 @@ use crate::page_size::{Fill, PageSize};
 use crate::replacement::PageRef;
 use crate::staging::{Reserve, ReserveConfig};
 use crate::units::{Duration, EXTENT_BASE_PAGES, Instant};
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 /// Frames that are kept free at least, and at most; in between as many as are wanted, within a part of the budget.
@@ -39,8 +40,9 @@ pub(super) struct Batch {
     reported: usize,
     /// What became of each that is reported, in the same order, if anybody listens.
     fills: Option<Vec<(u64, Fill)>>,
-    /// Base pages that were shared or pinned.
+    /// Base pages that could not be taken; and of these, where the mapping does not allow it.
     busy: Vec<u64>,
+    denied: Vec<u64>,
     /// At least one base page has left.
     freed: bool,
     /// The hand has looked at one at least: not all of it was void.
@@ -267,6 +269,7 @@ impl Borrower {
             reported: 0,
             fills,
             busy: Vec::new(),
+            denied: Vec::new(),
             freed: false,
             tried: false,
             has_given,
@@ -322,7 +325,11 @@ impl Borrower {
             PageFate::Busy | PageFate::Denied => {
                 self.stats.busy += 1;
                 self.set_entry(key, base, Entry { state: BaseState::Local, ..entry });
-                self.batches.get_mut(&batch).expect("still under way").busy.push(base);
+                let b = self.batches.get_mut(&batch).expect("still under way");
+                b.busy.push(base);
+                if fate == PageFate::Denied {
+                    b.denied.push(base);
+                }
                 None
             }
             PageFate::Cancelled => {
@@ -421,12 +428,13 @@ impl Borrower {
             self.note_filled(now, key, &b.of, fills);
         }
         if self.spaces.contains_key(&key) {
-            let mut busy: Vec<(u64, PageSize)> = b.busy.iter().map(|&base| b.page_of(base)).collect();
-            busy.dedup();
-            self.keep_busy(now, key, &busy);
-            let taken =
-                b.of.iter().map(|page| page.first).filter(|first| busy.iter().all(|page| page.0 != *first));
-            self.note_taken(key, taken);
+            let pages_of = |bases: &[u64]| bases.iter().map(|&base| b.page_of(base)).collect::<BTreeSet<_>>();
+            let (busy, denied) = (pages_of(&b.busy), pages_of(&b.denied));
+            let firsts = b.of.iter().map(|page| page.first);
+            self.forget_made_own(key, firsts.filter(|&first| busy.iter().all(|page| page.0 != first)));
+            for page in busy {
+                self.could_not_leave(now, key, page, denied.contains(&page));
+            }
             for base in b.pages {
                 if !self.waits.contains_key(&(key, base)) {
                     continue;

@@ -199,6 +199,8 @@ pub struct Borrower {
     /// Whose sharing was broken last.
     sharing_turn: Option<SpaceKey>,
     parked_until: Option<Instant>,
+    /// Pages that leave next: they were made their process's own for that.
+    made_own: VecDeque<(PageRef, PageSize)>,
     /// How long pages that could not be taken are left alone next time.
     parked_for: Duration,
     fetches: BTreeMap<CopyIndex, Fetch>,
@@ -304,6 +306,7 @@ impl Borrower {
             in_vain: false,
             sharing_turn: None,
             parked_until: None,
+            made_own: VecDeque::new(),
             parked_for: sharing::parked_first(),
             fetches: BTreeMap::new(),
             hedges: VecDeque::new(),

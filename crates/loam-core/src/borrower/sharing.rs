@@ -1,10 +1,12 @@
 //! Pages that could not be taken away, and frames that forked relatives share.
 //!
-//! After a fork parent and child have the same frames, and the kernel gives none of them away: to it a page is shared until the process that has it
-//! has written there once, also when the other side has gone, or has a copy by now. Most children soon run another program or end, so
-//! at first such pages are only put aside. But one that stays (redis saving in the background, a pool of workers) would keep what was here at the
-//! fork here for good, and have the little that is left of local memory for all that it does. So sharing that lasts is broken when a page's turn
-//! comes: it is made the process's own, which may take a frame, and leaves directly.
+//! After a fork parent and child have the same frames, and the kernel gives none of them away. To it a page stays shared until the process that has
+//! it writes there once, even if the other side has ended, or has a copy by now. Most children soon run another program or end, so at first
+//! such pages are only put aside. But one child that stays (redis saving in the background) would keep all that was here at
+//! the fork here for good, and leave both sides the little that is left of local memory for their work. So after a while a page that two
+//! share and whose turn it is to leave is made its process's own, which may take a frame, and is the next to leave.
+//!
+//! What more than two share stays (a pool of workers that read the same): each of them would fetch it for itself, into a frame of its own.
 
 use super::evict::BATCH_PAGES_MIN;
 use super::table::{BaseState, Entry, SpaceKey};
@@ -17,6 +19,8 @@ use alloc::vec::Vec;
 /// How long pages that could not be taken are left alone, at first; twice as long each time that still none could.
 const PARKED_MIN: Duration = Duration::from_millis(500);
 const PARKED_MAX: Duration = Duration::from_millis(16_000);
+/// A child that lives so long stays.
+const STAYS_AFTER: Duration = PARKED_MIN;
 /// Pause after sharing was broken on purpose, for the hand to have done it.
 const POPULATE_PAUSE: Duration = Duration::from_millis(1);
 
@@ -26,35 +30,42 @@ pub(super) const fn parked_first() -> Duration {
 }
 
 impl Space {
-    /// A page that is shared is to be made its own when its turn to leave comes.
-    fn breaks_sharing(&self) -> bool {
-        self.forked && (self.relatives.is_empty() || self.sharing_lasts)
+    /// What is shared is made its own when its turn to leave comes.
+    fn breaks_sharing(&self, now: Instant) -> bool {
+        match self.relatives.len() {
+            0 => self.forked,
+            1 => now - self.forked_at >= STAYS_AFTER,
+            _ => false,
+        }
     }
 }
 
 impl Borrower {
-    /// Pages that could not be taken stay out of the order for a while; or they are made the process's own, if that may help, and tried again.
-    pub(super) fn keep_busy(&mut self, now: Instant, key: SpaceKey, busy: &[(u64, PageSize)]) {
-        for &(first, size) in busy {
-            let space = self.spaces.get_mut(&key).expect("checked by the caller");
-            // What is its own already is pinned.
-            if space.breaks_sharing() && space.made_own.insert(first) {
-                self.make_own(key, first, size);
-                self.evict_pause_until = Some(now + POPULATE_PAUSE);
-                self.enqueue_page(key, first, size);
-                continue;
-            }
-            space.made_own.remove(&first);
-            space.parked.push((first, size));
-            if self.parked_until.is_none() {
-                self.parked_until = Some(now + self.parked_for);
-                self.parked_for = Duration((self.parked_for.0 * 2).min(PARKED_MAX.0));
-            }
+    /// A page could not be taken: it stays out of the order for a while, or is made the process's own if that may help, and tried again. (It does
+    /// not where the mapping has denied it, or where it has been tried.)
+    pub(super) fn could_not_leave(
+        &mut self,
+        now: Instant,
+        key: SpaceKey,
+        (first, size): (u64, PageSize),
+        denied: bool,
+    ) {
+        let space = self.spaces.get_mut(&key).expect("checked by the caller");
+        if !denied && space.breaks_sharing(now) && space.made_own.insert(first) {
+            self.make_own(key, first, size);
+            self.evict_pause_until = Some(now + POPULATE_PAUSE);
+            return;
+        }
+        space.made_own.remove(&first);
+        space.parked.push((first, size));
+        if self.parked_until.is_none() {
+            self.parked_until = Some(now + self.parked_for);
+            self.parked_for = Duration((self.parked_for.0 * 2).min(PARKED_MAX.0));
         }
     }
 
-    /// These pages have left.
-    pub(super) fn note_taken(&mut self, key: SpaceKey, pages: impl Iterator<Item = u64>) {
+    /// These pages have been tried again and have left, or are to be tried anew.
+    pub(super) fn forget_made_own(&mut self, key: SpaceKey, pages: impl Iterator<Item = u64>) {
         let space = self.spaces.get_mut(&key).expect("checked by the caller");
         if !space.made_own.is_empty() {
             pages.for_each(|first| {
@@ -63,17 +74,18 @@ impl Borrower {
         }
     }
 
-    /// What was parked long enough is tried again. Whoever still has relatives then has some that stay.
+    /// There are new relatives: what they share will be parked, and what was parked before is not to make that longer.
+    pub(super) fn park_anew(&mut self, now: Instant) {
+        self.parked_for = PARKED_MIN;
+        self.parked_until = self.parked_until.map(|until| until.min(now + PARKED_MIN));
+    }
+
+    /// What was parked long enough is tried again.
     pub(super) fn unpark_in_time(&mut self, now: Instant) {
-        if self.parked_until.is_none_or(|until| now < until) {
-            return;
-        }
-        self.parked_until = None;
-        let keys: Vec<SpaceKey> = self.spaces.keys().copied().collect();
-        for key in keys {
-            let space = self.spaces.get_mut(&key).expect("just listed");
-            space.sharing_lasts |= !space.parked.is_empty() && !space.relatives.is_empty();
-            self.unpark(key);
+        if self.parked_until.is_some_and(|until| until <= now) {
+            self.parked_until = None;
+            let keys: Vec<SpaceKey> = self.spaces.keys().copied().collect();
+            keys.into_iter().for_each(|key| self.unpark(key));
         }
     }
 
@@ -90,19 +102,18 @@ impl Borrower {
         let some: Vec<(u64, PageSize)> = space.parked.drain(..n).collect();
         for (first, size) in some {
             self.make_own(key, first, size);
-            self.enqueue_page(key, first, size);
         }
         self.evict_pause_until = Some(now + POPULATE_PAUSE);
         false
     }
 
-    /// Has the local base pages of a page made the process's own. (Those alone: the hand would bring the rest home, over the budget.)
+    /// Has the local base pages of a page made the process's own (those alone: the hand would bring the rest home, over the budget), to leave next.
     pub(super) fn make_own(&mut self, key: SpaceKey, first: u64, size: PageSize) {
         for base in first..first + size.base_pages() {
             if self.entry(key, base).state != BaseState::Local {
                 continue;
             }
-            self.count_own(key, base);
+            self.count_own_frame(key, base);
             if let Some(Effect::Populate { space, base: from, pages }) = self.effects.back_mut()
                 && *space == key
                 && *from + u64::from(*pages) == base
@@ -112,17 +123,19 @@ impl Borrower {
                 self.effects.push_back(Effect::Populate { space: key, base, pages: 1 });
             }
         }
+        if self.enqueue_page(key, first, size) {
+            self.made_own.push_back((PageRef { space: key, first }, size));
+        }
     }
 
-    /// A base page gets a frame of its own: one that counted with a relative counts here; else a relative's does that counted here.
-    fn count_own(&mut self, key: SpaceKey, base: u64) {
-        let shares = |s: &Self, key: SpaceKey| {
-            let entry = s.entry(key, base);
+    /// Of two that share a frame, one gets a frame of its own; the one that did not count as having one does now.
+    fn count_own_frame(&mut self, key: SpaceKey, base: u64) {
+        let counts_not = |key: &SpaceKey| {
+            let entry = self.entry(*key, base);
             entry.shared && entry.state == BaseState::Local
         };
         let relatives = self.spaces[&key].relatives.iter().copied();
-        let counts = core::iter::once(key).chain(relatives).find(|&key| shares(self, key));
-        if let Some(key) = counts {
+        if let Some(key) = core::iter::once(key).chain(relatives).find(counts_not) {
             let entry = self.entry(key, base);
             self.set_entry(key, base, Entry { shared: false, ..entry });
         }
@@ -136,12 +149,15 @@ impl Borrower {
         }
     }
 
-    fn enqueue_page(&mut self, key: SpaceKey, first: u64, size: PageSize) {
+    /// False: nothing of it is here.
+    fn enqueue_page(&mut self, key: SpaceKey, first: u64, size: PageSize) -> bool {
         let page = first..first + size.base_pages();
         let space = &self.spaces[&key];
-        if let Some(base) = page.into_iter().find(|&b| space.table.get(b).state == BaseState::Local) {
-            self.replacement.kept(PageRef { space: key, first });
-            self.enqueue(key, base, size);
-        }
+        let Some(base) = page.into_iter().find(|&b| space.table.get(b).state == BaseState::Local) else {
+            return false;
+        };
+        self.replacement.kept(PageRef { space: key, first });
+        self.enqueue(key, base, size);
+        true
     }
 }

@@ -4,6 +4,7 @@ use super::marks::Marks;
 use super::table::{BaseRange, BaseState, Entry, SpaceKey, Table};
 use super::{Borrower, PageRef};
 use crate::page_size::PageSize;
+use crate::units::Instant;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
@@ -46,9 +47,9 @@ pub(super) struct Space {
     pub(super) marks: Marks,
     /// Pages that could not be taken, out of the replacement order for a while.
     pub(super) parked: Vec<(u64, PageSize)>,
-    /// It has shared frames with a relative for so long that they are no longer left alone.
-    pub(super) sharing_lasts: bool,
-    /// Pages that were made its own, to be taken then, and have not been tried again.
+    /// When it was forked, or forked last.
+    pub(super) forked_at: Instant,
+    /// Pages that were made its own so that they can be taken, and have not left since.
     pub(super) made_own: BTreeSet<u64>,
 }
 

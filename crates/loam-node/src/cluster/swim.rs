@@ -8,12 +8,12 @@
 //! - **Having been stopped.** Time goes on while a process is stopped. Timers that are much too late are put off, so that what came
 //!   in the meantime is read before anybody is suspected for not having answered. What was told meanwhile is told no more: [`Doubts`].
 
-use super::doubts::{Doubts, Step};
+use super::doubts::{Doubts, Patience, Step};
 use super::membership::{MemberEffect, Membership};
 use super::peer::{Peer, PeerCodec, sender};
 use foca::{
-    Config, Foca, Member, NoCustomBroadcast, Notification, OwnedNotification, PeriodicParams, Runtime, State,
-    Timer,
+    Config, Foca, Incarnation, Member, NoCustomBroadcast, Notification, OwnedNotification, PeriodicParams,
+    Runtime, State, Timer,
 };
 use loam_core::ids::NodeId;
 use loam_core::units::{Duration, Instant};
@@ -267,50 +267,60 @@ impl Swim {
         }
     }
 
-    /// Puts timers off that are so late that this process must have been stopped, and doubts that all who lived then still do.
+    /// Puts timers off that are so late that this process must have been stopped, and begins to doubt that those live who lived then.
     fn forgive(&mut self, now: Instant) {
         let Some(((due, _), _)) = self.timers.first_key_value() else { return };
         let late = now - *due;
-        if late > self.pace.times(1, 1) {
-            let me = self.me().id;
-            let others = self.members().into_iter().filter(|peer| peer.id != me);
-            self.doubts.begin(now + self.pace.times(1, 1), others);
-        }
         if late > self.pace.times(2, 1) {
             tracing::info!(late_ms = late.as_micros() / 1000, "was stopped for a while");
             let later = Duration(late.0 + self.pace.0.0);
             let timers = std::mem::take(&mut self.timers);
             self.timers =
                 timers.into_iter().map(|((due, number), timer)| ((due + later, number), timer)).collect();
+            let me = self.me().id;
+            let others = self.members().into_iter().filter(|peer| peer.id != me);
+            self.doubts.begin(now + self.pace.0, others);
         }
     }
 
     /// Asks those who are doubted, and goes on as after a probe about those who do not answer.
     fn settle_doubts(&mut self, now: Instant) {
-        while let Some(step) = self.doubts.poll(now, self.pace.answer(), self.pace.objection()) {
+        let patience = Patience { answer: self.pace.answer(), objection: self.pace.objection() };
+        while let Some(step) = self.doubts.poll(now, patience) {
             match step {
                 Step::Ask(peer) => self.ask(now, |foca, wishes| foca.announce(peer, wishes)),
-                Step::Suspect(peer) => self.change(now, &peer, State::Alive, State::Suspect),
-                Step::Down(peer) => self.change(now, &peer, State::Suspect, State::Down),
+                Step::Suspect(peer) => {
+                    if let Some(incarnation) = self.incarnation(&peer, State::Alive) {
+                        self.change(now, Member::new(peer.clone(), incarnation, State::Suspect));
+                        self.doubts.suspected(now + patience.objection, peer, incarnation);
+                    }
+                }
+                Step::Down(peer, incarnation) => {
+                    if self.incarnation(&peer, State::Suspect) == Some(incarnation) {
+                        self.change(now, Member::new(peer, incarnation, State::Down));
+                    }
+                }
             }
         }
     }
 
-    /// Changes the state of a member that still has this one.
-    fn change(&mut self, now: Instant, peer: &Peer, from: State, to: State) {
-        let known = self.foca.iter_members().find(|member| member.id() == peer && member.state() == from);
-        if let Some(incarnation) = known.map(Member::incarnation) {
-            let member = Member::new(peer.clone(), incarnation, to);
-            self.ask(now, |foca, wishes| foca.apply_many(std::iter::once(member), true, wishes));
-        }
+    /// Of a member that is in this state.
+    fn incarnation(&self, peer: &Peer, state: State) -> Option<Incarnation> {
+        let member = self.foca.iter_members().find(|member| member.id() == peer)?;
+        (member.state() == state).then(|| member.incarnation())
+    }
+
+    fn change(&mut self, now: Instant, member: Member<Peer>) {
+        self.ask(now, |foca, wishes| foca.apply_many(std::iter::once(member), true, wishes));
     }
 }
 
 impl Membership for Swim {
     fn handle_packet(&mut self, now: Instant, bytes: &[u8]) {
         if !self.left {
+            // Also from one that takes us for dead, whose packet foca does not take.
             if let Some(from) = sender(bytes) {
-                self.doubts.heard(from);
+                self.doubts.heard(now, from);
             }
             self.ask(now, |foca, wishes| foca.handle_data(bytes, wishes));
         }

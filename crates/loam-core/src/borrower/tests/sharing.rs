@@ -31,11 +31,13 @@ impl World {
         (0..SHARED).filter(|&base| self.b.state(key, base) == BaseState::Local).count() as u64
     }
 
-    /// The parent works on for a while, on more than fits.
-    fn work(&mut self, span: Duration) {
+    /// The parent works on for a while, on more than fits. The most that were made a process's own and are still here.
+    fn work(&mut self, span: Duration) -> u64 {
         let end = self.now + span.0;
-        let mut base = SHARED;
+        let (mut base, mut most) = (SHARED, 0);
         while self.now < end {
+            let own = |key: SpaceKey| self.b.spaces.get(&key).map_or(0, |space| space.made_own.len() as u64);
+            most = most.max(own(PARENT) + own(CHILD));
             self.step(&Op::Write { space: 0, base, value: base + self.now });
             settle(self);
             self.now += 1_000_000;
@@ -43,6 +45,7 @@ impl World {
             self.drain();
             base = if base + 1 == PAGES { SHARED } else { base + 1 };
         }
+        most
     }
 }
 
@@ -62,9 +65,26 @@ fn a_child_that_goes_soon_leaves_what_it_shared_alone() {
 fn what_is_shared_with_a_child_that_stays_leaves_in_its_turn_and_counts_once() {
     let mut w = forked();
     assert_eq!((w.b.shared_in(PARENT).0, w.b.shared_in(CHILD).0), (0, SHARED));
-    w.work(Duration::from_millis(1500));
+    let most = w.work(Duration::from_millis(1500));
     assert_eq!((w.here(PARENT), w.here(CHILD)), (0, 0));
     assert_eq!((w.populated, w.b.shared_in(CHILD).0), (2 * SHARED, 0));
+    // Frames that this takes are given back before more are taken.
+    assert!((1..=SHARED).contains(&most), "{most} at a time");
+    w.read_all();
+}
+
+/// Else each of them would want a frame for what one frame holds.
+#[test]
+fn what_more_than_two_share_stays() {
+    let mut w = forked();
+    w.step(&Op::Fork { space: 0 });
+    w.forked.clear();
+    w.shared.extend((0..SHARED).map(|base| (SpaceKey(2), base)));
+    w.work(Duration::from_millis(3000));
+    assert_eq!((w.here(PARENT), w.here(CHILD), w.populated), (SHARED, SHARED, 0));
+    w.step(&Op::Exit { space: 2 });
+    w.work(Duration::from_millis(1500));
+    assert_eq!((w.here(PARENT), w.here(CHILD), w.populated), (0, 0, 2 * SHARED));
     w.read_all();
 }
 
