@@ -2,10 +2,11 @@
 """Page sizes that are found, beside fixed ones: the kernels of bench/kernels at several shares of their memory.
 
     bench/pages.py [--ratios 10,25] [--sizes 4K,16K,64K,256K,1M] [--kernels sp,himeno] [--ways auto,unmarked,aapc]
-                   [--limit SECONDS] [--out FILE.json]
+                   [--limit SECONDS] [--longer TIMES] [--out FILE.json]
 
 Each row is one run of each way; the ratio is the default's time to that of the best fixed size of the row. Every output is compared with
-the plain run's. What takes longer than the limit is shown as such and counts with the limit.
+the plain run's. What takes longer than the limit is shown as such and counts with the limit. --longer has each kernel do so many times its
+iterations: by default they are few, and much of a run is finding out.
 """
 import argparse
 import json
@@ -52,9 +53,10 @@ def peak_mib(command):
         return out.read(), usage.ru_maxrss // 1024
 
 
-def fitting(kernel, ratio):
+def fitting(kernel, ratio, longer):
     """The smallest command of which so many per cent are a budget, its output and its peak."""
     mib, iterations = KERNELS[kernel]
+    iterations *= longer
     peak = 0
     while peak * ratio // 100 < LOCAL_MIB_MIN:
         command = [KERNEL, kernel, "--bytes", f"{int(mib)}M", "--iterations", str(iterations)]
@@ -89,6 +91,7 @@ def main():
     parser.add_argument("--kernels", default=",".join(KERNELS))
     parser.add_argument("--ways", default=",".join(WAYS), help="what is measured beside the fixed sizes; auto always is")
     parser.add_argument("--limit", type=float, default=60)
+    parser.add_argument("--longer", type=int, default=1, help="times its iterations that each kernel does")
     parser.add_argument("--out")
     args = parser.parse_args()
     sizes = args.sizes.split(",")
@@ -100,7 +103,7 @@ def main():
     rows = []
     for kernel in args.kernels.split(","):
         for ratio in map(int, args.ratios.split(",")):
-            command, plain, peak = fitting(kernel, ratio)
+            command, plain, peak = fitting(kernel, ratio, args.longer)
             local = peak * ratio // 100
             times = {}
             for name, page, parts in ways:
