@@ -85,12 +85,16 @@ pub(super) struct Costs {
     wait_ns: f64,
     /// Base pages that a fault brings.
     fetched: f64,
-    /// Between two base pages of one page.
+    /// Between two base pages of one page, and over how many pages.
     gap_ns: f64,
+    streams: f64,
 }
 
 /// Weight of the newest measurement.
 const NEWEST: f64 = 1.0 / 64.0;
+/// A gap is the mean of so many pages. Most are short, and a few, in which somebody else had the processor, a hundred times as long: a mean of few
+/// goes up and down tenfold, and sizes with it; leaving those out would make pages look cheaper than they are.
+const STREAMS: f64 = 1024.0;
 /// A wait that is longer met something else: a lender that was stopped.
 const WAIT_MAX_NS: f64 = 5_000_000.0;
 /// What a fault takes before it is heard of, and after it has been answered: to be raised, and to wake who waits (DESIGN.md, section 3).
@@ -101,7 +105,7 @@ const WAYS: f64 = 2.0;
 impl Default for Costs {
     /// Until something is measured: TCP within a machine, or a good network.
     fn default() -> Self {
-        Self { median_ns: 20_000.0, wait_ns: 20_000.0, fetched: 1.0, gap_ns: 2_000.0 }
+        Self { median_ns: 20_000.0, wait_ns: 20_000.0, fetched: 1.0, gap_ns: 2_000.0, streams: 0.0 }
     }
 }
 
@@ -120,7 +124,8 @@ impl Costs {
 
     pub(super) fn streamed(&mut self, pages: BasePages, span: Duration) {
         let ns = (span.0 as f64 / pages.0.max(1) as f64).min(WAIT_MAX_NS);
-        self.gap_ns += (ns - self.gap_ns) * NEWEST;
+        self.streams = (self.streams + 1.0).min(STREAMS);
+        self.gap_ns += (ns - self.gap_ns) * (1.0 / self.streams).min(NEWEST);
     }
 
     /// The part of a page's cost that is the fault's.

@@ -384,3 +384,22 @@ proptest! {
         prop_assert_eq!(run(), run());
     }
 }
+
+#[test]
+fn a_page_now_and_then_that_takes_long_does_not_make_costs_swing() {
+    let mut costs = Costs::default();
+    let (mut least, mut most) = (f64::MAX, 0.0_f64);
+    for n in 0..20_000_u64 {
+        let gap_ns = if n % 100 == 99 { 500_000 } else { 1_000 };
+        costs.streamed(BasePages(16), Duration(16 * gap_ns));
+        if n >= 5_000 {
+            // The share that the fault has: 1 where pages cost nothing.
+            let share = costs.fault_share(PageSize::from_log2(6));
+            (least, most) = (least.min(share), most.max(share));
+        }
+    }
+    assert!(most < 1.5 * least, "from {least} to {most}");
+    // 6 us a base page, both ways, beside 30 us for a fault: what took long is part of it.
+    let real = 30.0 / (30.0 + 64.0 * 2.0 * 5.99);
+    assert!((real / 1.5..real * 1.5).contains(&least), "{least}, should be near {real}");
+}
