@@ -254,3 +254,23 @@ impl Hand {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn order(kind: u32, spans: usize, batch: Option<BatchId>) -> Order {
+        Order { kind, spans: vec![(4096, 1, 0); spans], batch }
+    }
+
+    #[test]
+    fn advice_joins_advice_that_has_room_and_nothing_else() {
+        let advice = |spans| order(kind::ADVISE, spans, None);
+        assert!(advice(1).takes(&advice(COMMAND_SPANS - 1)));
+        assert!(!advice(1).takes(&advice(COMMAND_SPANS)));
+        let evict = order(kind::EVICT, 1, Some(BatchId(7)));
+        assert!(!evict.takes(&advice(1)) && !advice(1).takes(&evict));
+        assert!(!order(kind::ADVISE, 1, Some(BatchId(7))).takes(&advice(1)), "somebody waits for it");
+        assert!(!order(kind::EXIT, 1, None).takes(&advice(1)));
+    }
+}

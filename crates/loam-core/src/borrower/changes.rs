@@ -158,7 +158,6 @@ impl Borrower {
             let gone =
                 |first: u64, size: PageSize| range.start <= first && first + size.base_pages() <= range.end;
             space.parked.retain(|&(first, size)| !gone(first, size));
-            space.made_own.retain(|first| !range.contains(*first));
         }
         self.tidy_ranks(key, range);
         self.advance(now);
@@ -248,6 +247,7 @@ impl Borrower {
             table.used_in(BaseRange::new(0, u64::MAX), &mut used);
             used.into_iter().filter(|&b| table.get(b).shared).collect::<Vec<_>>()
         };
+        let of_two = family.len() == 1;
         for key in &family {
             let member = self.spaces.get_mut(key).expect("relatives live");
             member.relatives.push(child);
@@ -269,7 +269,9 @@ impl Borrower {
                 end = size.first(base) + size.base_pages();
             }
         }
-        self.park_anew(now);
+        if of_two {
+            self.park_anew(now);
+        }
         self.advance(now);
     }
 
@@ -349,6 +351,10 @@ impl Borrower {
         }
         if let Some(space) = self.spaces.get_mut(&key) {
             space.table.tidy(range);
+            let tried: Vec<u64> = space.made_own.range(range.start..range.end).copied().collect();
+            tried.iter().for_each(|first| {
+                space.made_own.remove(first);
+            });
         }
         self.forget_parts(key, range);
         let waiting: Vec<u64> =

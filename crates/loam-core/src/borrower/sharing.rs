@@ -29,18 +29,17 @@ pub(super) const fn parked_first() -> Duration {
     PARKED_MIN
 }
 
-impl Space {
-    /// What is shared is made its own when its turn to leave comes.
-    fn breaks_sharing(&self, now: Instant) -> bool {
-        match self.relatives.len() {
-            0 => self.forked,
-            1 => now - self.forked_at >= STAYS_AFTER,
+impl Borrower {
+    /// Is what a process shares made its own when its turn to leave comes? Not what it shares with one whose pages cannot be taken: its frames would stay.
+    fn breaks_sharing(&self, now: Instant, key: SpaceKey) -> bool {
+        let space = &self.spaces[&key];
+        match space.relatives[..] {
+            [] => space.forked,
+            [one] => self.spaces[&one].gives() && now - space.forked_at >= STAYS_AFTER,
             _ => false,
         }
     }
-}
 
-impl Borrower {
     /// A page could not be taken: it stays out of the order for a while, or is made the process's own if that may help, and tried again. (It does
     /// not where the mapping has denied it, or where it has been tried.)
     pub(super) fn could_not_leave(
@@ -50,8 +49,9 @@ impl Borrower {
         (first, size): (u64, PageSize),
         denied: bool,
     ) {
+        let breaks = !denied && self.breaks_sharing(now, key);
         let space = self.spaces.get_mut(&key).expect("checked by the caller");
-        if !denied && space.breaks_sharing(now) && space.made_own.insert(first) {
+        if breaks && space.made_own.insert(first) {
             self.make_own(key, first, size);
             self.evict_pause_until = Some(now + POPULATE_PAUSE);
             return;
@@ -123,8 +123,10 @@ impl Borrower {
                 self.effects.push_back(Effect::Populate { space: key, base, pages: 1 });
             }
         }
-        if self.enqueue_page(key, first, size) {
-            self.made_own.push_back((PageRef { space: key, first }, size));
+        let page = PageRef { space: key, first };
+        // What counts for a budget of its own leaves by that one's order.
+        if self.enqueue_page(key, first, size) && self.budgets.of(page).is_none() {
+            self.made_own.push_back((page, size));
         }
     }
 

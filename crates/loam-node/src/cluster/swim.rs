@@ -290,8 +290,12 @@ impl Swim {
             match step {
                 Step::Ask(peer) => self.ask(now, |foca, wishes| foca.announce(peer, wishes)),
                 Step::Suspect(peer) => {
-                    if let Some(incarnation) = self.incarnation(&peer, State::Alive) {
+                    let alive = self.incarnation(&peer, State::Alive);
+                    if let Some(incarnation) = alive {
                         self.change(now, Member::new(peer.clone(), incarnation, State::Suspect));
+                    }
+                    // Whoever else suspects it may have told us so alone, before it died.
+                    if let Some(incarnation) = alive.or_else(|| self.incarnation(&peer, State::Suspect)) {
                         self.doubts.suspected(now + patience.objection, peer, incarnation);
                     }
                 }

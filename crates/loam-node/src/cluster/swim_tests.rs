@@ -269,6 +269,35 @@ fn a_node_that_was_stopped_finds_out_soon_who_died_meanwhile() {
     }
 }
 
+/// It has heard that the dead one is suspected, and not what became of that; and suspects it itself when it is stopped once more.
+#[test]
+fn a_node_that_was_stopped_with_a_suspicion_finds_out_soon() {
+    let mut suspected = 0;
+    for seed in 0..20 {
+        for after_ms in [500, 1000, 1500, 2000, 2500] {
+            let mut world = World::new(9, seed);
+            world.run(SETTLED);
+            world.seats[4].alive = false;
+            world.run(Duration::from_millis(after_ms));
+            world.seats[3].stopped = true;
+            world.run(seconds(20));
+            let dead = world.seats[4].swim.me();
+            suspected += u32::from(world.seats[3].swim.incarnation(dead, State::Suspect).is_some());
+            world.resume(3);
+            if seed % 2 == 0 {
+                world.run(Duration::from_millis(1800));
+                world.seats[3].stopped = true;
+                world.run(seconds(20));
+                world.resume(3);
+            }
+            world.run(seconds(5));
+            let told = world.agree(&but(9, &[4]));
+            told.unwrap_or_else(|error| panic!("seed {seed}, {after_ms} ms: {error}"));
+        }
+    }
+    assert!(suspected > 10, "{suspected}: nothing was tested");
+}
+
 /// The seeds have died since: all that the halves have of each other is that they once were one.
 #[test]
 fn halves_find_each_other_again_however_long_they_were_apart() {

@@ -97,6 +97,8 @@ fn is_found(sabotage: Sabotage, kinds: &[FailureKind], also: &[FailureKind], see
                 return;
             }
             assert!(also.contains(&failure.kind), "{sabotage:?}, seed {seed}: {failure:?}");
+            let without = outcome_of(&Script::of(seed), false, Sabotage::None).failure;
+            assert!(without.is_none(), "seed {seed}: {without:?}");
         }
     }
     panic!("{sabotage:?} was not found in {seeds} seeds");

@@ -1,6 +1,6 @@
 //! What forked relatives share leaves, too: not at once, as most children go soon, but not never.
 
-use super::terms::settle;
+use super::terms::{local, set, settle};
 use super::*;
 
 const PARENT: SpaceKey = SpaceKey(0);
@@ -86,6 +86,45 @@ fn what_more_than_two_share_stays() {
     w.work(Duration::from_millis(1500));
     assert_eq!((w.here(PARENT), w.here(CHILD), w.populated), (0, 0, 2 * SHARED));
     w.read_all();
+}
+
+/// It has no hand (a child of a raw system call), or is stopped before it has one: the frames would stay there, and nothing be won.
+#[test]
+fn what_is_shared_with_one_from_whom_nothing_can_be_taken_stays() {
+    let mut w = forked();
+    w.b.spaces.get_mut(&CHILD).expect("it lives").has_hand = false;
+    // (No longer: when nothing else can leave, sharing is broken all the same.)
+    w.work(Duration::from_millis(1500));
+    assert_eq!((w.here(PARENT), w.here(CHILD), w.populated), (SHARED, SHARED, 0));
+    w.b.spaces.get_mut(&CHILD).expect("it lives").has_hand = true;
+    w.work(Duration::from_millis(4000));
+    assert_eq!((w.here(PARENT), w.here(CHILD)), (0, 0));
+    w.read_all();
+}
+
+/// It leaves by its budget's order, and perhaps nothing else does for long.
+#[test]
+fn what_has_a_budget_of_its_own_is_not_the_next_to_leave() {
+    let mut w = forked();
+    w.b.make_own(PARENT, 10, PageSize::from_log2(0));
+    assert_eq!(w.b.made_own.len(), 1);
+    set(&mut w, 20, 60, local(64));
+    for base in 20..60 {
+        w.b.make_own(PARENT, base, PageSize::from_log2(0));
+    }
+    assert_eq!(w.b.made_own.len(), 1);
+    w.drain();
+    w.check();
+}
+
+/// What is mapped at the same place later has not been tried.
+#[test]
+fn what_is_dropped_is_no_longer_known_as_tried() {
+    let mut w = forked();
+    w.b.spaces.get_mut(&PARENT).expect("it lives").made_own.extend(0..SHARED);
+    w.step(&Op::Remove { space: 0, base: 10, len: 20 });
+    let left: Vec<u64> = w.b.spaces[&PARENT].made_own.iter().copied().collect();
+    assert_eq!(left, (0..10).chain(30..SHARED).collect::<Vec<_>>());
 }
 
 /// One of them is pinned, or locked: having it made the process's own does not help.
