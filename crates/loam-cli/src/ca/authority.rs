@@ -116,10 +116,13 @@ fn write(out: &Path, trusted: &str, pair: &Pair, force: bool) -> Result<(), Fail
     files::write(&out.join(CA_FILE), trusted, PUBLIC, force)
 }
 
+/// Days that credentials for a measurement are good for: so many that nobody warns of their end.
+const THROWAWAY_DAYS: i64 = 90;
+
 /// Credentials for one measurement on this machine: both roles, of an authority whose key is forgotten at once.
 pub(crate) fn throwaway(out: &Path) -> Result<(), Failure> {
-    let ca = new_authority(1)?;
-    let pair = new_certificate(&ca, "bench", &Role::ALL, 1)?;
+    let ca = new_authority(THROWAWAY_DAYS)?;
+    let pair = new_certificate(&ca, "bench", &Role::ALL, THROWAWAY_DAYS)?;
     files::private_dir(out)?;
     write(out, &ca.certificate, &pair, false)
 }
@@ -128,6 +131,17 @@ pub(crate) fn throwaway(out: &Path) -> Result<(), Failure> {
 mod tests {
     use super::*;
     use loam_wire::tls::Credentials;
+
+    #[test]
+    fn nobody_warns_of_what_is_issued_for_a_measurement() {
+        let dir = std::env::temp_dir().join(format!("loam-ca-throwaway-{}", std::process::id()));
+        throwaway(&dir).expect("a temporary folder can be made");
+        let credentials = Credentials::load(&dir).expect("just written");
+        credentials.check(&Role::ALL).expect("valid now");
+        let doctor_warns = std::time::Duration::from_secs(30 * 24 * 3600);
+        assert!(!credentials.end_within(doctor_warns));
+        std::fs::remove_dir_all(&dir).expect("ours");
+    }
 
     #[test]
     fn what_is_issued_can_be_used_and_does_not_outlive_its_authority() {
