@@ -116,7 +116,7 @@ impl Borrow {
         let _ = std::fs::remove_file(self.summary_path());
         let mut command = self.command(program);
         command.stdin(plain::input(stdin));
-        let run = shell::start(&mut command, &self.dir, "loam");
+        let run = shell::start(&mut command, &self.dir, "borrowing");
         let sampler = Some(Sampler::start(self.loam.clone(), run.pid(), self.local_mib << 20));
         Running { run, sampler, summary: self.summary_path(), loam: self.loam.clone() }
     }

@@ -1,10 +1,12 @@
 //! Running a command to its end with a limit on its time, its output going to files so that no pipe can block it.
 
 use crate::procfs;
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// A command that was started.
@@ -58,12 +60,19 @@ pub fn sh(script: &str) -> Command {
     command
 }
 
+/// Who writes to which file.
+static WRITERS: Mutex<BTreeMap<PathBuf, u32>> = Mutex::new(BTreeMap::new());
+
 /// Starts a command in a process group of its own; stdout and stderr go to `DIR/NAME.out` and `.err`.
 ///
 /// # Panics
-/// If it cannot be started.
+/// If it cannot be started, or another one that runs writes there.
 pub fn start(command: &mut Command, dir: &Path, name: &str) -> Started {
     let stdout = dir.join(format!("{name}.out"));
+    let writer = WRITERS.lock().expect("no test fails with it").get(&stdout).copied();
+    // One that was killed may need a moment.
+    let ended = procfs::wait_until(Duration::from_secs(5), || !writer.is_some_and(procfs::runs));
+    assert!(ended.is_ok(), "{}: {writer:?} writes there", stdout.display());
     let stderr = dir.join(format!("{name}.err"));
     let file = |path: &Path| File::create(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let child = command
@@ -72,6 +81,7 @@ pub fn start(command: &mut Command, dir: &Path, name: &str) -> Started {
         .process_group(0)
         .spawn()
         .unwrap_or_else(|error| panic!("{:?}: {error}", command.get_program()));
+    WRITERS.lock().expect("no test fails with it").insert(stdout.clone(), child.id());
     Started { child, stdout, stderr, start: Instant::now(), ended: false }
 }
 

@@ -257,7 +257,7 @@ fn the_nodes_death_is_not_the_programs() {
     running.run.wait_for_line("as it was", LIMIT);
     site.node.kill();
     say(b"two\nthree\n");
-    let answers = || fs::read_to_string(site.scratch.join("loam.out")).unwrap_or_default();
+    let answers = || fs::read_to_string(site.scratch.join("borrowing.out")).unwrap_or_default();
     let answered = procfs::wait_until(SOON, || answers().matches("as it was").count() == 3);
     drop(writer);
     let borrowed = running.finish(LIMIT);
