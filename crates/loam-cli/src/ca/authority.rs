@@ -138,8 +138,7 @@ mod tests {
         throwaway(&dir).expect("a temporary folder can be made");
         let credentials = Credentials::load(&dir).expect("just written");
         credentials.check(&Role::ALL).expect("valid now");
-        let doctor_warns = std::time::Duration::from_secs(30 * 24 * 3600);
-        assert!(!credentials.end_within(doctor_warns));
+        assert!(!credentials.end_within(crate::doctor::credentials::ENDS_SOON));
         std::fs::remove_dir_all(&dir).expect("ours");
     }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// Whoever has less time left should issue another.
-const ENDS_SOON: Duration = Duration::from_secs(30 * 24 * 3600);
+pub(crate) const ENDS_SOON: Duration = Duration::from_secs(30 * 24 * 3600);
 
 pub(crate) fn checks(dir: &Path) -> Vec<Check> {
     let name = "credentials";

@@ -1,6 +1,6 @@
 //! `loam doctor`: what this machine and this user can do, and what to do about the rest.
 
-mod credentials;
+pub(crate) mod credentials;
 mod faults;
 mod limits;
 mod speed;

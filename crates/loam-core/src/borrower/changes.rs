@@ -31,7 +31,7 @@ impl Borrower {
             marks: Marks::default(),
             parked: Vec::new(),
             forked_at: Instant::default(),
-            made_own: BTreeSet::new(),
+            tried: BTreeSet::new(),
         };
         assert!(self.spaces.insert(key, space).is_none(), "a space's key is used once");
     }
@@ -254,7 +254,7 @@ impl Borrower {
             member.forked = true;
         }
         let space = self.spaces.get_mut(&parent).expect("looked at above");
-        (space.forked_at, space.made_own) = (now, BTreeSet::new());
+        (space.forked_at, space.tried) = (now, BTreeSet::new());
         let space = self.spaces.get_mut(&child).expect("just added");
         (space.table, space.marks) = (table, marks);
         space.shared = shared.len() as u64;
@@ -351,9 +351,9 @@ impl Borrower {
         }
         if let Some(space) = self.spaces.get_mut(&key) {
             space.table.tidy(range);
-            let tried: Vec<u64> = space.made_own.range(range.start..range.end).copied().collect();
+            let tried: Vec<u64> = space.tried.range(range.start..range.end).copied().collect();
             tried.iter().for_each(|first| {
-                space.made_own.remove(first);
+                space.tried.remove(first);
             });
         }
         self.forget_parts(key, range);

@@ -431,7 +431,10 @@ impl Borrower {
             let pages_of = |bases: &[u64]| bases.iter().map(|&base| b.page_of(base)).collect::<BTreeSet<_>>();
             let (busy, denied) = (pages_of(&b.busy), pages_of(&b.denied));
             let firsts = b.of.iter().map(|page| page.first);
-            self.forget_made_own(key, firsts.filter(|&first| busy.iter().all(|page| page.0 != first)));
+            let has_left = |first: &u64| {
+                busy.range((*first, PageSize::SMALLEST)..).next().is_none_or(|page| page.0 != *first)
+            };
+            self.forget_tried(key, firsts.filter(has_left));
             for page in busy {
                 self.could_not_leave(now, key, page, denied.contains(&page));
             }

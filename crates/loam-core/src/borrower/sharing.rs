@@ -51,12 +51,12 @@ impl Borrower {
     ) {
         let breaks = !denied && self.breaks_sharing(now, key);
         let space = self.spaces.get_mut(&key).expect("checked by the caller");
-        if breaks && space.made_own.insert(first) {
+        if breaks && space.tried.insert(first) {
             self.make_own(key, first, size);
             self.evict_pause_until = Some(now + POPULATE_PAUSE);
             return;
         }
-        space.made_own.remove(&first);
+        space.tried.remove(&first);
         space.parked.push((first, size));
         if self.parked_until.is_none() {
             self.parked_until = Some(now + self.parked_for);
@@ -64,12 +64,12 @@ impl Borrower {
         }
     }
 
-    /// These pages have been tried again and have left, or are to be tried anew.
-    pub(super) fn forget_made_own(&mut self, key: SpaceKey, pages: impl Iterator<Item = u64>) {
+    /// These pages have left, or could not be seen: they may be made the process's own again.
+    pub(super) fn forget_tried(&mut self, key: SpaceKey, pages: impl Iterator<Item = u64>) {
         let space = self.spaces.get_mut(&key).expect("checked by the caller");
-        if !space.made_own.is_empty() {
+        if !space.tried.is_empty() {
             pages.for_each(|first| {
-                space.made_own.remove(&first);
+                space.tried.remove(&first);
             });
         }
     }

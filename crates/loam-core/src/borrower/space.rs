@@ -49,8 +49,8 @@ pub(super) struct Space {
     pub(super) parked: Vec<(u64, PageSize)>,
     /// When it was forked, or forked last.
     pub(super) forked_at: Instant,
-    /// Pages that were made its own so that they can be taken, and have not left since.
-    pub(super) made_own: BTreeSet<u64>,
+    /// Pages that were made its own so that they can be taken, and have not left since: once is enough.
+    pub(super) tried: BTreeSet<u64>,
 }
 
 impl Space {

@@ -36,7 +36,7 @@ impl World {
         let end = self.now + span.0;
         let (mut base, mut most) = (SHARED, 0);
         while self.now < end {
-            let own = |key: SpaceKey| self.b.spaces.get(&key).map_or(0, |space| space.made_own.len() as u64);
+            let own = |key: SpaceKey| self.b.spaces.get(&key).map_or(0, |space| space.tried.len() as u64);
             most = most.max(own(PARENT) + own(CHILD));
             self.step(&Op::Write { space: 0, base, value: base + self.now });
             settle(self);
@@ -121,9 +121,9 @@ fn what_has_a_budget_of_its_own_is_not_the_next_to_leave() {
 #[test]
 fn what_is_dropped_is_no_longer_known_as_tried() {
     let mut w = forked();
-    w.b.spaces.get_mut(&PARENT).expect("it lives").made_own.extend(0..SHARED);
+    w.b.spaces.get_mut(&PARENT).expect("it lives").tried.extend(0..SHARED);
     w.step(&Op::Remove { space: 0, base: 10, len: 20 });
-    let left: Vec<u64> = w.b.spaces[&PARENT].made_own.iter().copied().collect();
+    let left: Vec<u64> = w.b.spaces[&PARENT].tried.iter().copied().collect();
     assert_eq!(left, (0..10).chain(30..SHARED).collect::<Vec<_>>());
 }
 
