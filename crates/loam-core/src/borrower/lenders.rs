@@ -54,6 +54,7 @@ impl Borrower {
     /// A lender has a copy no longer: another page has taken its place. When
     /// the page leaves again it is sent again. What is not so (any more) is passed over: the answer to a getpage that is under way says more.
     pub fn handle_gone(&mut self, lender: LenderIndex, copy: CopyIndex, version: Version) {
+        self.forget_late_stored(lender, copy, version);
         let Some(c) = self.copies.find_mut(copy) else { return };
         let asked = self.fetches.get(&copy).is_some_and(|fetch| fetch.at_lender == Some(lender));
         if !self.config.disk {

@@ -99,6 +99,13 @@ impl Borrower {
         }
     }
 
+    /// It has given the copy up since: if it gets it again, that is not on its disk yet.
+    pub(super) fn forget_late_stored(&mut self, lender: LenderIndex, i: CopyIndex, version: Version) {
+        if self.stored_late.get(&i) == Some(&(version, lender)) {
+            self.stored_late.remove(&i);
+        }
+    }
+
     /// The record says that a lender has these contents, or gets them, or has them until another does.
     pub(super) fn knows_of(&mut self, lender: LenderIndex, copy: CopyIndex, version: Version) -> bool {
         self.copies.find_mut(copy).is_some_and(|c| c.version == version && c.is_at(lender))

@@ -184,6 +184,7 @@ impl Borrower {
     pub(super) fn forget_at(&mut self, lender: LenderIndex, i: CopyIndex, version: Version) {
         self.lenders[usize::from(lender.0)].held -= 1;
         self.lent -= 1;
+        self.forget_late_stored(lender, i, version);
         self.effects.push_back(Effect::Drop { lender, copy: i, version });
     }
 
