@@ -193,6 +193,15 @@ pub struct ReservationSummary {
     pub reserved_bytes: u64,
 }
 
+/// What parent and child had in common after a fork, and one of them wrote.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Forks {
+    /// Times that a thread waited for that.
+    pub writes: u64,
+    /// Base pages that got memory of their own for it.
+    pub copied: u64,
+}
+
 /// One lender as the run saw it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LenderSummary {
@@ -253,6 +262,9 @@ pub struct Summary {
     pub staging: Staging,
     /// See [`Evictions`].
     pub evictions: Evictions,
+    /// See [`Forks`].
+    #[serde(default)]
+    pub forks: Forks,
     /// See [`Traffic`].
     pub bytes: Traffic,
     /// See [`TimeSplit`].

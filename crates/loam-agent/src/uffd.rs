@@ -6,10 +6,13 @@
 
 use linux_raw_sys::general::{
     _UFFDIO_POISON, UFFD_API, UFFD_EVENT_FORK, UFFD_EVENT_PAGEFAULT, UFFD_EVENT_REMAP, UFFD_EVENT_REMOVE,
-    UFFD_EVENT_UNMAP, UFFDIO, UFFDIO_COPY_MODE_DONTWAKE, UFFDIO_REGISTER_MODE_MISSING,
-    UFFDIO_REGISTER_MODE_WP, uffd_msg, uffdio_api, uffdio_copy, uffdio_poison, uffdio_range, uffdio_register,
+    UFFD_EVENT_UNMAP, UFFD_PAGEFAULT_FLAG_WP, UFFDIO, UFFDIO_COPY_MODE_DONTWAKE,
+    UFFDIO_REGISTER_MODE_MISSING, UFFDIO_REGISTER_MODE_WP, uffd_msg, uffdio_api, uffdio_copy, uffdio_poison,
+    uffdio_range, uffdio_register, uffdio_writeprotect,
 };
-use linux_raw_sys::ioctl::{UFFDIO_API, UFFDIO_COPY, UFFDIO_REGISTER, UFFDIO_UNREGISTER, UFFDIO_WAKE};
+use linux_raw_sys::ioctl::{
+    UFFDIO_API, UFFDIO_COPY, UFFDIO_REGISTER, UFFDIO_UNREGISTER, UFFDIO_WAKE, UFFDIO_WRITEPROTECT,
+};
 use loam_core::units::BASE_PAGE_BYTES;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
@@ -22,6 +25,8 @@ const fn iowr(nr: u32, bytes: usize) -> u32 {
 }
 /// Install a poison marker (Linux 6.6).
 const UFFDIO_POISON: u32 = iowr(_UFFDIO_POISON, size_of::<uffdio_poison>());
+/// Protect; else: let write. (The header crate lacks it.)
+const UFFDIO_WRITEPROTECT_MODE_WP: u64 = 1;
 /// `_IO(UFFDIO, 0)`: a new userfaultfd from the open device; the argument is the descriptor's flags.
 const USERFAULTFD_IOC_NEW: u32 = UFFDIO << 8;
 /// Where userfaultfd is had without a capability.
@@ -102,6 +107,8 @@ pub(crate) enum Event {
     Fault {
         /// The base page's address.
         address: u64,
+        /// The page is there, and write-protected: it waits to write.
+        writes: bool,
         /// Its id, or 0 where `UFFD_FEATURE_THREAD_ID` is off.
         tid: u32,
     },
@@ -141,6 +148,8 @@ pub(crate) enum Event {
 pub(crate) enum Watch {
     /// Report pages that are not there.
     Missing,
+    /// Both: pages that are not there, and writes to protected ones.
+    Pages,
     /// Report writes to protected pages.
     WriteProtect,
 }
@@ -269,6 +278,7 @@ impl Uffd {
     pub(crate) fn register(&self, range: Range<u64>, mode: Watch) -> Result<u64, UffdError> {
         let mode = match mode {
             Watch::Missing => UFFDIO_REGISTER_MODE_MISSING,
+            Watch::Pages => UFFDIO_REGISTER_MODE_MISSING | UFFDIO_REGISTER_MODE_WP,
             Watch::WriteProtect => UFFDIO_REGISTER_MODE_WP,
         };
         let mut arg = uffdio_register { range: uffdio(&range), mode: u64::from(mode), ioctls: 0 };
@@ -319,6 +329,16 @@ impl Uffd {
             let result = self.ioctl(UFFDIO_POISON, &mut arg);
             (result, arg.updated)
         })
+    }
+
+    /// Protects what pages of the range are there, so that writing to them is reported; or lets them be written, and wakes who waits there.
+    ///
+    /// # Errors
+    /// [`Stop::Again`]: the program's mappings are changing. [`Stop::Gone`]: not all of the range is registered, or the program has ended.
+    pub(crate) fn write_protect(&self, range: Range<u64>, protect: bool) -> Result<(), Stop> {
+        let mode = if protect { UFFDIO_WRITEPROTECT_MODE_WP } else { 0 };
+        let mut arg = uffdio_writeprotect { range: uffdio(&range), mode };
+        self.ioctl(UFFDIO_WRITEPROTECT, &mut arg).map_err(Stop::from_errno)
     }
 
     /// Wakes the threads that wait for pages of the range; each touches its page again.
@@ -420,7 +440,8 @@ unsafe fn decode(msg: &RawMsg) -> Event {
     };
     match u32::from(msg[0]) {
         UFFD_EVENT_PAGEFAULT => {
-            Event::Fault { address: word(2) & !(BASE_PAGE_BYTES as u64 - 1), tid: word(3) as u32 }
+            let writes = word(1) & u64::from(UFFD_PAGEFAULT_FLAG_WP) != 0;
+            Event::Fault { address: word(2) & !(BASE_PAGE_BYTES as u64 - 1), writes, tid: word(3) as u32 }
         }
         UFFD_EVENT_FORK => {
             // SAFETY: the kernel put the child's descriptor into our table while we read, and by the contract

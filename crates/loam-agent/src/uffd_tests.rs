@@ -73,7 +73,7 @@ fn a_fault_is_answered_with_the_copied_page() {
         write_byte(address + PAGE as u64 + 5, 9);
         (tid, read_byte(address + PAGE as u64 + 6))
     });
-    let Event::Fault { address: fault, tid } = next_event(&uffd) else { panic!("no fault") };
+    let Event::Fault { address: fault, tid, .. } = next_event(&uffd) else { panic!("no fault") };
     assert_eq!(fault, address + PAGE as u64);
     let contents = [7u8; PAGE];
     // Installed silently: the thread sleeps on, so a second wake must be what lets it go.
@@ -196,6 +196,58 @@ fn a_forked_child_is_served_through_its_own_descriptor() {
     // The parent's own page is still missing; the child's address space is gone.
     assert_eq!(child.copy(fault, contents.as_ptr(), PAGE, false).error, Some(Stop::Gone));
     assert_eq!(uffd.copy(fault, contents.as_ptr(), PAGE, false).error, None);
+}
+
+/// What the policy counts on: the child's copy of a page is protected for itself, a protected page is not written before it is let go, and the other
+/// side reads what was there at the fork.
+#[test]
+fn who_writes_to_a_protected_page_waits_on_both_sides_of_a_fork() {
+    let _alone = FORKING.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let Some(uffd) = open(EVENTS | u64::from(UFFD_FEATURE_EVENT_FORK)) else { return };
+    let address = memory(2);
+    uffd.register(span(address, 2), Watch::Pages).unwrap();
+    let contents = [5u8; PAGE];
+    assert_eq!(uffd.copy(address, contents.as_ptr(), PAGE, false).error, None);
+    let forker = thread::spawn(move || {
+        // SAFETY: the child waits for a page, writes one byte and leaves: nothing that needs the other threads or the allocator.
+        unsafe {
+            let child = libc::fork();
+            if child == 0 {
+                read_byte(address + PAGE as u64);
+                write_byte(address, 6);
+                libc::_exit(i32::from(read_byte(address)) + i32::from(read_byte(address + 1)));
+            }
+            let mut status = 0;
+            assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
+            libc::WEXITSTATUS(status)
+        }
+    });
+    let Event::Fork { uffd: child } = next_event(&uffd) else { panic!("no fork") };
+    child.write_protect(span(address, 1), true).unwrap();
+    // Not before the forking thread knows that its event was read.
+    let end = Instant::now() + Duration::from_secs(10);
+    while let Err(stop) = uffd.write_protect(span(address, 2), true) {
+        assert_eq!(stop, Stop::Again);
+        assert!(Instant::now() < end);
+    }
+    let Event::Fault { address: fault, writes, .. } = next_event(&child) else { panic!("no fault") };
+    assert_eq!((fault, writes), (address + PAGE as u64, false));
+    assert_eq!(child.copy(fault, contents.as_ptr(), PAGE, false).error, None);
+    let Event::Fault { address: fault, writes, .. } = next_event(&child) else { panic!("no fault") };
+    assert_eq!((fault, writes), (address, true));
+    child.write_protect(span(address, 1), false).unwrap();
+    assert_eq!(forker.join().unwrap(), 6 + 5);
+    // And here.
+    assert_eq!(read_byte(address), 5, "reading needs nobody's leave");
+    let writer = thread::spawn(move || write_byte(address, 7));
+    let Event::Fault { address: fault, writes, .. } = next_event(&uffd) else { panic!("no fault") };
+    assert_eq!((fault, writes), (address, true));
+    assert_eq!(read_byte(address), 5);
+    uffd.write_protect(span(address, 1), false).unwrap();
+    writer.join().unwrap();
+    assert_eq!(read_byte(address), 7);
+    let elsewhere = memory(1); // never registered
+    assert_eq!(uffd.write_protect(span(elsewhere, 1), true), Err(Stop::Gone));
 }
 
 #[test]

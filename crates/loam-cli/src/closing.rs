@@ -125,6 +125,12 @@ fn borrowed(summary: &Summary, say: &mut impl FnMut(String)) {
             count(evictions.busy)
         ));
     }
+    if summary.forks.copied > 0 {
+        say(format!(
+            "            {} pages that parent and child had in common were written, and got memory of their own",
+            count(summary.forks.copied)
+        ));
+    }
     let traffic = &summary.bytes;
     let lost = match summary.lenders_lost {
         0 => String::new(),
@@ -241,7 +247,7 @@ fn sizes(summary: &Summary, say: &mut impl FnMut(String)) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use loam_agent::summary::{DirectSummary, Evictions, Faults, LenderSummary};
+    use loam_agent::summary::{DirectSummary, Evictions, Faults, Forks, LenderSummary};
     use loam_agent::summary::{PageSizeChange, TimeSplit};
 
     fn summary() -> Summary {
@@ -344,6 +350,7 @@ mod tests {
         let mut summary = summary();
         summary.exit_code = Some(139);
         summary.evictions = Evictions { moved: 1000, clean: 250, zero: 5, busy: 3, advised: 0 };
+        summary.forks = Forks { writes: 7, copied: 1234 };
         summary.faults = Faults { total: 100, remote: 60, disk: 40, ..Faults::default() };
         summary.lenders.push(LenderSummary {
             addr: "10.0.0.7:7070".into(),
@@ -358,6 +365,7 @@ mod tests {
         for part in [
             "signal 11",
             "25%",
+            "1,234 pages that parent and child had in common were written",
             "60%  by a lender",
             "40%  by the disk",
             "LOST: hung for 2 s",

@@ -49,6 +49,29 @@ static void both_write(void) {
     }
 }
 
+enum { WORKERS = 4 };
+static void pool_worker(void *argument) {
+    uint64_t seed = (uintptr_t)argument;
+    /* What was used last is what all of them share. */
+    unsigned char *last = area + options.data_bytes / 2;
+    for (int round = 0; round < 2; round++) {
+        fill(last, options.data_bytes / 2, seed + (uint64_t)round);
+        check("a worker's own half", last, options.data_bytes / 2, seed + (uint64_t)round);
+    }
+    check("what it has inherited", area, options.data_bytes / 2, 50);
+}
+/* A pool of workers: each writes to all that was here when it was forked, as its parent does, and the kernel tells nobody of the copies. */
+static void pool(void) {
+    area = area_new(options.data_bytes);
+    fill(area, options.data_bytes / 2, 50);
+    fill(area + options.data_bytes / 2, options.data_bytes / 2, 51);
+    pid_t pids[WORKERS];
+    for (uintptr_t n = 0; n < WORKERS; n++) pids[n] = child_start(pool_worker, (void *)(60 + 2 * n));
+    pool_worker((void *)80);
+    for (int n = 0; n < WORKERS; n++) child_join(pids[n]);
+    check("the parent's half", area + options.data_bytes / 2, options.data_bytes / 2, 81);
+}
+
 static int to_child[2], to_parent[2];
 static void snapshot_child(void *unused) {
     (void)unused;
@@ -375,6 +398,7 @@ static void grown(void) {
 
 const struct trap traps_fork[] = {
     {"fork_both_write", both_write, "parent and child rewrite different pages", 0},
+    {"fork_pool", pool, "workers and their parent write to all that they share", 0},
     {"fork_snapshot", snapshot, "a child that lives long without exec keeps the memory of the fork", 0},
     {"fork_tree", tree, "children, grandchildren, great-grandchildren, each with its own version", 0},
     {"fork_orphan", orphan, "the parent ends first", 0},

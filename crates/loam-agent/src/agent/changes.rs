@@ -31,6 +31,9 @@ impl Agent<'_> {
 
     /// A process forked: the child is served from now on; its hand, if it gets one, comes by itself.
     pub(super) fn forked(&mut self, parent: SpaceKey, uffd: Uffd) {
+        if let Some(hand) = self.processes.get_mut(&parent).and_then(|p| p.hand.as_mut()) {
+            hand.cancel_populates();
+        }
         let now = self.now();
         let child = self.new_key();
         self.borrower.handle_forked(now, parent, child);

@@ -6,9 +6,8 @@
 
 use crate::procfs;
 use rustix::process::Pid;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Between looks, at least; and this many times what a look takes.
@@ -21,11 +20,19 @@ struct Question {
     counted: u64,
 }
 
+/// What all of them held, and what had been counted before that was read.
+#[derive(Clone, Copy, Debug)]
+struct Answer {
+    held: u64,
+    counted: u64,
+}
+
 /// See the module's documentation. The thread starts with the first question and ends with this.
 #[derive(Debug, Default)]
 pub(super) struct Copied {
     ask: Option<SyncSender<Question>>,
-    pages: Arc<AtomicU64>,
+    answer: Arc<Mutex<Option<Answer>>>,
+    pages: u64,
 }
 
 impl Copied {
@@ -33,14 +40,15 @@ impl Copied {
     pub(super) fn pages(&mut self, pids: Vec<Pid>, counted: u64) -> u64 {
         let ask = self.ask.get_or_insert_with(|| {
             let (ask, questions) = sync_channel::<Question>(0);
-            let pages = Arc::clone(&self.pages);
+            let answer = Arc::clone(&self.answer);
             // Without a thread the figure stays 0: then what is copied is not counted, and nothing else is lost.
             let _ = std::thread::Builder::new().name("loam-copied".into()).spawn(move || {
                 for question in questions {
                     let began = Instant::now();
                     let held: u64 =
                         question.pids.iter().filter_map(|&pid| procfs::held_pages(pid).ok()).sum();
-                    pages.store(held.saturating_sub(question.counted), Relaxed);
+                    *answer.lock().expect("neither side panics with it") =
+                        Some(Answer { held, counted: question.counted });
                     std::thread::sleep((began.elapsed() * REST_SHARE).max(REST_MIN));
                 }
             });
@@ -49,11 +57,15 @@ impl Copied {
         match ask.try_send(Question { pids, counted }) {
             Ok(()) | Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {}
         }
-        self.pages.load(Relaxed)
+        if let Some(answer) = self.answer.try_lock().ok().and_then(|mut answer| answer.take()) {
+            // What has come while it was read is counted by now, and was not copied.
+            self.pages = answer.held.saturating_sub(answer.counted.max(counted));
+        }
+        self.pages
     }
 
     /// Nothing is shared any more.
-    pub(super) fn none(&self) {
-        self.pages.store(0, Relaxed);
+    pub(super) fn none(&mut self) {
+        self.pages = 0;
     }
 }

@@ -1,6 +1,7 @@
 //! Carrying out what the policy decides.
 
 use super::Agent;
+use super::protect::Guard;
 use crate::uffd::Stop;
 use loam_core::borrower::{Effect, InstallOutcome, InstallSource, SpaceKey};
 use loam_core::units::{BASE_PAGE_BYTES, EXTENT_BASE_PAGES};
@@ -50,6 +51,9 @@ impl Agent<'_> {
             Effect::Install { .. } => unreachable!("held by the caller"),
             Effect::Evict(batch) => self.order_eviction(batch),
             Effect::Populate { space, base, pages } => self.order_populate(space, base, pages),
+            Effect::Protect { space, base, pages } => self.guard(space, base, pages, Guard::Protect),
+            Effect::Unprotect { space, base, pages } => self.guard(space, base, pages, Guard::Release),
+            Effect::LookForOwn { space, base, pages } => self.guard(space, base, pages, Guard::Look),
             Effect::Wake { space, base, pages } => {
                 if let Some(uffd) = self.uffd_of(space) {
                     // Fails only if the process is gone: then nobody waits.

@@ -94,7 +94,9 @@ impl Agent<'_> {
                     self.let_go_on(key);
                 }
                 None => match process.events.pop_front() {
-                    Some(Event::Fault { address, tid, .. }) => self.fault(key, address >> 12, tid),
+                    Some(Event::Fault { address, writes, tid }) => {
+                        self.fault(key, address >> 12, writes, tid)
+                    }
                     _ => break,
                 },
             }
@@ -121,7 +123,7 @@ impl Agent<'_> {
         }
     }
 
-    fn fault(&mut self, key: SpaceKey, base: u64, tid: u32) {
+    fn fault(&mut self, key: SpaceKey, base: u64, writes: bool, tid: u32) {
         let process = self.processes.get_mut(&key).expect("the caller has it");
         if base == process.probe {
             // A forked child knocks: now we know whose descriptor this is.
@@ -138,6 +140,10 @@ impl Agent<'_> {
         let now = self.now();
         if begins {
             self.borrower.handle_part(now, part_number(part));
+        }
+        if writes {
+            self.borrower.handle_write(now, key, base, by_hand);
+            return;
         }
         self.borrower.handle_fault(now, key, base);
         if by_hand {

@@ -2,6 +2,7 @@
 
 use super::Agent;
 use super::process::{Hand, Order};
+use super::protect::Guard;
 use loam_core::borrower::{BatchId, PageFate, SpaceKey};
 use loam_hand::{kind, result};
 use loam_wire::page_hash;
@@ -11,7 +12,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// `MADV_POPULATE_WRITE`: as a write would, it makes a page the process's own, and changes nothing in it. It
 /// reports where a write is not allowed, so a mapping whose protection has just changed costs no SIGSEGV.
-const MADV_POPULATE_WRITE: u32 = 23;
+pub(super) const MADV_POPULATE_WRITE: u32 = 23;
 /// Pages of a finished batch that are taken in between two looks for faults: some forty microseconds.
 const PIECE_PAGES: usize = 32;
 
@@ -34,6 +35,7 @@ impl Agent<'_> {
 
     /// Has shared pages made the process's own.
     pub(super) fn order_populate(&mut self, key: SpaceKey, base: u64, pages: u32) {
+        self.guard(key, base, pages, Guard::Release); // the hand would wait for us, with all that it has to do
         if let Some(hand) = self.processes.get_mut(&key).and_then(|p| p.hand.as_mut()) {
             let spans = vec![(base << 12, pages, MADV_POPULATE_WRITE)];
             hand.order(Order { kind: kind::ADVISE, spans, batch: None });

@@ -21,6 +21,7 @@ mod lenders;
 mod pause;
 mod process;
 mod program;
+mod protect;
 mod recorder;
 mod region;
 mod released;
@@ -52,6 +53,7 @@ use loam_core::polling::Polling;
 use loam_core::units::{BasePages, Bytes, Duration, EXTENT_BASE_PAGES, Instant};
 use process::Process;
 use program::{Program, Status};
+use protect::PutOff;
 use report::Report;
 use rustix::event::epoll;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -185,6 +187,7 @@ struct Agent<'a> {
     held: Held,
     /// An install met a change under way: ask again once events have been read.
     retry: bool,
+    put_off: PutOff,
     /// The fetch plan is `full`: who waits for a page waits for all of it.
     fetches_full: bool,
 
@@ -395,6 +398,7 @@ fn serve(
         payload: std::ptr::null(),
         held: Held::default(),
         retry: false,
+        put_off: PutOff::default(),
         fetches_full: config.fetch_plan == "full",
         watch: Watch::new(config.local.base_pages(), buffers),
         program,
@@ -491,6 +495,7 @@ impl Agent<'_> {
             self.take_held();
             works = self.work();
             if std::mem::take(&mut self.retry) {
+                self.guard_again();
                 let now = self.now();
                 self.borrower.handle_retry(now);
                 self.drain();

@@ -1,6 +1,7 @@
 //! One process of the tree, as the agent holds it: its userfaultfd, the memory shared with its hand, and the commands
 //! that are posted there.
 
+use super::evictions::MADV_POPULATE_WRITE;
 use super::released::Released;
 use crate::packets;
 use crate::procfs::{Pagemap, Statm};
@@ -184,6 +185,27 @@ impl Hand {
             }
         }
         (at_rest, dropped)
+    }
+
+    /// Takes back what was to be made the process's own and has not begun: it was for pages that a new child shares now, and would copy them.
+    pub(super) fn cancel_populates(&mut self) {
+        for order in &mut self.waiting {
+            order.spans.retain(|span| span.2 != MADV_POPULATE_WRITE);
+        }
+        self.waiting.retain(|order| order.kind != kind::ADVISE || !order.spans.is_empty());
+        let control = self.shared.control();
+        for (slot, entry) in self.ring.iter_mut().enumerate() {
+            let Some(posted) = entry else { continue };
+            let command = &control.commands[slot];
+            let spans = &command.spans[..command.spans_count.load(Relaxed) as usize];
+            if posted.batch.is_none()
+                && command.kind.load(Relaxed) == kind::ADVISE
+                && spans.iter().all(|span| span.extra.load(Relaxed) == MADV_POPULATE_WRITE)
+                && command.state.compare_exchange(state::POSTED, state::CANCELLED, SeqCst, SeqCst).is_ok()
+            {
+                posted.cancelled = true;
+            }
+        }
     }
 
     /// Frees ring slots whose command is over; evictions that are done are answered with their slot, to be looked

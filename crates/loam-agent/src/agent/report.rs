@@ -8,7 +8,9 @@ use crate::config::RunConfig;
 use crate::control::Folder;
 use crate::recording::{Recording, SizeChange, Sizes};
 use crate::stderr;
-use crate::summary::{Evictions, Faults, PageSizeChange, Percentiles, Staging, Summary, TimeSplit, Traffic};
+use crate::summary::{
+    Evictions, Faults, Forks, PageSizeChange, Percentiles, Staging, Summary, TimeSplit, Traffic,
+};
 use hdrhistogram::Histogram;
 use loam_core::borrower::{FaultKind, LenderIndex};
 use loam_core::units::{BASE_PAGE_BYTES, Bytes, Duration, Instant};
@@ -229,6 +231,7 @@ impl Agent<'_> {
                 busy: stats.busy,
                 advised: stats.advised_out,
             },
+            forks: Forks { writes: stats.writes, copied: stats.copied },
             bytes: self.report.bytes.clone(),
             time_s: TimeSplit::of(wall_s, &stats),
             lenders,

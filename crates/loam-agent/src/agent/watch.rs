@@ -40,6 +40,8 @@ const CROWDED_LASTS: Duration = Duration::from_millis(20);
 /// So much more than at the last try was copied: then what could not leave for being shared is tried again.
 const COPIED_PAGES: u64 = 256;
 const COPIED_SHARE: u64 = 8;
+/// More than children copy that soon run another program, or end (4 MiB).
+const COPYING_PAGES: u64 = 4 << 8;
 /// The part of the time that looking may take.
 const LOOK_SHARE: u32 = 10;
 
@@ -164,7 +166,15 @@ impl Agent<'_> {
         let mut sharing = 0;
         let mut files = 0;
         let mut grown: Vec<(SpaceKey, u64)> = Vec::new();
+        // Of children that have not come yet, or never will (one that was made behind libc's back): which process each of them is nobody knows.
+        let (mut nameless, mut nameless_sharing) = (0, 0);
         for process in self.processes.values() {
+            if process.statm.is_none() {
+                let shared = self.borrower.shared_in(process.key).0;
+                nameless += self.borrower.local_in(process.key).0 - shared;
+                nameless_sharing += shared;
+                continue;
+            }
             let Some(figures) = process.statm.as_ref().and_then(|s| s.read().ok()) else { continue };
             // Direct memory is not this run's to keep within `--local`: the node has handed it out.
             let direct = process.direct_pages(figures.file_pages);
@@ -190,9 +200,12 @@ impl Agent<'_> {
             copied = self.watch.copied.pages(pids, resident).min(sharing);
             resident += copied;
         }
-        for (_, statm) in self.watch.strangers.iter().filter(|(pid, _)| !self.is_ending(**pid)) {
-            resident += statm.resident_pages().unwrap_or(0);
-        }
+        let strangers = self.watch.strangers.iter().filter(|(pid, _)| !self.is_ending(**pid));
+        let strangers: u64 = strangers.map(|(_, statm)| statm.resident_pages().unwrap_or(0)).sum();
+        // They are among these.
+        let strangers = strangers.saturating_sub(nameless_sharing);
+        resident += strangers;
+        managed += nameless.min(strangers);
         // The looks above have their own times.
         let now = self.now();
         let watch = &mut self.watch;
@@ -209,6 +222,9 @@ impl Agent<'_> {
             tracing::trace!(resident, managed, sharing, copied, limit, "tree");
             self.borrower.handle_limit(now, BasePages(limit));
             watch.copied_told = watch.copied_told.min(copied);
+            if copied > COPYING_PAGES && self.borrower.wants_copying() {
+                self.borrower.handle_copying(now);
+            }
             if copied > watch.copied_told + COPIED_PAGES.max(sharing / COPIED_SHARE) {
                 watch.copied_told = copied;
                 self.borrower.handle_sharing_broken(now);
@@ -434,7 +450,9 @@ impl Agent<'_> {
         }
         for part in parts {
             let process = self.processes.get_mut(&key).expect("looked at above");
-            if process.uffd.register(part.start << 12..part.end << 12, Mode::Missing).is_err() {
+            // Children that nobody tells of share nothing that is adopted.
+            let mode = if self.fork_events { Mode::Pages } else { Mode::Missing };
+            if process.uffd.register(part.start << 12..part.end << 12, mode).is_err() {
                 continue; // the program's own userfaultfd has it, or it has just changed
             }
             if process.uffd.is_changing(process.probe << 12) {

@@ -1,4 +1,4 @@
-//! Which pages of a range are there: the `PAGEMAP_SCAN` call (Linux 6.7).
+//! Which pages of a range are there: the `PAGEMAP_SCAN` call (Linux 6.7); and which of them no other process has: the words of the file.
 
 use super::{ProcError, open};
 use linux_raw_sys::general::{PAGE_IS_PRESENT, PAGE_IS_SWAPPED, page_region, pm_scan_arg};
@@ -26,6 +26,39 @@ impl Pagemap {
     /// [`ProcError`].
     pub(crate) fn open(pid: Pid) -> Result<Self, ProcError> {
         Ok(Self { pid, fd: open(pid, "pagemap")? })
+    }
+
+    /// Adds the page ranges (first address, one past the last) in `start..end` that are there and that no other process has mapped to `out`. In order,
+    /// neighbours joined.
+    ///
+    /// # Errors
+    /// [`ProcError`]; `out` then has what came before.
+    pub(crate) fn unshared(&self, start: u64, end: u64, out: &mut Vec<(u64, u64)>) -> Result<(), ProcError> {
+        const PRESENT: u64 = 1 << 63;
+        const MAPPED_ONCE: u64 = 1 << 56;
+        let page = BASE_PAGE_BYTES as u64;
+        let mut words = [0_u8; 8 * 512];
+        let mut at = start / page;
+        while at < end / page {
+            let wanted = words.len().min((end / page - at) as usize * 8);
+            let got = match rustix::io::pread(&self.fd, &mut words[..wanted], at * 8) {
+                Err(Errno::INTR) => continue,
+                Err(errno) => return Err(ProcError::new(self.pid, "pagemap", errno)),
+                Ok(0) => return Ok(()), // its memory is gone
+                Ok(got) => got,
+            };
+            for word in words[..got].chunks_exact(8) {
+                let word = u64::from_ne_bytes(word.try_into().expect("eight bytes"));
+                if word & (PRESENT | MAPPED_ONCE) == PRESENT | MAPPED_ONCE {
+                    match out.last_mut() {
+                        Some(last) if last.1 == at * page => last.1 += page,
+                        _ => out.push((at * page, (at + 1) * page)),
+                    }
+                }
+                at += 1;
+            }
+        }
+        Ok(())
     }
 
     /// Adds the page ranges (first address, one past the last) in `start..end` that are there to `out`: resident or

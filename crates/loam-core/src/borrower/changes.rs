@@ -30,6 +30,12 @@ impl Borrower {
             shared: 0,
             marks: Marks::default(),
             parked: Vec::new(),
+            parent: None,
+            quiet_children: 0,
+            copies: 0,
+            copies_before: 0,
+            granted: Vec::new(),
+            granted_pages: 0,
             forked_at: Instant::default(),
             tried: BTreeSet::new(),
         };
@@ -54,7 +60,7 @@ impl Borrower {
             let run = run.intersect(range);
             for base in run.start..run.end {
                 if self.entry(key, base).state == BaseState::Empty {
-                    self.set_entry(key, base, Entry { state: BaseState::Local, copy: None, shared: false });
+                    self.set_entry(key, base, Entry { state: BaseState::Local, ..Entry::default() });
                     let size = self.size_at(key, base);
                     self.enqueue(key, base, size);
                 }
@@ -260,7 +266,10 @@ impl Borrower {
         space.shared = shared.len() as u64;
         space.forked = true;
         space.relatives = family;
+        space.parent = Some(parent);
         space.forked_at = now;
+        self.guard_child(parent, child, shared.len());
+        self.made_own.retain(|(page, _)| page.space != parent); // they are both's again, and stand in their places as ever
         let mut end = 0;
         for base in shared {
             if base >= end {
@@ -280,6 +289,7 @@ impl Borrower {
         let Some(space) = self.spaces.get(&key) else { return };
         let relatives = space.relatives.clone();
         self.clear(now, key, BaseRange::new(0, u64::MAX));
+        self.guard_no_longer(key);
         let space = self.spaces.remove(&key).expect("looked at above");
         assert!(space.frames == 0 && space.shared == 0, "a space that is gone has no pages");
         self.tidy_ranks(key, BaseRange::new(0, u64::MAX));

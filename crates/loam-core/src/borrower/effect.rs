@@ -55,6 +55,35 @@ pub enum Effect {
         /// How many.
         pages: u32,
     },
+    /// Write-protect these base pages, which a fork has left shared: who writes there waits, and the driver calls [`Borrower::handle_write`](super::Borrower::handle_write). Those that
+    /// are not there are left out. Where it cannot be done the driver says so ([`Borrower::handle_not_protected`](super::Borrower::handle_not_protected)).
+    Protect {
+        /// Whose.
+        space: SpaceKey,
+        /// First base page.
+        base: u64,
+        /// How many.
+        pages: u32,
+    },
+    /// When all that was to be protected is: tell which of these base pages are in a frame of their own by now, since somebody wrote between the fork and now
+    /// ([`Borrower::handle_own`](super::Borrower::handle_own)).
+    LookForOwn {
+        /// Whose.
+        space: SpaceKey,
+        /// First base page.
+        base: u64,
+        /// How many.
+        pages: u32,
+    },
+    /// They may be written again; wake who waits for that. No answer.
+    Unprotect {
+        /// Whose.
+        space: SpaceKey,
+        /// First base page.
+        base: u64,
+        /// How many.
+        pages: u32,
+    },
     /// Ask a lender for a copy; answer with [`Borrower::handle_arrival`](super::Borrower::handle_arrival) or [`Borrower::handle_missed`](super::Borrower::handle_missed).
     Get {
         /// Whom.

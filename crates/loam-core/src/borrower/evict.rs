@@ -22,6 +22,8 @@ pub(super) const BATCH_PAGES: usize = EXTENT_BASE_PAGES;
 const BATCHES_MAX: usize = 3;
 /// Fewer pages than this are not worth waking the hand for while more buffers are about to be free.
 pub(super) const BATCH_PAGES_MIN: u64 = 64;
+/// Base pages that are found shared, in a row, before faults are looked at again.
+const SHARED_LOOKS_MAX: usize = 4096;
 /// Pause after a batch was void.
 const VOID_PAUSE: Duration = Duration::from_micros(50);
 /// When batch after batch has freed nothing for so long, who waits for a frame gets one over the limit: the page
@@ -205,6 +207,7 @@ impl Borrower {
         let mut pages: Vec<u64> = Vec::with_capacity(BATCH_PAGES);
         let mut of = Vec::new();
         let (mut from, mut has_given, mut has_passed): (Option<SpaceKey>, bool, bool) = (None, false, false);
+        let mut looked_at = 0;
         while (pages.len() as u64) < room {
             let Some((victim, why)) = self.next_victim((pages.len() as u64) < wanted) else { break };
             let PageRef { space: key, first } = victim;
@@ -228,11 +231,29 @@ impl Borrower {
                 self.victim_goes(victim, why);
                 continue;
             }
+            let mut stay = 0;
+            if matches!(why, Why::Policy | Why::Ranked(_)) {
+                stay = self.take_out_shared(now, key, before, &mut pages);
+                looked_at += stay;
+                if pages.len() == before {
+                    self.victim_goes(victim, why);
+                    self.could_not_leave(now, key, (first, size), false);
+                    if looked_at < SHARED_LOOKS_MAX {
+                        continue;
+                    }
+                    self.evict_pause_until.get_or_insert(now + VOID_PAUSE); // and go on then
+                    break;
+                }
+            }
             if from.is_some_and(|k| k != key) || pages.len() as u64 > room {
                 pages.truncate(before);
+                let space = self.spaces.get_mut(&key).expect("looked at above");
                 space.table.set_queued(first, Some(size));
                 self.put_back_victim(victim, why);
                 break;
+            }
+            if stay > 0 {
+                self.set_aside(now, key, (first, size));
             }
             // At once: another page of this batch may have them too.
             for &base in &pages[before..] {
@@ -250,7 +271,8 @@ impl Borrower {
             from = Some(key);
         }
         let Some(key) = from else {
-            return wanted > 0 && !self.spaces.values().any(|s| s.at_rest) && self.break_sharing(now);
+            let may = !self.spaces.values().any(|s| s.at_rest) && self.evict_pause_until.is_none();
+            return wanted > 0 && may && self.break_sharing(now);
         };
         let mut buffers = Vec::with_capacity(pages.len());
         while buffers.len() < pages.len() {
@@ -365,7 +387,7 @@ impl Borrower {
                 self.copies.allocate(hash).expect("there are more copies than memory")
             }
         };
-        self.set_entry(key, base, Entry { state: BaseState::Away, copy: Some(copy), shared: false });
+        self.set_entry(key, base, Entry { state: BaseState::Away, copy: Some(copy), ..Entry::default() });
         let mut taken = None; // nothing, if the buffer of the last time still has it
         if self.copies.get(copy).buffer().is_none() {
             let b = self.batches.get_mut(&batch).expect("still under way");

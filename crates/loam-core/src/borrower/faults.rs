@@ -23,6 +23,8 @@ pub(super) struct Wait {
     pub queued: bool,
     /// It has stood there.
     stood: bool,
+    /// It waits to write to a page that is here, and protected.
+    pub(super) writes: bool,
     /// Frames come only once it has been answered (the hand waits itself): it waits for none, not even when it is asked for again.
     pub urgent: bool,
 }
@@ -47,6 +49,19 @@ pub(super) struct Fetch {
 }
 
 impl Wait {
+    /// For a page that is protected.
+    pub(super) fn to_write(now: Instant) -> Self {
+        Self {
+            since: now,
+            kind: None,
+            joined: false,
+            queued: false,
+            stood: false,
+            writes: true,
+            urgent: false,
+        }
+    }
+
     /// It waits for room from now on. Nobody else brings it: what it waits for is its own.
     pub(super) fn stand(&mut self) {
         (self.queued, self.stood, self.joined) = (true, true, false);
@@ -129,7 +144,10 @@ impl Borrower {
             }
             self.wait_from(now, key, base);
         }
-        self.serve(key, base);
+        match state {
+            BaseState::Local => self.surprise(key, base, entry),
+            _ => self.serve(key, base),
+        }
         let mark = self.mark(key, base);
         let pattern = mark.pattern;
         if let Some(touch) = touch.filter(|_| pattern != Pattern::Random) {
@@ -158,7 +176,15 @@ impl Borrower {
     /// A thread waits at `base` from now on.
     pub(super) fn wait_from(&mut self, now: Instant, key: SpaceKey, base: u64) {
         let joined = self.entry(key, base).state == BaseState::Fetching;
-        let wait = Wait { since: now, kind: None, joined, queued: false, stood: false, urgent: false };
+        let wait = Wait {
+            since: now,
+            kind: None,
+            joined,
+            queued: false,
+            stood: false,
+            writes: false,
+            urgent: false,
+        };
         self.waiters.begin(wait);
         assert!(self.waits.insert((key, base), wait).is_none(), "one wait a base page");
     }
@@ -319,6 +345,9 @@ impl Borrower {
     pub(super) fn serve(&mut self, key: SpaceKey, base: u64) {
         let entry = self.entry(key, base);
         match entry.state {
+            BaseState::Local if self.waits.get(&(key, base)).is_some_and(|wait| wait.writes) => {
+                self.serve_write(key, base);
+            }
             BaseState::Local => self.surprise(key, base, entry),
             BaseState::Lost => self.effects.push_back(Effect::Lost { space: key, base }),
             // The batch's end, or the arrival, answers it.

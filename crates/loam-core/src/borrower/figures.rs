@@ -45,6 +45,10 @@ pub struct Stats {
     pub advised_in: u64,
     /// Pages that were told to leave because it had said that it will not, or that it goes through them in order, and has.
     pub advised_out: u64,
+    /// Times that a thread waited to write to what was shared with a forked relative.
+    pub writes: u64,
+    /// Frames that were counted for copies of what such pages held.
+    pub copied: u64,
     /// Time in which a thread waited for the page that it touched.
     pub first_wait: Duration,
     /// Time in which threads waited only because there was no room: for a frame, or a buffer to read into.

@@ -51,6 +51,7 @@ mod terms;
 #[cfg(test)]
 mod tests;
 mod waiters;
+mod writes;
 
 pub use crate::replacement::{PageRef, Replacement, SecondChanceFifo};
 pub use advice::Advice;
@@ -92,6 +93,7 @@ use sequential::Readers;
 use space::{Hole, Incomplete, Space};
 use terms::Planners;
 use waiters::Waiters;
+use writes::Guarding;
 
 /// See the module's documentation.
 #[derive(Debug)]
@@ -201,6 +203,8 @@ pub struct Borrower {
     parked_until: Option<Instant>,
     /// Pages that leave next: they were made their process's own for that.
     made_own: VecDeque<(PageRef, PageSize)>,
+    /// What is protected since a fork.
+    guarding: Guarding,
     /// How long pages that could not be taken are left alone next time.
     parked_for: Duration,
     fetches: BTreeMap<CopyIndex, Fetch>,
@@ -307,6 +311,7 @@ impl Borrower {
             sharing_turn: None,
             parked_until: None,
             made_own: VecDeque::new(),
+            guarding: Guarding::default(),
             parked_for: sharing::parked_first(),
             fetches: BTreeMap::new(),
             hedges: VecDeque::new(),
@@ -389,7 +394,11 @@ impl Borrower {
     /// When [`Self::handle_timeout`] is wanted next.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let hedge = self.hedges.front().filter(|_| !self.hedges_starve).map(|h| h.0);
-        [hedge, self.stuck_retry_at, self.evict_pause_until, self.parked_until].into_iter().flatten().min()
+        let guard = self.guarding.is_under_way().then_some(self.waits_changed_at);
+        [hedge, self.stuck_retry_at, self.evict_pause_until, self.parked_until, guard]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Time has passed.
@@ -404,6 +413,7 @@ impl Borrower {
             self.evict_pause_until = None;
         }
         self.unpark_in_time(now);
+        self.guard_piece();
         self.advance(now);
     }
 
@@ -418,6 +428,8 @@ impl Borrower {
     pub fn handle_sharing_broken(&mut self, now: Instant) {
         self.parked_for = sharing::parked_first();
         let forked: Vec<SpaceKey> = self.spaces.iter().filter(|(_, s)| s.forked).map(|(&k, _)| k).collect();
+        // Somebody has written, and was not counted.
+        self.guarding.tries_shared_until = now + sharing::parked_first();
         for key in forked {
             self.unpark(key);
         }

@@ -33,7 +33,7 @@ impl Borrower {
             state.held += 1;
             state.room = state.room.saturating_sub(1);
             self.lent += 1;
-            self.set_entry(key, base, Entry { state: BaseState::Away, copy: Some(i), shared: false });
+            self.set_entry(key, base, Entry { state: BaseState::Away, copy: Some(i), ..Entry::default() });
         }
     }
 }

@@ -9,7 +9,7 @@
 //! What more than two share stays (a pool of workers that read the same): each of them would fetch it for itself, into a frame of its own.
 
 use super::evict::BATCH_PAGES_MIN;
-use super::table::{BaseState, Entry, SpaceKey};
+use super::table::{BaseState, SpaceKey};
 use super::{Borrower, Effect, Space};
 use crate::page_size::PageSize;
 use crate::replacement::PageRef;
@@ -57,6 +57,12 @@ impl Borrower {
             return;
         }
         space.tried.remove(&first);
+        self.set_aside(now, key, (first, size));
+    }
+
+    /// It stays out of the order for a while.
+    pub(super) fn set_aside(&mut self, now: Instant, key: SpaceKey, (first, size): (u64, PageSize)) {
+        let space = self.spaces.get_mut(&key).expect("checked by the caller");
         space.parked.push((first, size));
         if self.parked_until.is_none() {
             self.parked_until = Some(now + self.parked_for);
@@ -90,15 +96,30 @@ impl Borrower {
     }
 
     /// Nothing can be taken, but forked relatives share frames: makes some of them the process's own, to be
-    /// taken then. One relative after the other: what one of them has may be pinned. Returns false: nothing has begun.
+    /// taken then. One relative after the other: what one of them has may be pinned. True: something can be taken now.
     pub(super) fn break_sharing(&mut self, now: Instant) -> bool {
+        let granted = |(_, s): &(&SpaceKey, &Space)| s.gives() && !s.granted.is_empty();
+        let granted: Vec<SpaceKey> = self.spaces.iter().filter(granted).map(|(&key, _)| key).collect();
+        let mut has_some = false;
+        for key in granted {
+            has_some |= self.unpark_granted(key);
+        }
+        if has_some {
+            return true;
+        }
         let shares = |s: &Space| s.gives() && s.forked && !s.parked.is_empty();
         let sharing = || self.spaces.iter().filter(|(_, s)| shares(s)).map(|(&key, _)| key);
         let after = sharing().find(|&key| Some(key) > self.sharing_turn);
         let Some(key) = after.or_else(|| sharing().next()) else { return false };
         self.sharing_turn = Some(key);
         let space = self.spaces.get_mut(&key).expect("found above");
-        let n = space.parked.len().min(BATCH_PAGES_MIN as usize);
+        // A batch of base pages: each takes a frame until it has left, and there are none.
+        let sizes = space.parked.iter().scan(0, |sum, (_, size)| {
+            let before = *sum;
+            *sum += size.base_pages();
+            Some(before)
+        });
+        let n = sizes.take_while(|&before| before < BATCH_PAGES_MIN).count();
         let some: Vec<(u64, PageSize)> = space.parked.drain(..n).collect();
         for (first, size) in some {
             self.make_own(key, first, size);
@@ -130,29 +151,17 @@ impl Borrower {
         }
     }
 
-    /// Of two that share a frame, one gets a frame of its own; the one that did not count as having one does now.
-    fn count_own_frame(&mut self, key: SpaceKey, base: u64) {
-        let counts_not = |key: &SpaceKey| {
-            let entry = self.entry(*key, base);
-            entry.shared && entry.state == BaseState::Local
-        };
-        let relatives = self.spaces[&key].relatives.iter().copied();
-        if let Some(key) = core::iter::once(key).chain(relatives).find(counts_not) {
-            let entry = self.entry(key, base);
-            self.set_entry(key, base, Entry { shared: false, ..entry });
-        }
-    }
-
     /// Lets pages that could not be taken be tried again.
     pub(super) fn unpark(&mut self, key: SpaceKey) {
         let Some(space) = self.spaces.get_mut(&key) else { return };
+        (space.granted, space.granted_pages) = (Vec::new(), 0);
         for (first, size) in core::mem::take(&mut space.parked) {
             self.enqueue_page(key, first, size);
         }
     }
 
     /// False: nothing of it is here.
-    fn enqueue_page(&mut self, key: SpaceKey, first: u64, size: PageSize) -> bool {
+    pub(super) fn enqueue_page(&mut self, key: SpaceKey, first: u64, size: PageSize) -> bool {
         let page = first..first + size.base_pages();
         let space = &self.spaces[&key];
         let Some(base) = page.into_iter().find(|&b| space.table.get(b).state == BaseState::Local) else {

@@ -47,6 +47,16 @@ pub(super) struct Space {
     pub(super) marks: Marks,
     /// Pages that could not be taken, out of the replacement order for a while.
     pub(super) parked: Vec<(u64, PageSize)>,
+    /// Who forked it.
+    pub(super) parent: Option<SpaceKey>,
+    /// How many of its children went, one after the other, without that much was written of what they shared.
+    pub(super) quiet_children: u32,
+    /// Base pages that it has written of what it shared, and its parent had when it forked it.
+    pub(super) copies: u64,
+    pub(super) copies_before: u64,
+    /// Where it was let write since what could not be taken was last looked through, and how many base pages that is.
+    pub(super) granted: Vec<BaseRange>,
+    pub(super) granted_pages: u64,
     /// When it was forked, or forked last.
     pub(super) forked_at: Instant,
     /// Pages that were made its own so that they can be taken, and have not left since: once is enough.

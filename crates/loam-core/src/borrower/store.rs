@@ -490,7 +490,7 @@ impl Borrower {
         let entry = self.entry(key, base);
         assert_eq!(entry.state, BaseState::Away, "only a page that is away can be lost");
         let copy = entry.copy.expect("a page that is away has a copy");
-        self.set_entry(key, base, Entry { state: BaseState::Lost, copy: None, shared: false });
+        self.set_entry(key, base, Entry { state: BaseState::Lost, ..Entry::default() });
         self.release_ref(copy);
         if self.waits.contains_key(&(key, base)) {
             self.effects.push_back(Effect::Lost { space: key, base });

@@ -88,6 +88,8 @@ struct Extent {
     copy: [u32; EXTENT_BASE_PAGES],
     /// Base pages whose frame is a forked relative's too.
     shared: [u64; EXTENT_BASE_PAGES / 64],
+    /// Base pages that are here as they were at a fork, and protected.
+    protected: [u64; EXTENT_BASE_PAGES / 64],
     /// For each base page that begins a page which stands in the replacement queue: 1 plus that page's [`PageSize`]. Else 0. Two a byte.
     queued: [u8; EXTENT_BASE_PAGES / 2],
     /// For each base page that begins one that has come: in which part of the program.
@@ -104,6 +106,7 @@ impl Extent {
             state: [BaseState::Empty; EXTENT_BASE_PAGES],
             copy: [NO_COPY; EXTENT_BASE_PAGES],
             shared: [0; EXTENT_BASE_PAGES / 64],
+            protected: [0; EXTENT_BASE_PAGES / 64],
             queued: [0; EXTENT_BASE_PAGES / 2],
             brought: [0; EXTENT_BASE_PAGES / 64],
             part: [0; EXTENT_BASE_PAGES],
@@ -164,6 +167,8 @@ pub(super) struct Entry {
     pub copy: Option<CopyIndex>,
     /// Its frame is a forked relative's too, and counted there.
     pub shared: bool,
+    /// Here, and not written since a fork: a write is told before it is done ([`Effect::Protect`](super::Effect::Protect)).
+    pub protected: bool,
 }
 
 /// See the module's documentation.
@@ -244,6 +249,7 @@ impl Table {
             state: extent.state[i],
             copy: (extent.copy[i] != NO_COPY).then_some(CopyIndex(extent.copy[i])),
             shared: extent.shared[i / 64] >> (i % 64) & 1 == 1,
+            protected: extent.protected[i / 64] >> (i % 64) & 1 == 1,
         }
     }
 
@@ -262,6 +268,9 @@ impl Table {
         let bit = 1 << (i % 64);
         extent.shared[i / 64] =
             if entry.shared { extent.shared[i / 64] | bit } else { extent.shared[i / 64] & !bit };
+        let protected = entry.protected && matches!(entry.state, BaseState::Local | BaseState::Leaving);
+        extent.protected[i / 64] =
+            if protected { extent.protected[i / 64] | bit } else { extent.protected[i / 64] & !bit };
         if was_empty != empty {
             if empty {
                 extent.used -= 1;

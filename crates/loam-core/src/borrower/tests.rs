@@ -13,6 +13,7 @@ mod sharing;
 mod sizes;
 mod terms;
 mod waiters;
+mod writes;
 
 use super::*;
 use crate::ids::{ContentHash, PutClass};
@@ -161,6 +162,10 @@ struct World {
     forked: BTreeSet<SpaceKey>,
     /// None of its pages can be taken.
     pinned: Option<SpaceKey>,
+    /// What is found to have been written between a fork and the time when what is shared is protected.
+    own: BTreeSet<(SpaceKey, u64)>,
+    /// What may not be written before the borrower says so.
+    protected: BTreeSet<(SpaceKey, u64)>,
     /// Pages that cannot be taken before they are made the process's own; and how many were.
     shared: BTreeSet<(SpaceKey, u64)>,
     populated: u64,
@@ -228,6 +233,8 @@ impl World {
             next_space: 1,
             forked: BTreeSet::new(),
             pinned: None,
+            own: BTreeSet::new(),
+            protected: BTreeSet::new(),
             shared: BTreeSet::new(),
             populated: 0,
             lender_room: true,
@@ -263,10 +270,27 @@ impl World {
                 Effect::Populate { space, base, pages } => {
                     (base..base + u64::from(pages)).for_each(|base| {
                         self.shared.remove(&(space, base));
+                        self.protected.remove(&(space, base)); // the hand's own fault is answered at once
                     });
                     self.populated += u64::from(pages);
                 }
                 Effect::Wake { .. } => {}
+                Effect::Protect { space, base, pages } => {
+                    let range = (base..base + u64::from(pages)).map(|base| (space, base));
+                    self.protected.extend(range.filter(|at| self.present.contains_key(at)));
+                }
+                Effect::LookForOwn { space, base, pages } => {
+                    for base in base..base + u64::from(pages) {
+                        if self.own.contains(&(space, base)) {
+                            self.b.handle_own(space, BaseRange::new(base, base + 1));
+                        }
+                    }
+                }
+                Effect::Unprotect { space, base, pages } => {
+                    for base in base..base + u64::from(pages) {
+                        self.protected.remove(&(space, base));
+                    }
+                }
                 Effect::Install { space, base, pages, source } => {
                     if self.refuses > 0 {
                         self.refuses -= 1;
@@ -371,6 +395,7 @@ impl World {
                         let fate = if shared || self.pinned == Some(key) {
                             PageFate::Busy
                         } else {
+                            self.protected.remove(&(key, base));
                             match self.present.remove(&(key, base)) {
                                 None => PageFate::Hole,
                                 Some(0) => PageFate::Moved(None),
@@ -477,6 +502,30 @@ impl World {
         assert_eq!(self.present[&(key, base)], want, "wrong bytes at {key:?} {base}");
     }
 
+    /// Touches a page, and waits until it may be written.
+    fn touch_to_write(&mut self, key: SpaceKey, base: u64) {
+        self.touch(key, base);
+        let mut turns = 0;
+        while self.protected.contains(&(key, base)) {
+            turns += 1;
+            assert!(turns < 20_000, "a write is never answered: {:?}", self.b.state(key, base));
+            if !self.b.waits.contains_key(&(key, base)) {
+                let now = self.time();
+                self.b.handle_write(now, key, base, false);
+                self.drain();
+            }
+            if self.protected.contains(&(key, base)) && !self.complete(turns) {
+                let due = self.b.poll_timeout().map_or(self.now + 2_000_000_000, |due| due.0);
+                self.now = due.max(self.now + 1_000_000);
+                self.b.handle_timeout(Instant(self.now));
+                self.drain();
+            }
+            if !self.present.contains_key(&(key, base)) {
+                self.touch(key, base);
+            }
+        }
+    }
+
     /// Evictions under way are finished before a change of mappings, as the live driver's gate has it.
     fn rest(&mut self) {
         while let Some(i) = self.pending.iter().position(|p| matches!(p, Pending::Evict(_))) {
@@ -490,6 +539,7 @@ impl World {
         for base in start..end {
             self.truth.remove(&(key, base));
             self.present.remove(&(key, base));
+            self.protected.remove(&(key, base));
         }
     }
 
@@ -498,7 +548,7 @@ impl World {
         match *op {
             Op::Write { space, base, value } => {
                 let key = pick(self, space);
-                self.touch(key, base);
+                self.touch_to_write(key, base);
                 self.present.insert((key, base), value);
                 self.truth.insert((key, base), value);
             }
@@ -535,6 +585,9 @@ impl World {
                             if let Some(v) = map.remove(&(key, from + i)) {
                                 map.insert((key, to + i), v);
                             }
+                        }
+                        if self.protected.remove(&(key, from + i)) {
+                            self.protected.insert((key, to + i));
                         }
                     }
                     let now = self.time();
@@ -573,6 +626,7 @@ impl World {
                 let key = self.spaces.remove(space % self.spaces.len());
                 self.truth.retain(|at, _| at.0 != key);
                 self.present.retain(|at, _| at.0 != key);
+                self.protected.retain(|at| at.0 != key);
                 let now = self.time();
                 self.b.handle_space_gone(now, key);
                 self.drain();

@@ -2,9 +2,19 @@
 
 use super::seat::Seat;
 use super::sim::{FailureKind, Sabotage, SeatEvent, Sim};
-use loam_core::borrower::{BufferIndex, Effect, InstallOutcome, InstallSource, PutAnswer, SpaceKey};
+use loam_core::borrower::{
+    BaseRange, BufferIndex, Effect, InstallOutcome, InstallSource, PutAnswer, SpaceKey,
+};
 use loam_core::ids::Urgency;
 use loam_core::units::{Duration, EXTENT_BASE_PAGES};
+
+/// What is done with protected pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Guard {
+    Protect,
+    Release,
+    Look,
+}
 
 /// An install that may still grow.
 #[derive(Clone, Copy, Debug)]
@@ -70,6 +80,10 @@ impl Seat {
                     self.wake(space, base, u64::from(pages), sim);
                 }
             }
+            Effect::Unprotect { .. } if sim.sabotage == Sabotage::NeverLetsWrite => {}
+            Effect::Protect { space, base, pages } => self.guard(space, (base, pages, Guard::Protect), sim),
+            Effect::Unprotect { space, base, pages } => self.guard(space, (base, pages, Guard::Release), sim),
+            Effect::LookForOwn { space, base, pages } => self.guard(space, (base, pages, Guard::Look), sim),
             Effect::Get { lender, copy, version, urgency, .. } => {
                 if let Some(conn) = self.conn(lender) {
                     match urgency {
@@ -131,6 +145,43 @@ impl Seat {
                 }
                 self.end(format!("page {base} of {space:?} is lost"), sim);
             }
+        }
+    }
+
+    /// `UFFDIO_WRITEPROTECT` of what is there, which the kernel refuses while mappings change; or a look at who has which frame.
+    fn guard(&mut self, space: SpaceKey, call: (u64, u32, Guard), sim: &mut Sim) {
+        let refused =
+            self.processes.get(&space.0).is_some_and(|p| !p.raised.is_empty() && call.2 != Guard::Look);
+        if refused || self.put_off.contains_key(&space) || (!sim.quiet && sim.dice.once_in(8)) {
+            self.put_off.entry(space).or_default().push_back(call);
+            self.retry = true;
+            return;
+        }
+        let (base, pages, guard) = call;
+        let Some(process) = self.processes.get_mut(&space.0) else { return };
+        for base in base..base + u64::from(pages) {
+            let Some(page) = process.page(base).filter(|page| page.registered && page.present.is_some())
+            else {
+                continue;
+            };
+            match guard {
+                Guard::Protect => page.protected = true,
+                Guard::Release => page.protected = false,
+                Guard::Look if page.exclusive => {
+                    self.borrower.handle_own(space, BaseRange::new(base, base + 1))
+                }
+                Guard::Look => {}
+            }
+        }
+        if guard == Guard::Release {
+            self.wake(space, base, u64::from(pages), sim);
+        }
+    }
+
+    /// What was put off, in order.
+    pub(crate) fn guard_again(&mut self, sim: &mut Sim) {
+        for (space, calls) in std::mem::take(&mut self.put_off) {
+            calls.into_iter().for_each(|call| self.guard(space, call, sim));
         }
     }
 

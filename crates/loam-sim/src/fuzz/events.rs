@@ -1,7 +1,7 @@
 //! Userfaultfd events, read and dealt with in the live agent's order: changes first, with the hand at rest, then faults.
 
 use super::hand::Hand;
-use super::kernel::Uevent;
+use super::kernel::{Fault, Uevent};
 use super::seat::{Seat, WaitingCall};
 use super::sim::{SeatEvent, Sim};
 use loam_core::borrower::{BaseRange, SpaceKey};
@@ -14,9 +14,9 @@ impl Seat {
         process.reading = false;
         let mut most = sim.dice.pick(&[1, 4, 64]);
         while most > 0
-            && let Some((base, by_hand)) = process.faults.pop_front()
+            && let Some(fault) = process.faults.pop_front()
         {
-            process.read.push_back(Uevent::Fault { base, by_hand });
+            process.read.push_back(Uevent::Fault(fault));
             most -= 1;
         }
         let mut read = Vec::new();
@@ -46,7 +46,7 @@ impl Seat {
         let mut changed = false;
         loop {
             let Some(process) = self.processes.get_mut(&key) else { return };
-            match process.read.iter().position(|e| !matches!(e, Uevent::Fault { .. })) {
+            match process.read.iter().position(|e| !matches!(e, Uevent::Fault(_))) {
                 Some(at) => {
                     if !self.put_hand_to_rest(key, sim) {
                         return;
@@ -58,8 +58,13 @@ impl Seat {
                     self.let_go_on(key, sim);
                 }
                 None => match process.read.pop_front() {
-                    Some(Uevent::Fault { base, by_hand }) => {
-                        sim.log(|| format!("borrower {}: fault at {key}:{base}", self.index));
+                    Some(Uevent::Fault(Fault { base, writes, by_hand })) => {
+                        let kind = if writes { "write" } else { "fault" };
+                        sim.log(|| format!("borrower {}: {kind} at {key}:{base}", self.index));
+                        if writes {
+                            self.borrower.handle_write(sim.now, SpaceKey(key), base, by_hand);
+                            continue;
+                        }
                         self.borrower.handle_fault(sim.now, SpaceKey(key), base);
                         if by_hand {
                             self.borrower.handle_wanted(sim.now, SpaceKey(key), base);
@@ -79,7 +84,7 @@ impl Seat {
         sim.log(|| format!("borrower {}: deals with {event:?} of {key}", self.index));
         let space = SpaceKey(key);
         match event {
-            Uevent::Fault { .. } => unreachable!("faults are dealt with by the caller"),
+            Uevent::Fault(_) => unreachable!("faults are dealt with by the caller"),
             Uevent::Remove(range) => self.borrower.handle_removed(sim.now, space, range),
             Uevent::Unmap(range) => {
                 self.borrower.handle_unmapped(sim.now, space, range);
@@ -124,7 +129,7 @@ impl Seat {
             self.drain(sim);
             self.take_last(key, sim);
             while let Some(event) = self.processes.get_mut(&key).and_then(|p| p.read.pop_front()) {
-                if !matches!(event, Uevent::Fault { .. }) {
+                if !matches!(event, Uevent::Fault(_)) {
                     self.change(key, event, sim);
                     self.drain(sim);
                 }

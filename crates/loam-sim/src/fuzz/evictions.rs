@@ -1,6 +1,7 @@
 //! Between the policy's batches and the hands.
 
 use super::hand::{Order, Stage, Step, step};
+use super::kernel::Fault;
 use super::seat::Seat;
 use super::sim::{SeatEvent, Sim};
 use loam_core::borrower::{BatchId, PageFate, SpaceKey};
@@ -60,8 +61,8 @@ impl Seat {
                 self.after(delay, SeatEvent::Bell { process: key }, sim);
                 Duration::from_micros(1)
             }
-            Step::Faulted(base) => {
-                process.faults.push_back((base, true));
+            Step::Faulted { base, writes } => {
+                process.faults.push_back(Fault { base, writes, by_hand: true });
                 self.ring_agent(SpaceKey(key), sim);
                 return;
             }

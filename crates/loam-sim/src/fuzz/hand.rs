@@ -51,8 +51,11 @@ pub(crate) enum Step {
     Bell,
     /// The kernel refuses while an event is unread.
     Refused,
-    /// It has touched a page that is not there.
-    Faulted(u64),
+    /// It has touched a page that is not there, or written to one that is protected.
+    Faulted {
+        base: u64,
+        writes: bool,
+    },
 }
 
 impl Hand {
@@ -115,12 +118,12 @@ fn work(process: &mut Process, hand: &mut Hand, now: Instant, dice: &mut Dice) -
                     break;
                 };
                 match page.present {
-                    Some(_) => page.exclusive = true,
-                    None if page.registered => {
+                    Some(_) if !page.protected => page.exclusive = true,
+                    None if !page.registered => page.install(0),
+                    present => {
                         hand.waits_for = Some(at);
-                        return Step::Faulted(at);
+                        return Step::Faulted { base: at, writes: present.is_some() };
                     }
-                    None => page.install(0),
                 }
                 *done += 1;
             }
@@ -140,6 +143,6 @@ fn take(process: &mut Process, base: u64, now: Instant, dice: &mut Dice) -> (Pag
     if page.pinned_until > now || !page.exclusive || dice.once_in(200) {
         return (PageFate::Busy, 0);
     }
-    page.present = None;
+    (page.present, page.protected) = (None, false);
     (PageFate::Moved((value != 0).then(|| hash_of(value))), value)
 }

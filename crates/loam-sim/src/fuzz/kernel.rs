@@ -23,6 +23,8 @@ pub(crate) struct Page {
     pub present: Option<u64>,
     /// Its frame is shared with nobody, and the kernel knows it.
     pub exclusive: bool,
+    /// Who writes there waits, and the agent is told.
+    pub protected: bool,
     pub pinned_until: Instant,
     pub denied_until: Instant,
     /// What the process must read.
@@ -47,6 +49,7 @@ impl Page {
     pub(crate) fn install(&mut self, value: u64) {
         self.present = Some(value);
         self.exclusive = true;
+        self.protected = false;
         self.truth = value;
         self.also = (self.windows > 0).then_some(0);
     }
@@ -69,10 +72,18 @@ impl Page {
     }
 }
 
+/// A thread, or the hand, waits at a page that is missing, or to write to one that is protected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Fault {
+    pub base: u64,
+    pub writes: bool,
+    pub by_hand: bool,
+}
+
 /// A message of userfaultfd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Uevent {
-    Fault { base: u64, by_hand: bool },
+    Fault(Fault),
     Remove(BaseRange),
     Unmap(BaseRange),
     Remap { from: BaseRange, to: u64 },
@@ -141,7 +152,7 @@ pub(crate) struct Process {
     pub threads: Vec<Thread>,
     pub hand: Option<Hand>,
     /// Faults that were not read.
-    pub faults: VecDeque<(u64, bool)>,
+    pub faults: VecDeque<Fault>,
     /// Changes that were not read: while there are any, no page is installed or taken.
     pub raised: VecDeque<Raised>,
     /// Read, and not dealt with.
@@ -260,7 +271,7 @@ impl Process {
 
     /// A change of mappings has been read and not been dealt with.
     pub(crate) fn has_undealt_changes(&self) -> bool {
-        self.read.iter().any(|e| !matches!(e, Uevent::Fault { .. }))
+        self.read.iter().any(|e| !matches!(e, Uevent::Fault(_)))
     }
 
     /// The kernel's books and the agent's may differ now.

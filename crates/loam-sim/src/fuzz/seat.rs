@@ -2,7 +2,7 @@
 //! [`super::effects`], [`super::events`], [`super::evictions`], [`super::lenders`], [`super::disk`].
 
 use super::disk::Disk;
-use super::effects::Run;
+use super::effects::{Guard, Run};
 use super::kernel::{Process, Waits};
 use super::lenders::Conn;
 use super::script::{Settings, Work};
@@ -15,7 +15,7 @@ use loam_core::borrower::{
 use loam_core::ids::Version;
 use loam_core::page_size::PageSize;
 use loam_core::units::{BasePages, Duration, Instant};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// How soon somebody who was woken runs.
 pub(crate) const WAKE: Duration = Duration::from_micros(3);
@@ -44,6 +44,8 @@ pub(crate) struct Seat {
     pub refuse_installs: u64,
     pub stalled_until: Instant,
     pub retry: bool,
+    /// Calls about protected pages that the kernel has put off, in order.
+    pub put_off: BTreeMap<SpaceKey, VecDeque<(u64, u32, Guard)>>,
     /// A try is on its way.
     pub retry_comes: bool,
     pub plans_come: bool,
@@ -108,6 +110,7 @@ impl Seat {
             refuse_installs: 0,
             stalled_until: Instant(0),
             retry: false,
+            put_off: BTreeMap::new(),
             retry_comes: false,
             plans_come: false,
             timeout_at: None,
@@ -139,7 +142,7 @@ impl Seat {
         let (index, life) = (self.index, self.life);
         let Some(process) = self.processes.get_mut(&key.0).filter(|p| !p.ended) else { return };
         let range = BaseRange::new(base, base + pages);
-        process.faults.retain(|&(base, _)| !range.contains(base));
+        process.faults.retain(|fault| !range.contains(fault.base));
         for (n, thread) in process.threads.iter_mut().enumerate() {
             if matches!(thread.waits, Waits::Page(at) if range.contains(at)) {
                 thread.waits = Waits::Nothing;

@@ -232,6 +232,8 @@ pub enum Sabotage {
     SkipsWrites,
     /// The agent does not wake who waits.
     NeverWakes,
+    /// Who waits to write to what is shared with a forked relative waits on.
+    NeverLetsWrite,
     /// The agent never tells lenders what they can forget.
     NeverDrops,
     /// The agent installs by what it knew before a change of mappings.

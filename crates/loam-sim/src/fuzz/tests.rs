@@ -125,6 +125,11 @@ fn an_agent_that_wakes_nobody_is_found() {
 }
 
 #[test]
+fn an_agent_that_lets_nobody_write_to_what_is_shared_is_found() {
+    is_found(Sabotage::NeverLetsWrite, &[FailureKind::Liveness], &[], 100);
+}
+
+#[test]
 fn an_agent_that_drops_nothing_is_found() {
     is_found(Sabotage::NeverDrops, &[FailureKind::Leak], &[], 100);
 }

@@ -1,6 +1,6 @@
 //! The program's threads: what they touch, and how they change their address space.
 
-use super::kernel::{Process, Raised, Uevent, Waits};
+use super::kernel::{Fault, Process, Raised, Uevent, Waits};
 use super::script::Work;
 use super::seat::{Seat, WAKE, WaitingCall};
 use super::sim::{FailureKind, SeatEvent, Sim};
@@ -121,7 +121,7 @@ impl Seat {
             }
             process.threads[n].waits = Waits::Page(base);
             process.threads[n].since = sim.now;
-            process.faults.push_back((base, false));
+            process.faults.push_back(Fault { base, writes: false, by_hand: false });
             self.ring_agent(SpaceKey(key), sim);
             return Touched::Blocked;
         };
@@ -130,6 +130,13 @@ impl Seat {
             sim.fail(FailureKind::WrongBytes, || {
                 format!("borrower {index}: a thread of {key} reads {value} at {base}, not {truth}")
             });
+        }
+        if write && page.protected {
+            process.threads[n].waits = Waits::Page(base);
+            process.threads[n].since = sim.now;
+            process.faults.push_back(Fault { base, writes: true, by_hand: false });
+            self.ring_agent(SpaceKey(key), sim);
+            return Touched::Blocked;
         }
         if write {
             sim.value_last += u64::from(!zero);

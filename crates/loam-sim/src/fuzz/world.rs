@@ -371,6 +371,7 @@ fn seat_event(seat: &mut Seat, event: SeatEvent, sim: &mut Sim) {
         }
         SeatEvent::Retry => {
             seat.retry_comes = false;
+            seat.guard_again(sim);
             seat.borrower.handle_retry(sim.now);
             seat.drain(sim);
         }

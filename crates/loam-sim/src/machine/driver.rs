@@ -389,7 +389,13 @@ impl<'a> Machine<'a> {
                 }
                 Effect::Hold { buffer, .. } => self.buffers[buffer.0 as usize] = self.arrived,
                 // The model says in which order messages travel.
-                Effect::Wake { .. } | Effect::Populate { .. } | Effect::Hurry { .. } => {}
+                // No simulated program forks.
+                Effect::Wake { .. }
+                | Effect::Populate { .. }
+                | Effect::Protect { .. }
+                | Effect::LookForOwn { .. }
+                | Effect::Unprotect { .. } => {}
+                Effect::Hurry { .. } => {}
                 Effect::ReadDisk { .. } | Effect::WriteDisk { .. } | Effect::Spare { .. } => {
                     unreachable!("there is no slot file here")
                 }

@@ -398,6 +398,7 @@ fn nothing_is_taken_from_a_child_whose_hand_has_not_come() {
     w.rest();
     let (now, child) = (w.time(), SpaceKey(w.next_space));
     w.b.handle_forked(now, parent, child);
+    w.b.handle_not_protected(parent, BaseRange::new(0, PAGES)); // else it is known that nothing can be taken from it either
     w.b.handle_evictable(now, child, false);
     w.b.handle_evictable(now, child, true);
     w.b.handle_limit(now, BasePages(100));

@@ -83,7 +83,7 @@ fn what_more_than_two_share_stays() {
     w.work(Duration::from_millis(3000));
     assert_eq!((w.here(PARENT), w.here(CHILD), w.populated), (SHARED, SHARED, 0));
     w.step(&Op::Exit { space: 2 });
-    w.work(Duration::from_millis(1500));
+    w.work(Duration::from_millis(2500));
     assert_eq!((w.here(PARENT), w.here(CHILD), w.populated), (0, 0, 2 * SHARED));
     w.read_all();
 }
