@@ -4,7 +4,7 @@ use super::Agent;
 use super::pause::is_want;
 use super::process::Process;
 use crate::uffd::{Event, RawMsg};
-use loam_core::borrower::{BaseRange, SpaceKey};
+use loam_core::borrower::{BaseRange, BaseState, SpaceKey};
 use loam_hand::part_number;
 use rustix::process::Pid;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -145,10 +145,18 @@ impl Agent<'_> {
             self.borrower.handle_write(now, key, base, by_hand);
             return;
         }
+        // It waits in an advice of ours, and evictions wait behind it: it cannot wait for a frame, nor for the batch that is to take this very page
+        // (which was discarded, and is not there).
+        let is_to_leave = by_hand && self.borrower.state(key, base) == BaseState::Leaving;
+        if is_to_leave {
+            self.put_hand_to_rest(key);
+        }
         self.borrower.handle_fault(now, key, base);
         if by_hand {
-            // It waits in an advice of ours, and evictions wait behind it: it cannot wait for a frame.
             self.borrower.handle_wanted(now, key, base);
+        }
+        if is_to_leave {
+            self.let_go_on(key);
         }
     }
 

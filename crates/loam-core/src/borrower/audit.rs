@@ -201,7 +201,8 @@ impl Borrower {
         let asked = self.fetches.get(&i).and_then(|fetch| fetch.at_lender);
         let has = |lender| c.places().any(|place| place.lender == lender && place.stored.has());
         assert!(asked.is_none_or(has), "copy {} is asked of who does not have it", i.0);
-        let queued = self.mends.iter().any(|&(at, version)| at == i && version == c.version);
+        let is_it = |&(at, version): &(CopyIndex, Version)| at == i && version == c.version;
+        let queued = self.mends.iter().any(is_it) || (c.recalled && self.recalls.iter().any(is_it));
         let comes = queued || c.busy() || c.buffer().is_some();
         assert!(!self.is_thin(i) || comes, "copy {} has too few lenders, and nothing is done about it", i.0);
     }

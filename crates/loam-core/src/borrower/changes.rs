@@ -4,14 +4,9 @@ use super::marks::Marks;
 use super::table::{BaseRange, BaseState, Entry, SpaceKey, Table};
 use super::{Borrower, Effect, Space};
 use crate::page_size::PageSize;
-use crate::units::{BasePages, Duration, Instant};
+use crate::units::{BasePages, Instant};
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
-
-/// Discards are remembered for this long.
-const DISCARD_LASTS: Duration = Duration::from_millis(60_000);
-/// And so many of them at most.
-const DISCARDS_MAX: usize = 4096;
 
 impl Borrower {
     /// A process has come, nothing of it is adopted yet. `has_hand`: pages can be taken from it.
@@ -84,7 +79,7 @@ impl Borrower {
         let waiting = self.clear(now, key, range);
         self.unmark(key, range);
         self.tidy_ranks(key, range);
-        self.note_discard(now, key, range);
+        self.discards.note(now, key, range);
         for base in waiting {
             self.wait_from(now, key, base);
             if urgent.contains(&base) {
@@ -106,39 +101,6 @@ impl Borrower {
                 self.ranking.add(key, part);
             }
         }
-    }
-
-    /// The discard follows its event by microseconds, or as long as the discarding thread is kept from a core.
-    fn note_discard(&mut self, now: Instant, key: SpaceKey, range: BaseRange) {
-        while self.discards.front().is_some_and(|d| d.0 + DISCARD_LASTS < now)
-            || self.discards.len() >= DISCARDS_MAX
-        {
-            self.discards.pop_front();
-        }
-        match self.discards.back_mut() {
-            Some((at, k, r)) if *k == key && r.end == range.start => {
-                r.end = range.end;
-                *at = now;
-            }
-            _ => self.discards.push_back((now, key, range)),
-        }
-    }
-
-    /// Zeros that a discard has taken with it after its event are missing at the new address.
-    fn move_discards(&mut self, now: Instant, key: SpaceKey, from: BaseRange, to: u64) {
-        let hit = |&(_, k, range): &(Instant, SpaceKey, BaseRange)| {
-            Some(range.intersect(from)).filter(|r| k == key && !r.is_empty())
-        };
-        let moved: Vec<BaseRange> = self.discards.iter().filter_map(hit).collect();
-        for range in moved {
-            let start = to + (range.start - from.start);
-            self.note_discard(now, key, BaseRange::new(start, start + range.len()));
-        }
-    }
-
-    /// `base` was discarded a short time ago.
-    pub(super) fn is_discarded(&self, key: SpaceKey, base: u64) -> bool {
-        self.discards.iter().any(|(_, k, range)| *k == key && range.contains(base))
     }
 
     /// The hand of `key` is to rest, so that a change of its mappings can be dealt with: no eviction begins there
@@ -192,7 +154,6 @@ impl Borrower {
         for base in waiting.into_iter().chain(covered) {
             self.effects.push_back(Effect::Wake { space: key, base, pages: 1 });
         }
-        self.move_discards(now, key, from, to);
         let space = self.spaces.get_mut(&key).expect("checked above");
         // Entries of pages that are gone may be used again, on both sides.
         let ranks = |range| !space.marks.parts(range, |mark| mark.is_placed()).is_empty();
@@ -222,8 +183,10 @@ impl Borrower {
     /// writes; copies are shared until nobody refers to them.
     ///
     /// # Panics
-    /// If `child` was used before, or a page of the parent is just leaving.
+    /// If `child` was used before, a page of the parent is just leaving, or an install is under way.
     pub fn handle_forked(&mut self, now: Instant, parent: SpaceKey, child: SpaceKey) {
+        // What is here by the record alone would be the child's, and never come there.
+        assert_eq!(self.installs_pending, 0, "what was asked for is installed before a process forks");
         self.handle_space_added(child, false);
         self.budgets.fork(parent, child);
         let Some(space) = self.spaces.get(&parent) else { return };

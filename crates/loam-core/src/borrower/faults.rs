@@ -4,7 +4,7 @@ use super::copies::{BufferIndex, CopyIndex, LenderIndex};
 use super::marks::{Mark, Pattern};
 use super::prefetch::StreamSpace;
 use super::store::Source;
-use super::table::{BaseState, Entry, SpaceKey};
+use super::table::{BaseRange, BaseState, Entry, SpaceKey};
 use super::{Borrower, Effect, FaultKind, InstallSource, Touch};
 use crate::ids::{ContentHash, Urgency, Version};
 use crate::page_size::PageSize;
@@ -218,6 +218,9 @@ impl Borrower {
     ) {
         let pending = self.installs_pending.checked_sub(u64::from(pages));
         self.installs_pending = pending.expect("only what was asked for is installed");
+        if outcome == InstallOutcome::Done {
+            self.note_unsure(now, key, BaseRange::new(base, base + u64::from(pages)));
+        }
         for b in base..base + u64::from(pages) {
             match outcome {
                 InstallOutcome::Done => self.end_wait(now, key, b),
@@ -249,6 +252,20 @@ impl Borrower {
         }
         if self.installs_pending == 0 {
             self.advance(now); // evictions were held back meanwhile
+        }
+    }
+
+    /// Zeros have come: a discard that is still under way takes them with it.
+    fn note_unsure(&mut self, now: Instant, key: SpaceKey, range: BaseRange) {
+        if !self.discards.touch(now, key, range) {
+            return;
+        }
+        for base in range.start..range.end {
+            let entry = self.entry(key, base);
+            if entry.state == BaseState::Local && entry.copy.is_none() {
+                let unsure = self.discards.touch(now, key, BaseRange::new(base, base + 1));
+                self.set_entry(key, base, Entry { unsure, ..entry });
+            }
         }
     }
 
@@ -507,17 +524,19 @@ impl Borrower {
     /// A fault on a page that should be there. Usually the event was read after another thread's fault had
     /// been answered, and waking is all it needs; if it comes again and again the page is really missing.
     fn surprise(&mut self, key: SpaceKey, base: u64, entry: Entry) {
-        let discarded = self.is_discarded(key, base);
+        let discarded = || self.discards.touch(self.waits_changed_at, key, BaseRange::new(base, base + 1));
+        // What is here by the record alone, as its install is still to be done, may have contents.
+        let went = (entry.shared || entry.protected || discarded()) && self.installs_pending == 0;
         if self.waits_changed_at - self.surprises_since > SURPRISES_LAST {
             self.surprises.clear();
             self.surprises_since = self.waits_changed_at;
         }
         let count = self.surprises.entry((key, base)).or_insert(0);
         *count += 1;
-        if (entry.shared || discarded) && *count > 1 {
-            // A forked child's page that the child's mapping never had (wipe-on-fork), or zeros that were brought between the event
-            // of a discard and the discard itself: zeros, as the kernel gives. If it is there after all the
-            // install says so and changes nothing. If it is refused for now, the thread still waits, and is to be served again.
+        if (entry.unsure || went) && *count > 1 {
+            // A forked child's page that the child's mapping never had (wipe-on-fork), zeros that were brought between the event
+            // of a discard and the discard itself, or what another thread has moved there in between: zeros, as the kernel gives. If it is there
+            // after all the install says so and changes nothing. If it is refused for now, the thread still waits, and is to be served again.
             if !self.waits.contains_key(&(key, base)) {
                 self.wait_from(self.waits_changed_at, key, base);
             }

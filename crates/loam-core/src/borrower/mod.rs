@@ -25,6 +25,7 @@ mod budgets;
 mod changes;
 mod config;
 mod copies;
+mod discards;
 mod effect;
 mod evict;
 mod faults;
@@ -84,6 +85,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use budgets::Budgets;
 use copies::Copies;
+use discards::Discards;
 use evict::Batch;
 use faults::{Fetch, Wait};
 use plans::Rest;
@@ -180,8 +182,11 @@ pub struct Borrower {
     mends: VecDeque<(CopyIndex, Version)>,
     /// Who has said that a copy is on its disk while that was on its way to another lender; see `stored_one`.
     stored_late: BTreeMap<CopyIndex, (Version, LenderIndex)>,
-    /// Some of them could not be mended: tried again when a lender joins.
+    /// Some of them could not be mended: tried again when a lender joins or has room again,
     has_resigned: bool,
+    /// and a few now and then, from this one on: a lender that others leave room with need not say so.
+    resigned_next: CopyIndex,
+    resigned_retry_at: Option<Instant>,
     /// Where the last mirror went: the next of its batch goes there too.
     mirror_last: Option<LenderIndex>,
     /// Fetches that bring such copies home.
@@ -219,7 +224,7 @@ pub struct Borrower {
     /// Since when they are counted.
     surprises_since: Instant,
     /// Ranges that were discarded lately.
-    discards: VecDeque<(Instant, SpaceKey, BaseRange)>,
+    discards: Discards,
     latencies: VecDeque<(FaultKind, Duration)>,
     /// Of each batch the last copy that is not safe yet, and since when it is on its way.
     swapping: BTreeMap<CopyIndex, (Version, Instant)>,
@@ -299,6 +304,8 @@ impl Borrower {
             mends: VecDeque::new(),
             stored_late: BTreeMap::new(),
             has_resigned: false,
+            resigned_next: CopyIndex(0),
+            resigned_retry_at: None,
             mirror_last: None,
             homing: 0,
             moves_to: None,
@@ -321,7 +328,7 @@ impl Borrower {
             waits_changed_at: Instant(0),
             surprises: BTreeMap::new(),
             surprises_since: Instant(0),
-            discards: VecDeque::new(),
+            discards: Discards::default(),
             latencies: VecDeque::new(),
             swapping: BTreeMap::new(),
             swap_outs: VecDeque::new(),
@@ -395,7 +402,8 @@ impl Borrower {
     pub fn poll_timeout(&self) -> Option<Instant> {
         let hedge = self.hedges.front().filter(|_| !self.hedges_starve).map(|h| h.0);
         let guard = self.guarding.is_under_way().then_some(self.waits_changed_at);
-        [hedge, self.stuck_retry_at, self.evict_pause_until, self.parked_until, guard]
+        let resigned = self.resigned_retry_at;
+        [hedge, self.stuck_retry_at, resigned, self.evict_pause_until, self.parked_until, guard]
             .into_iter()
             .flatten()
             .min()
@@ -408,6 +416,10 @@ impl Borrower {
             self.stuck_retry_at = None;
             self.waits_clock(now);
             self.retry_stuck();
+        }
+        if self.resigned_retry_at.is_some_and(|t| t <= now) {
+            self.waits_clock(now);
+            self.retry_some_resigned();
         }
         if self.evict_pause_until.is_some_and(|t| t <= now) {
             self.evict_pause_until = None;

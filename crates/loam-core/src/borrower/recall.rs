@@ -206,6 +206,7 @@ impl Borrower {
             for (i, version) in core::mem::take(&mut self.recalls) {
                 if self.copies.find_mut(i).is_some_and(|c| c.version == version && c.old.is_none()) {
                     self.unmark_recalled(i);
+                    self.needs_mending(i); // if too few have it, that was to be seen to when it had moved
                 }
             }
         } else if !c.fetching {

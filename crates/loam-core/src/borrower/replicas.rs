@@ -14,11 +14,14 @@ use super::copies::{Copy, CopyIndex, LenderIndex, Mirror, Safety, Stored};
 use super::placement::{LenderState, Site};
 use super::{Borrower, Effect};
 use crate::ids::{PutClass, Version};
-use crate::units::{BasePages, Instant};
+use crate::units::{BasePages, Duration, Instant};
 use alloc::vec::Vec;
 
 /// Pages that are fetched at a time to be sent to other lenders: a fault's page waits behind them.
 const MENDING_MAX: u64 = 64;
+/// So often as many of those that nobody took are tried again.
+const RESIGNED_RETRY: Duration = Duration::from_millis(5_000);
+const RESIGNED_AT_ONCE: usize = 16;
 
 impl Borrower {
     /// Where a lender is. To be called before anything is sent there.
@@ -426,6 +429,7 @@ impl Borrower {
         if self.is_thin(i) && self.has_firmly(c) && c.safety == Safety::Reached {
             self.copies.get_mut(i).safety = Safety::Resigned;
             self.has_resigned = true;
+            self.resigned_retry_at.get_or_insert(self.waits_changed_at + RESIGNED_RETRY);
         }
     }
 
@@ -435,8 +439,37 @@ impl Borrower {
             return;
         }
         let resigned = self.copies.iter_live().filter(|(_, c)| c.safety == Safety::Resigned);
-        for (i, version) in resigned.map(|(i, c)| (i, c.version)).collect::<Vec<_>>() {
-            self.copies.get_mut(i).safety = Safety::Reached;
+        self.mend_resigned(resigned.map(|(i, _)| i).collect());
+    }
+
+    /// A few of them, for whose sake lenders that refused are asked again: one that takes these says how much more it has room for.
+    pub(super) fn retry_some_resigned(&mut self) {
+        self.resigned_retry_at = None;
+        if !self.has_resigned {
+            return;
+        }
+        let resigned =
+            || self.copies.iter_live().filter(|(_, c)| c.safety == Safety::Resigned).map(|(i, _)| i);
+        let from = self.resigned_next.0;
+        let mut some: Vec<CopyIndex> = resigned().filter(|i| i.0 >= from).take(RESIGNED_AT_ONCE).collect();
+        if some.is_empty() {
+            some = resigned().take(RESIGNED_AT_ONCE).collect();
+        }
+        let Some(last) = some.last() else {
+            self.has_resigned = false;
+            return;
+        };
+        self.resigned_next = CopyIndex(last.0 + 1);
+        self.resigned_retry_at = Some(self.waits_changed_at + RESIGNED_RETRY);
+        self.forget_refusals();
+        self.mend_resigned(some);
+    }
+
+    fn mend_resigned(&mut self, resigned: Vec<CopyIndex>) {
+        for i in resigned {
+            let c = self.copies.get_mut(i);
+            c.safety = Safety::Reached;
+            let version = c.version;
             if !self.is_safe(i) {
                 self.unmark_reusable(i);
             }

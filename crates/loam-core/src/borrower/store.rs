@@ -531,14 +531,18 @@ impl Borrower {
         self.stuck_retry_at.get_or_insert(self.waits_changed_at + STUCK_RETRY);
     }
 
-    /// Offers stuck copies again.
-    pub(super) fn retry_stuck(&mut self) {
+    /// A refusal may be old by now: each lender is asked again.
+    pub(super) fn forget_refusals(&mut self) {
         for lender in &mut self.lenders {
-            // A refusal may be old by now; ask again.
             if lender.up && !self.config.disk {
                 (lender.room, lender.refused) = (lender.room.max(1), false);
             }
         }
+    }
+
+    /// Offers stuck copies again.
+    pub(super) fn retry_stuck(&mut self) {
+        self.forget_refusals();
         for (i, version) in core::mem::take(&mut self.unsafe_stuck) {
             let again = self
                 .copies

@@ -82,20 +82,25 @@ pub enum BaseState {
 
 const NO_COPY: u32 = u32::MAX;
 
+/// One for each base page.
+type Bits = [u64; EXTENT_BASE_PAGES / 64];
+
 #[derive(Clone, Debug)]
 struct Extent {
     state: [BaseState; EXTENT_BASE_PAGES],
     copy: [u32; EXTENT_BASE_PAGES],
     /// Base pages whose frame is a forked relative's too.
-    shared: [u64; EXTENT_BASE_PAGES / 64],
+    shared: Bits,
     /// Base pages that are here as they were at a fork, and protected.
-    protected: [u64; EXTENT_BASE_PAGES / 64],
+    protected: Bits,
+    /// Base pages that a discard may have taken with it.
+    unsure: Bits,
     /// For each base page that begins a page which stands in the replacement queue: 1 plus that page's [`PageSize`]. Else 0. Two a byte.
     queued: [u8; EXTENT_BASE_PAGES / 2],
     /// For each base page that begins one that has come: in which part of the program.
     part: [u8; EXTENT_BASE_PAGES],
     /// Base pages that begin a page which was brought, as bits that are quickly counted; for each of them what was here with it.
-    brought: [u64; EXTENT_BASE_PAGES / 64],
+    brought: Bits,
     together: [Option<Together>; EXTENT_BASE_PAGES],
     used: u16,
 }
@@ -107,6 +112,7 @@ impl Extent {
             copy: [NO_COPY; EXTENT_BASE_PAGES],
             shared: [0; EXTENT_BASE_PAGES / 64],
             protected: [0; EXTENT_BASE_PAGES / 64],
+            unsure: [0; EXTENT_BASE_PAGES / 64],
             queued: [0; EXTENT_BASE_PAGES / 2],
             brought: [0; EXTENT_BASE_PAGES / 64],
             part: [0; EXTENT_BASE_PAGES],
@@ -123,7 +129,7 @@ impl Extent {
     }
 
     /// Of each page of this size, whether it has been brought, as a whole or in part: at the bit of its first base page.
-    fn brought_as(&self, size: PageSize) -> [u64; EXTENT_BASE_PAGES / 64] {
+    fn brought_as(&self, size: PageSize) -> Bits {
         let mut pages = self.brought;
         // Each bit tells of twice as many base pages after each turn.
         for n in (0..size.log2()).map(|log2| 1_usize << log2) {
@@ -169,6 +175,8 @@ pub(super) struct Entry {
     pub shared: bool,
     /// Here, and not written since a fork: a write is told before it is done ([`Effect::Protect`](super::Effect::Protect)).
     pub protected: bool,
+    /// Zeros that came while a discard of it may have been under way ([`super::discards`]): if it is missing, zeros are what belongs there.
+    pub unsure: bool,
 }
 
 /// See the module's documentation.
@@ -177,6 +185,14 @@ pub(super) struct Table {
     ranges: BTreeMap<u64, u64>,
     extents: BTreeMap<u64, Box<Extent>>,
     adopted: u64,
+}
+
+fn is_set(bits: &Bits, i: usize) -> bool {
+    bits[i / 64] >> (i % 64) & 1 == 1
+}
+
+fn set(bits: &mut Bits, i: usize, value: bool) {
+    bits[i / 64] = bits[i / 64] & !(1 << (i % 64)) | u64::from(value) << (i % 64);
 }
 
 const fn split(base: u64) -> (u64, usize) {
@@ -248,8 +264,9 @@ impl Table {
         Entry {
             state: extent.state[i],
             copy: (extent.copy[i] != NO_COPY).then_some(CopyIndex(extent.copy[i])),
-            shared: extent.shared[i / 64] >> (i % 64) & 1 == 1,
-            protected: extent.protected[i / 64] >> (i % 64) & 1 == 1,
+            shared: is_set(&extent.shared, i),
+            protected: is_set(&extent.protected, i),
+            unsure: is_set(&extent.unsure, i),
         }
     }
 
@@ -265,12 +282,10 @@ impl Table {
         let was_empty = extent.state[i] == BaseState::Empty;
         extent.state[i] = entry.state;
         extent.copy[i] = entry.copy.map_or(NO_COPY, |c| c.0);
-        let bit = 1 << (i % 64);
-        extent.shared[i / 64] =
-            if entry.shared { extent.shared[i / 64] | bit } else { extent.shared[i / 64] & !bit };
-        let protected = entry.protected && matches!(entry.state, BaseState::Local | BaseState::Leaving);
-        extent.protected[i / 64] =
-            if protected { extent.protected[i / 64] | bit } else { extent.protected[i / 64] & !bit };
+        let here = matches!(entry.state, BaseState::Local | BaseState::Leaving);
+        set(&mut extent.shared, i, entry.shared);
+        set(&mut extent.protected, i, entry.protected && here);
+        set(&mut extent.unsure, i, entry.unsure && here);
         if was_empty != empty {
             if empty {
                 extent.used -= 1;
@@ -502,7 +517,8 @@ mod tests {
 
     #[test]
     fn an_extent_costs_little_for_each_base_page() {
-        assert!(size_of::<Extent>() <= EXTENT_BASE_PAGES * 8);
+        // With the 48 bytes of a copy within the 64 of the bar.
+        assert!(size_of::<Extent>() <= EXTENT_BASE_PAGES * 9);
     }
 
     fn left(table: &mut Table, first: u64) -> Option<(u8, u8)> {

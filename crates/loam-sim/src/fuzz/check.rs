@@ -8,7 +8,7 @@ use super::node::Node;
 use super::seat::Seat;
 use super::sim::{FailureKind, Sim};
 use loam_core::borrower::{BaseState, CopyView, LenderIndex};
-use loam_core::units::BasePages;
+use loam_core::units::{BasePages, Duration};
 
 /// Rule 2, for every page of every process, and the borrowers' own counts.
 pub(crate) fn everything(seats: &mut [Seat], sim: &mut Sim) {
@@ -52,6 +52,9 @@ pub(crate) fn mended(seats: &[Seat], nodes: &[Node], sim: &mut Sim) {
                 let Some(copy) = seat.borrower.copy_of(process.key, base).filter(|_| away) else { continue };
                 if has_its_places(seat, &copy, page.truth, sim) || has_rotten_place(seat, &copy, sim) {
                     continue;
+                }
+                if copy.buffer.is_none() && !copy.on_disk && named(&copy).next().is_none() {
+                    continue; // gone, by a fault: that is looked at above
                 }
                 let Some(taker) = who_could_take(seat, &copy, page.truth, nodes, sim) else { continue };
                 sim.fail(FailureKind::Unsafe, || {
@@ -166,6 +169,13 @@ fn lenders_have(seat: &Seat, copy: &CopyView, value: u64, sim: &Sim) -> bool {
     let wanted = if one_will_do { 1 } else { usize::from(sim.settings.replicas) };
     let gone = harmed && (!in_cache || !seat.is_at_lender(page, None, sim));
     gone || !sim.settings.disk && places.len() >= wanted
+}
+
+/// Work is left, and no thread has waited longer than this.
+pub(crate) fn goes_on(seats: &[Seat], sim: &Sim, most: Duration) -> bool {
+    let processes = seats.iter().flat_map(|seat| seat.processes.values()).filter(|p| !p.ended);
+    let mut busy = processes.flat_map(|p| &p.threads).filter(|t| !t.is_idle()).peekable();
+    busy.peek().is_some() && busy.all(|t| t.waits == Waits::Nothing || sim.now - t.since < most)
 }
 
 /// No thread waits, no work is left.

@@ -9,8 +9,10 @@ use loam_core::ids::{SpaceId, Version};
 use loam_core::lender::{DiskEffect, Drain, Drained};
 use loam_core::units::Duration;
 
-/// How many times as long a slow disk takes.
+/// How many times as long a slow disk takes,
 const SLOW: u64 = 200;
+/// and how long at most: it is looked for what is left when all is over.
+const SLOWEST: Duration = Duration::from_millis(30_000);
 
 impl Node {
     fn store_fault(&self, sim: &Sim) -> Option<StoreFault> {
@@ -21,7 +23,7 @@ impl Node {
     fn store_after(&self, us: impl Fn(&super::script::Cache) -> u64, event: StoreEvent, sim: &mut Sim) {
         let slow = if self.store_fault(sim) == Some(StoreFault::Slow) { SLOW } else { 1 };
         let typical = us(sim.settings.cache.as_ref().expect("there is a store")) * slow;
-        let delay = sim.store_dice.delay(Duration::from_micros(typical));
+        let delay = sim.store_dice.delay(Duration::from_micros(typical)).min(SLOWEST);
         sim.after(delay, Event::Store { lender: self.index, life: self.life, event });
     }
 

@@ -4,7 +4,7 @@ use super::hand::Hand;
 use super::kernel::{Fault, Uevent};
 use super::seat::{Seat, WaitingCall};
 use super::sim::{SeatEvent, Sim};
-use loam_core::borrower::{BaseRange, SpaceKey};
+use loam_core::borrower::{BaseRange, BaseState, SpaceKey};
 use loam_core::units::Duration;
 
 impl Seat {
@@ -65,9 +65,18 @@ impl Seat {
                             self.borrower.handle_write(sim.now, SpaceKey(key), base, by_hand);
                             continue;
                         }
+                        // The hand waits for no batch behind its order that is to take this very page.
+                        let is_to_leave =
+                            by_hand && self.borrower.state(SpaceKey(key), base) == BaseState::Leaving;
+                        if is_to_leave {
+                            self.put_hand_to_rest(key, sim);
+                        }
                         self.borrower.handle_fault(sim.now, SpaceKey(key), base);
                         if by_hand {
                             self.borrower.handle_wanted(sim.now, SpaceKey(key), base);
+                        }
+                        if is_to_leave {
+                            self.let_go_on(key, sim);
                         }
                     }
                     _ => break,
@@ -219,7 +228,7 @@ impl Seat {
             let process = self.processes.get_mut(&key).expect("looked at above");
             for base in part.start..part.end {
                 if let Some(page) = process.page(base) {
-                    page.registered = false;
+                    (page.registered, page.protected) = (false, false); // UFFDIO_UNREGISTER lets writers write
                 }
             }
             self.wake(space, part.start, part.len(), sim);

@@ -239,6 +239,7 @@ impl Seat {
         for at in std::mem::take(&mut process.threads[n].dropping) {
             // Whatever is there by now: the kernel asks for no second event.
             let page = &mut process.pages[at];
+            page.written |= page.windows == 0; // what another thread has moved there since
             page.windows = page.windows.saturating_sub(1);
             if page.present.take().is_some() {
                 (page.truth, page.also) = (0, (page.windows > 0).then_some(0));

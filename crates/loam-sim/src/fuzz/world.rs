@@ -10,6 +10,8 @@ use loam_core::units::{BasePages, Duration, Instant};
 /// Once faults have ended every thread is answered within this: the longest patience with a silent lender (20 s), and the
 /// longest rest of pages that could not be taken (16 s).
 const ANSWERED_WITHIN: Duration = Duration::from_millis(40_000);
+/// The phases of a run's end are numbered from 0 to this.
+const PHASE_LAST: u32 = 4;
 /// What is under way at the end of a program is over after this.
 const SETTLED_WITHIN: Duration = Duration::from_millis(25_000);
 /// Lenders with stores keep what borrowers have left for so long.
@@ -74,14 +76,7 @@ impl<'a> World<'a> {
             self.sim.queue.push(action.at, Event::Act(i));
         }
         let thorough = self.sim.logs || self.script.seed.is_multiple_of(THOROUGH_SEEDS);
-        let mut at = self.script.quiet_at;
-        let returned = if self.sim.settings.cache.is_some() { RETURNED_WITHIN } else { SETTLED_WITHIN };
-        for (phase, lasts) in [(0, ANSWERED_WITHIN), (1, ANSWERED_WITHIN), (2, SETTLED_WITHIN), (3, returned)]
-        {
-            self.sim.queue.push(at, Event::Phase(phase));
-            at = at + lasts;
-        }
-        self.sim.queue.push(at, Event::Phase(4));
+        self.sim.queue.push(self.script.quiet_at, Event::Phase(0));
         while self.sim.failure.is_none()
             && let Some((now, event)) = self.sim.queue.pop()
         {
@@ -308,6 +303,20 @@ impl<'a> World<'a> {
 
     /// The quiet end: nothing is injected any more; everybody is answered, everything is read, everything comes back.
     fn phase(&mut self, phase: u32) {
+        let returned = if self.sim.settings.cache.is_some() { RETURNED_WITHIN } else { SETTLED_WITHIN };
+        let lasts = match phase {
+            // There was much to do, and it goes on; whoever goes in circles has done too much one day.
+            1 | 2 if check::goes_on(&self.seats, &self.sim, ANSWERED_WITHIN) => {
+                self.sim.after(ANSWERED_WITHIN, Event::Phase(phase));
+                return;
+            }
+            0 | 1 => ANSWERED_WITHIN,
+            2 => SETTLED_WITHIN,
+            _ => returned,
+        };
+        if phase < PHASE_LAST {
+            self.sim.after(lasts, Event::Phase(phase + 1));
+        }
         let sim = &mut self.sim;
         sim.log(|| format!("-- phase {phase} of the end"));
         match phase {

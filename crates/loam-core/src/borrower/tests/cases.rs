@@ -290,6 +290,99 @@ fn a_discarded_page_whose_install_is_refused_comes_all_the_same() {
     }
 }
 
+/// Found by the fuzz simulation (seed 37912): a page that was discarded a short time ago has contents again, and comes home. Other threads ask for it before
+/// its install is done, which is then refused.
+#[test]
+fn what_was_written_after_a_discard_is_not_taken_for_zeros() {
+    let mut w = World::new(1, true, 600, 1);
+    let key = SpaceKey(0);
+    w.step(&Op::Write { space: 0, base: 7, value: 1 });
+    let now = w.time();
+    w.b.handle_removed(now, key, BaseRange::new(7, 8));
+    w.drain();
+    w.clear(key, 7, 8);
+    for (base, value) in [(7, 5)].into_iter().chain((100..PAGES).map(|base| (base, base + 1))) {
+        w.step(&Op::Write { space: 0, base, value });
+        while w.complete(0) {}
+    }
+    assert_eq!(w.b.state(key, 7), BaseState::Away);
+    for refuses in [1, 1, 0] {
+        w.refuses = refuses;
+        for _ in 0..4 {
+            let now = w.time();
+            w.b.handle_fault(now, key, 7);
+        }
+        w.drain();
+        while w.complete(0) {}
+        let now = w.time();
+        w.b.handle_retry(now);
+        w.drain();
+    }
+    assert_eq!(w.present.get(&(key, 7)), Some(&5));
+    w.check();
+}
+
+/// Zeros that a discard took with it are missing however much later they are touched, and however much was discarded since.
+#[test]
+fn zeros_that_a_discard_took_are_missed_long_after() {
+    let mut w = World::new(1, true, 600, 1);
+    let key = SpaceKey(0);
+    w.step(&Op::Write { space: 0, base: 7, value: 1 });
+    let now = w.time();
+    w.b.handle_removed(now, key, BaseRange::new(7, 8));
+    w.drain();
+    w.clear(key, 7, 8);
+    w.touch(key, 7); // before the kernel has dropped the page
+    w.clear(key, 7, 8);
+    for n in 0..20_000 {
+        let now = w.time();
+        w.b.handle_removed(now, key, BaseRange::new(FAR + 2 * n, FAR + 2 * n + 1));
+        w.drain();
+    }
+    w.now += 3600 * 1_000_000_000;
+    for _ in 0..2 {
+        let now = w.time();
+        w.b.handle_fault(now, key, 7);
+        w.drain();
+    }
+    assert_eq!(w.present.get(&(key, 7)), Some(&0));
+    w.check();
+}
+
+/// Found by the fuzz simulation (seed 26156): the same in a forked child, whose parent or which itself may have been let write since.
+#[test]
+fn zeros_that_a_discard_took_are_missed_in_a_child_of_which_more_was_let_go() {
+    for writer in 0..2 {
+        let mut w = World::new(1, true, 600, 1);
+        let key = SpaceKey(0);
+        for base in 0..200 {
+            w.step(&Op::Write { space: 0, base, value: 1 });
+        }
+        let now = w.time();
+        w.b.handle_removed(now, key, BaseRange::new(7, 8));
+        w.drain();
+        w.clear(key, 7, 8);
+        w.touch(key, 7);
+        w.clear(key, 7, 8); // dropped, and nobody says so
+        w.step(&Op::Fork { space: 0 });
+        let writes = w.spaces[writer];
+        for base in 0..9 {
+            let now = w.time();
+            w.b.handle_write(now, writes, base, false);
+            w.drain();
+        }
+        for key in w.spaces.clone() {
+            for _ in 0..2 {
+                let now = w.time();
+                w.b.handle_fault(now, key, 7);
+                w.drain();
+            }
+            assert_eq!(w.present.get(&(key, 7)), Some(&0), "{key:?}, when {writer} has written");
+        }
+        w.check();
+    }
+}
+
 /// Found by the fuzz simulation (seed 1884): two relatives have the same copy. One is fetching it when the other, which has it at home,
 /// loses its page to the hand unchanged: the contents are in a buffer, and safe at the lender. Then the lender is lost.
 #[test]

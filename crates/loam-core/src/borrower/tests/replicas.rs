@@ -289,6 +289,43 @@ fn what_cannot_be_mended_is_mended_when_a_lender_joins() {
     w.read_all();
 }
 
+/// Found by the fuzz simulation (seed 24379): a lender that was full has room since another borrower left, and does not say so. A few are tried again now
+/// and then, and with its answer to those it says how much room it has.
+#[test]
+fn what_cannot_be_mended_is_mended_when_a_full_lender_has_room_again() {
+    let mut w = replicated(600, 3, 2, false);
+    w.full.insert(2);
+    fill(&mut w);
+    w.writes_fail = true;
+    w.lose_one(0, false);
+    w.come_to_rest();
+    let (one, other) = (LenderIndex(1), LenderIndex(2));
+    assert!(w.disk.is_empty() && w.b.held_by(one).0 > 100 && w.b.held_by(other).0 == 0);
+    let later = |w: &mut World| {
+        w.now = w.b.poll_timeout().expect("it tries again").0;
+        w.b.handle_timeout(Instant(w.now));
+        w.drain();
+        w.come_to_rest();
+    };
+    for _ in 0..3 {
+        later(&mut w);
+        assert_eq!(w.b.held_by(other).0, 0, "it is full");
+    }
+    w.full.clear();
+    later(&mut w);
+    let some = w.b.held_by(other).0;
+    assert!(0 < some && some < w.b.held_by(one).0, "{some}");
+    w.b.handle_lender_room(other, BasePages(0));
+    w.b.handle_lender_room(other, BasePages(100_000));
+    later(&mut w);
+    assert_eq!(w.b.held_by(one), w.b.held_by(other));
+    while w.b.poll_timeout().is_some() {
+        later(&mut w);
+    }
+    w.lose_one(1, false);
+    w.read_all();
+}
+
 fn replicated(limit: u64, lenders: usize, replicas: u8, staged: bool) -> World {
     World::configured(1, limit, lenders, |config| (config.replicas, config.staged) = (replicas, staged))
 }
