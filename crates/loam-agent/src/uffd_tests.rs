@@ -246,6 +246,16 @@ fn who_writes_to_a_protected_page_waits_on_both_sides_of_a_fork() {
     uffd.write_protect(span(address, 1), false).unwrap();
     writer.join().unwrap();
     assert_eq!(read_byte(address), 7);
+    // What is let go is written freely, with nobody here to answer.
+    uffd.write_protect(span(address, 1), true).unwrap();
+    uffd.unregister(span(address, 2)).unwrap();
+    let writer = thread::spawn(move || write_byte(address, 8));
+    let end = Instant::now() + Duration::from_secs(10);
+    while !writer.is_finished() {
+        assert!(Instant::now() < end, "the write waits for us");
+        thread::yield_now();
+    }
+    assert_eq!(read_byte(address), 8);
     let elsewhere = memory(1); // never registered
     assert_eq!(uffd.write_protect(span(elsewhere, 1), true), Err(Stop::Gone));
 }

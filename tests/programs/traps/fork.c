@@ -281,6 +281,37 @@ static void wipe_on_fork(void) {
     check("parent at the end", area, options.data_bytes, 80);
 }
 
+/* What is to be wiped in children is let go, and comes home for that; several threads ask at once, each for its own part. */
+static void *wipe_part(void *argument) {
+    size_t bytes = options.data_bytes / 16;
+    unsigned char *at = area + 2 * (uintptr_t)argument * bytes;
+    EXPECT(madvise(at, bytes, MADV_WIPEONFORK) == 0);
+    check_at("let go", at, bytes, 90, (size_t)(at - area));
+    return NULL;
+}
+static void parts_child(void *unused) {
+    (void)unused;
+    size_t bytes = options.data_bytes / 16;
+    for (size_t i = 0; i < 4; i++) {
+        check_zero("wiped part", area + 2 * i * bytes, bytes);
+        check_at("part between", area + (2 * i + 1) * bytes, bytes, 90, (2 * i + 1) * bytes);
+    }
+}
+static void wipe_by_threads(void) {
+    area = area_new(options.data_bytes);
+    fill(area, options.data_bytes, 90);
+    for (int round = 0; round < 4; round++) {
+        sweep();
+        pthread_t threads[4];
+        for (uintptr_t i = 0; i < 4; i++) threads[i] = thread_start(wipe_part, (void *)i);
+        for (int i = 0; i < 4; i++) thread_join(threads[i]);
+        child_join(child_start(parts_child, NULL));
+        EXPECT(madvise(area, options.data_bytes, MADV_KEEPONFORK) == 0);
+    }
+    sweep();
+    check("parent at the end", area, options.data_bytes, 90);
+}
+
 static void dont_child(void *unused) {
     (void)unused;
     unsigned char present;
@@ -407,6 +438,7 @@ const struct trap traps_fork[] = {
     {"fork_raw", raw, "a child made by the system call itself", 0},
     {"fork_child_killed", child_killed, "children killed in the middle of writing", 0},
     {"fork_wipe", wipe_on_fork, "MADV_WIPEONFORK and back", 0},
+    {"fork_wipe_threads", wipe_by_threads, "MADV_WIPEONFORK by four threads at once", 0},
     {"fork_dont", dont_fork, "MADV_DONTFORK", 0},
     {"fork_after_lock", after_lock, "after mlockall and munlockall", 0},
     {"fork_after_scan", after_scan, "after a look into every mapping from outside", 0},

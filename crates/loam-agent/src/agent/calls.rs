@@ -153,10 +153,8 @@ impl Agent<'_> {
                 self.answer_calls();
             }
             call::FORK_DONE => {
-                if self.allow_fork(space, false) {
-                    self.borrower.handle_evictable(now, space, true);
-                    self.drain();
-                }
+                self.allow_fork(space, false);
+                self.evict_again(space);
                 answer(&socket);
             }
             call::USERFAULTFD => self.give_userfaultfd(&socket),
@@ -176,9 +174,31 @@ impl Agent<'_> {
     /// Brings home what waiting calls need, and answers those that have what they wait for.
     pub(super) fn answer_calls(&mut self) {
         let mut waiting = std::mem::take(&mut self.calls);
-        waiting.retain(|waiting| !self.try_answer(waiting));
+        let mut answered = Vec::new();
+        waiting.retain(|waiting| {
+            let is_answered = self.try_answer(waiting);
+            if is_answered {
+                answered.push(waiting.space);
+            }
+            !is_answered
+        });
         waiting.append(&mut self.calls);
         self.calls = waiting;
+        for space in answered {
+            self.evict_again(space);
+        }
+    }
+
+    /// Pages may leave a process again, unless another call still brings them home, or a fork has them there.
+    fn evict_again(&mut self, space: SpaceKey) {
+        let waits = |call: &WaitingCall| call.space == space && matches!(call.waits, Waits::Home { .. });
+        let hand = self.processes.get(&space).and_then(|process| process.hand.as_ref());
+        if self.calls.iter().any(waits) || hand.is_some_and(|hand| hand.forks > 0) {
+            return;
+        }
+        let now = self.now();
+        self.borrower.handle_evictable(now, space, true);
+        self.drain();
     }
 
     fn try_answer(&mut self, waiting: &WaitingCall) -> bool {
@@ -213,12 +233,6 @@ impl Agent<'_> {
         }
         if what == call::RELEASE {
             self.release(waiting.space, range);
-            // Another of its threads may be about to fork: then nothing leaves until that is over.
-            let hand = self.processes.get(&waiting.space).and_then(|process| process.hand.as_ref());
-            if hand.is_none_or(|hand| hand.forks == 0) {
-                let now = self.now();
-                self.borrower.handle_evictable(now, waiting.space, true);
-            }
         }
         self.drain();
         reply(&waiting.socket, 0);
@@ -226,19 +240,17 @@ impl Agent<'_> {
     }
 
     /// Where forks are not reported, adopted memory is hidden from children but for the time of a fork that told us of itself
-    /// and has everything at home. True: no such fork is under way any more.
-    fn allow_fork(&mut self, key: SpaceKey, begins: bool) -> bool {
+    /// and has everything at home.
+    fn allow_fork(&mut self, key: SpaceKey, begins: bool) {
         let ranges = self.borrower.ranges(key);
-        let Some(hand) = self.processes.get_mut(&key).and_then(|p| p.hand.as_mut()) else { return true };
+        let Some(hand) = self.processes.get_mut(&key).and_then(|p| p.hand.as_mut()) else { return };
         hand.forks = if begins { hand.forks + 1 } else { hand.forks.saturating_sub(1) };
-        let none = hand.forks == 0;
         hand.shows = 0;
         if begins {
             self.show(key, BaseRange::new(0, u64::MAX));
-        } else if none {
+        } else if hand.forks == 0 {
             hand.advise(&ranges, MADV_DONTFORK);
         }
-        none
     }
 
     /// Ends the hiding of adopted memory in `range`, once the hand has done it.

@@ -55,7 +55,8 @@ impl Borrower {
             let run = run.intersect(range);
             for base in run.start..run.end {
                 if self.entry(key, base).state == BaseState::Empty {
-                    self.set_entry(key, base, Entry { state: BaseState::Local, ..Entry::default() });
+                    let unsure = self.discards.touch(now, key, BaseRange::new(base, base + 1));
+                    self.set_entry(key, base, Entry { state: BaseState::Local, unsure, ..Entry::default() });
                     let size = self.size_at(key, base);
                     self.enqueue(key, base, size);
                 }
@@ -132,10 +133,14 @@ impl Borrower {
     }
 
     /// `from` has moved to `to` (mremap), contents and registration with it.
+    ///
+    /// # Panics
+    /// If an install is under way.
     pub fn handle_remapped(&mut self, now: Instant, key: SpaceKey, from: BaseRange, to: u64) {
         if !self.spaces.contains_key(&key) {
             return;
         }
+        assert_eq!(self.installs_pending, 0, "what was asked for is installed before a mapping moves");
         let mut moved: Vec<(u64, Entry)> = Vec::new();
         for base in self.used(key, from) {
             let mut entry = self.entry(key, base);
@@ -170,7 +175,9 @@ impl Borrower {
         self.tidy_ranks(key, from);
         self.tidy_ranks(key, into);
         for (base, entry) in moved {
-            self.set_entry(key, base, entry);
+            // A discard that was read before the move, and is still under way, takes what has come to its range.
+            let unsure = entry.unsure || self.discards.touch(now, key, BaseRange::new(base, base + 1));
+            self.set_entry(key, base, Entry { unsure, ..entry });
             if entry.state == BaseState::Local {
                 let size = self.size_at(key, base);
                 self.enqueue(key, base, size);

@@ -335,7 +335,9 @@ impl Borrower {
         }
         if answer.recall {
             self.goes_on_home(copy, version);
-        } else if !held {
+        } else if held {
+            self.goes_on_mending(copy); // what is to be mended keeps its buffer until it is, and others may wait for one
+        } else {
             self.came_home(copy);
         }
         self.settle(copy);

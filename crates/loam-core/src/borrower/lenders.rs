@@ -40,7 +40,8 @@ impl Borrower {
         name
     }
 
-    /// A lender says how much room it has left.
+    /// A lender says how much room it has left. If it had none, as many as it has room for are offered of what nobody took: what is stuck
+    /// holds the program up, and need not wait for the next turn.
     pub fn handle_lender_room(&mut self, lender: LenderIndex, room: BasePages) {
         let state = &mut self.lenders[usize::from(lender.0)];
         let had_room = state.has_room();
@@ -48,6 +49,7 @@ impl Borrower {
         state.refused &= room.0 == 0;
         if !had_room && state.has_room() {
             self.try_resigned_again();
+            self.retry_some_stuck(usize::try_from(room.0).unwrap_or(usize::MAX));
         }
     }
 

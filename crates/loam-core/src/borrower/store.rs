@@ -543,13 +543,25 @@ impl Borrower {
     /// Offers stuck copies again.
     pub(super) fn retry_stuck(&mut self) {
         self.forget_refusals();
-        for (i, version) in core::mem::take(&mut self.unsafe_stuck) {
+        self.retry_some_stuck(usize::MAX);
+    }
+
+    /// Offers so many of them again, to whom has room as far as it is known.
+    pub(super) fn retry_some_stuck(&mut self, count: usize) {
+        let mut left = count;
+        let all = core::mem::take(&mut self.unsafe_stuck);
+        for (at, &(i, version)) in all.iter().enumerate() {
+            if left == 0 {
+                self.unsafe_stuck.extend_from_slice(&all[at..]);
+                break;
+            }
             let again = self
                 .copies
                 .find_mut(i)
                 .is_some_and(|c| c.version == version && c.refs > 0 && c.buffer().is_some() && !c.busy());
             if again && !self.is_safe(i) {
                 self.store(i);
+                left -= 1;
             }
         }
     }

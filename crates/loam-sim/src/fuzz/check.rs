@@ -10,6 +10,9 @@ use super::sim::{FailureKind, Sim};
 use loam_core::borrower::{BaseState, CopyView, LenderIndex};
 use loam_core::units::{BasePages, Duration};
 
+/// What everybody refused is offered again this often.
+const STUCK_AGAIN: Duration = Duration::from_millis(1_000);
+
 /// Rule 2, for every page of every process, and the borrowers' own counts.
 pub(crate) fn everything(seats: &mut [Seat], sim: &mut Sim) {
     for seat in seats {
@@ -55,6 +58,10 @@ pub(crate) fn mended(seats: &[Seat], nodes: &[Node], sim: &mut Sim) {
                 }
                 if copy.buffer.is_none() && !copy.on_disk && named(&copy).next().is_none() {
                     continue; // gone, by a fault: that is looked at above
+                }
+                let next = seat.borrower.poll_timeout().filter(|&at| at <= sim.now + STUCK_AGAIN);
+                if copy.buffer.is_some() && seat.borrower.stuck() > 0 && next.is_some() {
+                    continue; // it was refused, and is offered again in a moment: nobody told of the room that there is now
                 }
                 let Some(taker) = who_could_take(seat, &copy, page.truth, nodes, sim) else { continue };
                 sim.fail(FailureKind::Unsafe, || {

@@ -203,9 +203,21 @@ impl Seat {
             return;
         }
         let mut waiting = std::mem::take(&mut self.calls);
-        waiting.retain(|call| !self.try_answer(*call, sim));
+        let mut answered = Vec::new();
+        waiting.retain(|call| {
+            let is_answered = self.try_answer(*call, sim);
+            if is_answered {
+                answered.push(call.process);
+            }
+            !is_answered
+        });
         waiting.append(&mut self.calls);
         self.calls = waiting;
+        for process in answered {
+            if !self.calls.iter().any(|call| call.process == process) {
+                self.borrower.handle_evictable(sim.now, SpaceKey(process), true);
+            }
+        }
         self.drain(sim);
     }
 
@@ -238,9 +250,6 @@ impl Seat {
         process.released.push(call.range);
         process.threads[call.thread].waits = super::kernel::Waits::Nothing;
         process.threads[call.thread].scheduled = true;
-        if !self.calls.iter().any(|c| c.process == key) {
-            self.borrower.handle_evictable(sim.now, space, true);
-        }
         self.drain(sim);
         self.after(super::seat::WAKE, SeatEvent::Thread { process: key, thread: call.thread }, sim);
         true

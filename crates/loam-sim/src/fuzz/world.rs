@@ -374,6 +374,9 @@ fn seat_event(seat: &mut Seat, event: SeatEvent, sim: &mut Sim) {
         SeatEvent::Resend { lender, request } => seat.resend(lender, request, sim),
         SeatEvent::DiskDone { operation } => seat.disk_done(operation, sim),
         SeatEvent::Timeout => {
+            if seat.timeout_at.is_some_and(|at| at != sim.now) {
+                return; // another was wanted since, for an earlier time
+            }
             seat.timeout_at = None;
             seat.borrower.handle_timeout(sim.now);
             seat.drain(sim);

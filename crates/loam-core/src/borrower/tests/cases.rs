@@ -57,6 +57,31 @@ fn with_no_room_anywhere_the_program_goes_on_over_its_limit() {
 }
 
 #[test]
+fn what_is_stuck_leaves_when_a_lender_tells_of_room() {
+    let mut w = World::new(16, false, 600, 1);
+    w.lender_room = false;
+    for base in 0..PAGES {
+        w.step(&Op::Write { space: 0, base, value: base + 1 });
+    }
+    while w.complete(0) {}
+    let (stuck, puts) = (w.b.stuck(), w.puts[0]);
+    assert!(stuck > 1);
+    // No time passes.
+    w.b.handle_lender_room(LenderIndex(0), BasePages(0));
+    w.lender_room = true;
+    w.b.handle_lender_room(LenderIndex(0), BasePages(1));
+    w.drain();
+    while w.complete(0) {}
+    assert_eq!(w.puts[0] - puts, 1, "no more than there is room for");
+    w.b.handle_lender_room(LenderIndex(0), BasePages(0));
+    w.b.handle_lender_room(LenderIndex(0), BasePages(100_000));
+    w.drain();
+    while w.complete(0) {}
+    assert_eq!(w.b.stuck(), 0);
+    w.read_all();
+}
+
+#[test]
 fn a_fault_is_answered_while_nothing_can_be_taken() {
     let mut w = World::new(1, true, 600, 1);
     w.pinned = Some(SpaceKey(0));
@@ -346,6 +371,38 @@ fn zeros_that_a_discard_took_are_missed_long_after() {
         w.drain();
     }
     assert_eq!(w.present.get(&(key, 7)), Some(&0));
+    w.check();
+}
+
+/// Found by the fuzz simulation (seed 229294): a discard is under way where another thread moves a page to, and from there once more; or where
+/// pages are found there when a range is adopted.
+#[test]
+fn what_came_to_where_a_discard_was_under_way_may_have_gone_with_it() {
+    let mut w = World::new(1, true, 600, 1);
+    let (key, adopted) = (SpaceKey(0), BaseRange::new(FAR, FAR + 1));
+    w.step(&Op::Write { space: 0, base: 100, value: 5 });
+    for range in [BaseRange::new(7, 8), adopted] {
+        let now = w.time();
+        w.b.handle_removed(now, key, range);
+    }
+    for (from, to) in [(100, 7), (7, 300)] {
+        let now = w.time();
+        w.b.handle_remapped(now, key, BaseRange::new(from, from + 1), to);
+    }
+    let now = w.time();
+    w.b.handle_adopted(now, key, adopted, &[adopted]);
+    w.drain();
+    w.clear(key, 100, 101);
+    w.now += 3600 * 1_000_000_000;
+    for base in [300, FAR] {
+        assert_eq!(w.b.state(key, base), BaseState::Local);
+        for _ in 0..2 {
+            let now = w.time();
+            w.b.handle_fault(now, key, base);
+            w.drain();
+        }
+        assert_eq!(w.present.get(&(key, base)), Some(&0));
+    }
     w.check();
 }
 

@@ -289,6 +289,24 @@ fn what_cannot_be_mended_is_mended_when_a_lender_joins() {
     w.read_all();
 }
 
+/// Found by the fuzz simulation (seeds 308849 and 351809): what has lost a lender and is fetched ahead keeps its buffer until it is mended, and the
+/// first that is to be mended needs a buffer to be fetched to.
+#[test]
+fn what_is_fetched_ahead_does_not_keep_the_rest_from_being_mended() {
+    let mut w = World::configured(1, 600, 2, |config| (config.replicas, config.buffers) = (2, 16));
+    fill(&mut w);
+    w.writes_fail = true;
+    let new = w.join_lender(100_000);
+    w.lose_one(0, false);
+    for base in 100..160 {
+        w.step(&Op::Read { space: 0, base });
+    }
+    w.come_to_rest();
+    assert_eq!(w.b.held_by(LenderIndex(1)), w.b.held_by(new));
+    w.lose_one(1, false);
+    w.read_all();
+}
+
 /// Found by the fuzz simulation (seed 24379): a lender that was full has room since another borrower left, and does not say so. A few are tried again now
 /// and then, and with its answer to those it says how much room it has.
 #[test]
