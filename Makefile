@@ -86,8 +86,9 @@ sim-soak: build ## a million seeds of each
 	$(RELEASE)/loam sim fuzz --seeds 1000000
 	$(RELEASE)/loam sim fuzz --cluster --seeds 1000000
 
-bench: build ## remote faults and sequential reading against this machine's floor
+bench: build ## remote faults and sequential reading against this machine's floor; what forks cost
 	$(RELEASE)/loam bench fault --json $(TARGET)/bench-fault.json
+	bench/forks.py --loam $(RELEASE)/loam
 
 bench-compare: build ## Loam beside a swap file, zram and a mapped file (root)
 	bench/compare.py --loam $(RELEASE)/loam --out $(TARGET)/bench-compare.md

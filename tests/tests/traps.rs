@@ -102,10 +102,20 @@ fn every_trap() {
 /// All that is here at a fork, times five: more than the bar leaves room for beside `--local`.
 #[test]
 fn a_pool_that_writes_to_all_that_it_shares_keeps_to_the_limit() {
+    write_to_all_that_is_shared("512");
+}
+
+/// Nothing is borrowed, or watched closely, before that fork.
+#[test]
+fn a_pool_that_fits_until_it_forks_keeps_to_the_limit() {
+    write_to_all_that_is_shared("240");
+}
+
+fn write_to_all_that_is_shared(mib: &str) {
     let _alone = place::alone();
     let scratch = Scratch::new("pool");
     let mut pool = Command::new(place::program("traps"));
-    pool.args(["fork_pool", "--mib", "512", "--limit", "80", "--dir"]).arg(scratch.path());
+    pool.args(["fork_pool", "--mib", mib, "--limit", "80", "--dir"]).arg(scratch.path());
     let borrowed = Borrow::new(scratch.path()).local_mib(160).embedded("2x2G").run(&pool, None, LIMIT);
     borrowed.assert_ended_well("fork_pool");
     borrowed.assert_memory_left("fork_pool");

@@ -17,7 +17,7 @@ use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 pub use plan::{REGION_BYTES_MAX, RegionPlan};
 
 /// Changes with every change of the layout; the agent refuses a shim that was built with another.
-pub const LAYOUT_VERSION: u32 = 6;
+pub const LAYOUT_VERSION: u32 = 7;
 /// Bytes of a base page.
 pub const BASE_PAGE_BYTES: usize = 4096;
 /// Commands that may be posted and not yet taken back by the agent.
@@ -139,6 +139,8 @@ pub struct Control {
     /// The part of the program that runs, as the program has said (`loam_part`): its number in the low byte, and above how often a part has begun,
     /// so that the same part again is seen. 0: none yet. Any of its threads writes it.
     pub part: AtomicU32,
+    /// Base pages. A fork of a process that has more here is announced ([`call::FORK_COMES`]); 0: none is. Written by the agent.
+    pub announce_above: AtomicU32,
     /// What the shim counts.
     pub region: RegionFigures,
     /// The ring.
@@ -340,6 +342,8 @@ pub mod call {
     /// A process with direct memory and several threads is about to fork: a descriptor of `/dev/userfaultfd`, where the agent has one, comes with the
     /// answer.
     pub const USERFAULTFD: u32 = 14;
+    /// A fork is about to happen of a process that has more than [`super::Control::announce_above`] here. Answered when its memory is adopted.
+    pub const FORK_COMES: u32 = 15;
 }
 
 /// [`Call::terms`] with a page of `page_bytes`, or 0, and 1 plus the number of a plan, or 0. `None`: pages have no such size, or there is no such number.

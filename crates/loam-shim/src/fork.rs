@@ -3,6 +3,8 @@
 //! They run in a child of a possibly threaded program: raw system calls only. A child that cannot be served is ended: it must never
 //! read zeros.
 
+use core::sync::atomic::Ordering::Relaxed;
+
 use loam_hand::{BASE_PAGE_BYTES, Call, call};
 
 use crate::connect::{self, Patience};
@@ -10,7 +12,7 @@ use crate::join::{self, Reason};
 use crate::message;
 use crate::process;
 use crate::region;
-use crate::sys::{SignalsBlocked, map};
+use crate::sys::{self, SignalsBlocked, map};
 
 /// Before the fork. Where the kernel does not tell the agent of forks, everything that the child could read must be at
 /// home by then: the child's missing pages would be zeros.
@@ -23,8 +25,40 @@ pub(crate) extern "C" fn prepare() {
         if let Err(errno) = done {
             message::exit_errno(b"the agent (loam run) cannot bring the memory home for a fork", errno);
         }
+    } else if process::is_under_loam() {
+        announce();
     }
     region::fork_begins();
+}
+
+/// What a child and its parent copy of memory that is not adopted yet nobody holds back, and it may be several times `--local` before anybody
+/// has seen it. So memory that is large beside it is adopted first. Only the limit depends on it: if the agent cannot be asked, the fork goes on.
+fn announce() {
+    let above = process::control().map_or(0, |control| control.announce_above.load(Relaxed));
+    if above == 0 || resident_pages() <= above {
+        return;
+    }
+    let _blocked = SignalsBlocked::new();
+    let comes = Call { what: call::FORK_COMES, ..Call::default() };
+    let _ = connect::call_agent(process::path().bytes(), &comes, Patience::WhileTheAgentLives);
+}
+
+/// Base pages that this process has here, without those of files and shared memory, which no fork copies; 0 where nobody says.
+fn resident_pages() -> u32 {
+    let mut text = [0; 64];
+    let Ok(bytes) = sys::read_beginning(c"/proc/self/statm", &mut text) else { return 0 };
+    let number = |digits: &[u8]| {
+        digits.iter().try_fold(0_u32, |pages, digit| {
+            pages
+                .checked_mul(10)?
+                .checked_add(u32::from(digit.checked_sub(b'0').filter(|value| *value < 10)?))
+        })
+    };
+    let mut numbers = text[..bytes].split(|byte| *byte == b' ').skip(1).map(number);
+    match (numbers.next().flatten(), numbers.next().flatten()) {
+        (Some(resident), Some(shared)) => resident.saturating_sub(shared),
+        _ => 0,
+    }
 }
 
 /// After the fork, in the parent.

@@ -209,6 +209,20 @@ fn without_fork_events_the_agent_is_asked_before_a_fork() {
 }
 
 #[test]
+fn a_fork_of_a_process_that_is_large_is_announced() {
+    let mut mini = Mini::new(true);
+    let (victim, _) = mini.start_and_greet();
+    mini.fill(&victim, 4096);
+    for (above, announced) in [(0, 0), (1 << 20, 0), (4096, 1), (0, 1)] {
+        mini.processes[0].control().announce_above.store(above, SeqCst);
+        assert_eq!(mini.ask(&victim, "fork 0", "status"), 0);
+        let asked: Vec<u32> = mini.calls.iter().map(|(what, _, _)| *what).collect();
+        assert_eq!(asked, vec![call::FORK_COMES; announced], "above {above} base pages");
+    }
+    assert_eq!(mini.ask(&victim, "check", "check"), -1);
+}
+
+#[test]
 fn an_ordinary_users_program_by_the_device_that_the_agent_opened() {
     let mut mini = Mini::new(true);
     let victim = mini.start_as_nobody();

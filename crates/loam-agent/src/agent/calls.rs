@@ -4,7 +4,7 @@ use super::Agent;
 use crate::packets;
 use loam_core::borrower::{Advice, BaseRange, FetchPlan, Pattern, Priority, SpaceKey, Terms, TooMany};
 use loam_core::page_size::PageSize;
-use loam_core::units::BasePages;
+use loam_core::units::{BasePages, Duration, Instant};
 use loam_hand::{Call, CallReply, call};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
@@ -24,6 +24,8 @@ enum Waits {
     /// Changes of mappings have been dealt with that were read before the advice came: the memory that it speaks of came after them, and
     /// they would take the advice with them.
     Changes(Call),
+    /// What the process has is adopted: it is about to fork. Only the limit depends on it: at that time the fork goes on anyhow.
+    Adopted { until: Instant },
 }
 
 /// Where the kernel does not report forks, adopted mappings are kept from children, where they would read zeros: a child made behind
@@ -32,6 +34,9 @@ pub(super) const MADV_DONTFORK: u32 = 10;
 const MADV_DOFORK: u32 = 11;
 /// Looks for memory that is still hidden, a fork.
 const SHOWS_MAX: u32 = 8;
+
+/// A fork waits for so long at most until what the process has is adopted.
+const ADOPTED_WITHIN: Duration = Duration::from_millis(500);
 
 /// The base pages that a program says something of: those that the range touches, or only whole ones.
 fn pages_of(request: &Call, whole: bool) -> BaseRange {
@@ -111,7 +116,7 @@ impl Agent<'_> {
             Ok(()) => {
                 if terms.local.is_some() {
                     let now = self.now();
-                    self.watch.press(now); // it holds for what is adopted
+                    self.press(now); // it holds for what is adopted
                 }
                 0
             }
@@ -158,6 +163,16 @@ impl Agent<'_> {
                 answer(&socket);
             }
             call::USERFAULTFD => self.give_userfaultfd(&socket),
+            call::FORK_COMES => {
+                self.press(now);
+                self.watch_tick(now); // so that the policy knows the limit first
+                if self.adopt(space) {
+                    answer(&socket);
+                } else {
+                    let waits = Waits::Adopted { until: now + ADOPTED_WITHIN };
+                    self.calls.push(WaitingCall { space, socket, waits });
+                }
+            }
             what if is_advice(what) => {
                 let waiting = WaitingCall { space, socket, waits: Waits::Changes(request) };
                 // Behind what was said before it and waits, too.
@@ -177,7 +192,7 @@ impl Agent<'_> {
         let mut answered = Vec::new();
         waiting.retain(|waiting| {
             let is_answered = self.try_answer(waiting);
-            if is_answered {
+            if is_answered && matches!(waiting.waits, Waits::Home { .. }) {
                 answered.push(waiting.space);
             }
             !is_answered
@@ -210,6 +225,13 @@ impl Agent<'_> {
                 let status = self.take_advice(waiting.space, request);
                 reply(&waiting.socket, status);
                 return true;
+            }
+            Waits::Adopted { until } => {
+                let goes_on = self.now() >= *until || self.adopt_in_time(waiting.space);
+                if goes_on {
+                    reply(&waiting.socket, 0);
+                }
+                return goes_on;
             }
         };
         if !self.put_hand_to_rest(waiting.space) {

@@ -23,6 +23,7 @@ use rustix::net::{SocketFlags, SocketType, UCred};
 use rustix::process::{Pid, getuid};
 use std::collections::VecDeque;
 use std::path::PathBuf;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Connections in handshake or call at a time; more wait in the listener's queue or are refused.
 const PEERS_MAX: usize = 4096;
@@ -332,6 +333,7 @@ impl Agent<'_> {
         if let Err(errno) = self.poll_on(socket.as_fd(), Token::Hand(key), false) {
             self.end(format!("cannot listen to a hand ({errno}): raise the limit of open files (ulimit -n)"));
         }
+        shared.control().announce_above.store(self.announce_above(), Relaxed);
         let process = self.processes.get_mut(&key).expect("just added");
         process.hand = Some(Hand::new(shared, socket));
         process.window = window;

@@ -1,6 +1,6 @@
 //! Watching the tree's memory: when to adopt, what, and how much may stay.
 //!
-//! Until the tree nears `--local` nothing is adopted and nothing is slowed. Then every large private anonymous mapping is registered
+//! Until the tree nears `--local`, or a large process is about to fork, nothing is adopted and nothing is slowed. Then every large private anonymous mapping is registered
 //! whole, its untouched parts too: from there on each page that comes is given by the agent, which is what holds
 //! the tree to its budget. (A mapping that was registered only where pages have left would go on growing as fast as the
 //! program can write, far past any budget.)
@@ -14,6 +14,7 @@ use loam_core::borrower::{BaseRange, SpaceKey};
 use loam_core::units::{BASE_PAGE_BYTES, BasePages, Duration, Instant};
 use rustix::process::Pid;
 use std::collections::{HashMap, HashSet};
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Watched at least this often, and at most.
 const INTERVAL_MAX: Duration = Duration::from_millis(50);
@@ -42,6 +43,8 @@ const COPIED_PAGES: u64 = 256;
 const COPIED_SHARE: u64 = 8;
 /// More than children copy that soon run another program, or end (4 MiB).
 const COPYING_PAGES: u64 = 4 << 8;
+/// Where a process and so many copies of it come near `--local`, its memory is adopted before it forks.
+const ANNOUNCED_COPIES: u64 = 3;
 /// The part of the time that looking may take.
 const LOOK_SHARE: u32 = 10;
 
@@ -117,10 +120,9 @@ impl Watch {
         self.strangers.remove(&pid);
     }
 
-    /// Memory is adopted from now on, though the tree is far below its budget: a part of it has one of its own.
-    pub(super) fn press(&mut self, now: Instant) {
-        self.pressed = true;
-        self.due = self.due.min(now);
+    /// When the tree has so much its memory is adopted.
+    fn near_pages(&self) -> u64 {
+        self.local_pages - self.margin().min(self.local_pages / 2)
     }
 
     fn adopt_bytes_min(&self) -> u64 {
@@ -148,6 +150,26 @@ fn without<'a>(parts: Vec<BaseRange>, holes: impl IntoIterator<Item = &'a BaseRa
 }
 
 impl Agent<'_> {
+    /// Memory is adopted from now on, even if the tree is far below its budget: a part of it has one of its own, or is about to be copied.
+    pub(super) fn press(&mut self, now: Instant) {
+        self.watch.pressed = true;
+        self.watch.due = self.watch.due.min(now);
+        for hand in self.processes.values().filter_map(|process| process.hand.as_ref()) {
+            hand.shared.control().announce_above.store(0, Relaxed);
+        }
+    }
+
+    /// The base pages above which a process is to announce its forks; 0: it need not.
+    pub(super) fn announce_above(&self) -> u32 {
+        let borrows = self.config.region.is_none() && self.direct.is_none();
+        let above = if borrows && self.fork_events && !self.watch.pressed {
+            self.watch.near_pages() / ANNOUNCED_COPIES
+        } else {
+            0
+        };
+        u32::try_from(above).unwrap_or(u32::MAX)
+    }
+
     /// Looks at the tree's memory when it is time.
     pub(super) fn watch_tick(&mut self, now: Instant) {
         if now < self.watch.due {
@@ -211,8 +233,11 @@ impl Agent<'_> {
         let watch = &mut self.watch;
         watch.resident_pages = resident;
         watch.peak_pages = watch.peak_pages.max(resident);
-        let near = watch.local_pages - watch.margin().min(watch.local_pages / 2);
-        watch.pressed |= resident >= near;
+        let near = watch.near_pages();
+        if resident >= near && !watch.pressed {
+            self.press(now);
+        }
+        let watch = &mut self.watch;
         if watch.pressed {
             let others = resident.saturating_sub(managed + copied);
             let counted = others.saturating_sub(files.min(FILE_PAGES_FREE));
@@ -331,29 +356,43 @@ impl Agent<'_> {
         self.watch.shared_peak_bytes = self.watch.shared_peak_bytes.max(shared.saturating_sub(ours));
     }
 
-    /// Adopts what can be adopted of a process.
-    fn adopt(&mut self, key: SpaceKey) {
-        let Some(process) = self.processes.get_mut(&key) else { return };
-        let Some(pid) = process.pid else { return };
+    /// Adopts what can be adopted of a process. False: not all of it, as its mappings are just changing; soon, then.
+    pub(super) fn adopt(&mut self, key: SpaceKey) -> bool {
+        let Some(process) = self.processes.get_mut(&key) else { return true };
+        let Some(pid) = process.pid else { return true };
         if process.has_unread_changes() || process.uffd.is_changing(process.probe << 12) {
-            return; // what is adopted now may or may not be a child's, too; soon, then
+            return false; // what is adopted now may or may not be a child's, too
         }
         process.adoption_unsure = false;
         if process.hand.as_ref().is_some_and(|hand| hand.forks > 0) {
-            return; // what is adopted now would be hidden from the child
+            return true; // what is adopted now would be hidden from the child
         }
         if self.config.region.is_some() {
             self.adopt_region(key, pid);
-            self.set_looked_at(key);
-            return;
+        } else if self.adopt_grown(key, pid) && !self.adopt_others(key, pid) {
+            return false;
         }
-        if !self.adopt_grown(key, pid) {
-            self.set_looked_at(key);
-            return;
+        self.set_looked_at(key);
+        self.processes.get(&key).is_none_or(|process| !process.adoption_unsure)
+    }
+
+    /// The same once more, if looking has not taken its share of the time yet.
+    pub(super) fn adopt_in_time(&mut self, key: SpaceKey) -> bool {
+        let now = self.now();
+        if now < self.watch.look_due {
+            return false;
         }
+        let is_adopted = self.adopt(key);
+        let spent = self.now() - now;
+        self.watch.look_due = self.now() + Duration(spent.0 * u64::from(LOOK_SHARE));
+        is_adopted
+    }
+
+    /// Adopts mappings of which nothing was adopted before. False: they cannot be read now.
+    fn adopt_others(&mut self, key: SpaceKey, pid: Pid) -> bool {
         let adopted = self.borrower.ranges(key);
         let least = self.watch.adopt_bytes_min();
-        let Ok(details) = procfs::flags(pid) else { return };
+        let Ok(details) = procfs::flags(pid) else { return false };
         let blocks = procfs::control_blocks(pid);
         let mut below = None;
         for detail in details {
@@ -376,7 +415,7 @@ impl Agent<'_> {
                 self.adopt_mapping(key, whole, &stays);
             }
         }
-        self.set_looked_at(key);
+        true
     }
 
     /// Adopts what adopted memory has grown by: a heap that fills at full speed cannot wait for a look at every page of

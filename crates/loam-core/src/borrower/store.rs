@@ -51,6 +51,11 @@ impl Borrower {
         self.unsafe_stuck.len()
     }
 
+    /// Nobody could take this copy so far, and it is offered again.
+    pub fn is_stuck(&self, copy: CopyIndex, version: Version) -> bool {
+        self.unsafe_stuck.contains(&(copy, version))
+    }
+
     /// Sends a copy, which is in a buffer, wherever it is not yet and should be.
     pub(super) fn store(&mut self, i: CopyIndex) {
         self.store_at(i, true);
@@ -546,7 +551,7 @@ impl Borrower {
         self.retry_some_stuck(usize::MAX);
     }
 
-    /// Offers so many of them again, to whom has room as far as it is known.
+    /// Offers them again to whom has room as far as it is known, until so many are on their way.
     pub(super) fn retry_some_stuck(&mut self, count: usize) {
         let mut left = count;
         let all = core::mem::take(&mut self.unsafe_stuck);
@@ -561,7 +566,7 @@ impl Borrower {
                 .is_some_and(|c| c.version == version && c.refs > 0 && c.buffer().is_some() && !c.busy());
             if again && !self.is_safe(i) {
                 self.store(i);
-                left -= 1;
+                left -= usize::from(self.copies.get(i).busy());
             }
         }
     }

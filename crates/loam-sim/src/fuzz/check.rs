@@ -60,7 +60,7 @@ pub(crate) fn mended(seats: &[Seat], nodes: &[Node], sim: &mut Sim) {
                     continue; // gone, by a fault: that is looked at above
                 }
                 let next = seat.borrower.poll_timeout().filter(|&at| at <= sim.now + STUCK_AGAIN);
-                if copy.buffer.is_some() && seat.borrower.stuck() > 0 && next.is_some() {
+                if seat.borrower.is_stuck(copy.index, copy.version) && next.is_some() {
                     continue; // it was refused, and is offered again in a moment: nobody told of the room that there is now
                 }
                 let Some(taker) = who_could_take(seat, &copy, page.truth, nodes, sim) else { continue };
