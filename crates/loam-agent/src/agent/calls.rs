@@ -24,7 +24,7 @@ enum Waits {
     /// Changes of mappings have been dealt with that were read before the advice came: the memory that it speaks of came after them, and
     /// they would take the advice with them.
     Changes(Call),
-    /// What the process has is adopted: it is about to fork. Only the limit depends on it: at that time the fork goes on anyhow.
+    /// What the process has is adopted: it is about to fork. Only the limit depends on it, so the fork goes on at that time if it is not.
     Adopted { until: Instant },
 }
 

@@ -45,24 +45,26 @@ fn unchanged_pages_are_clean_and_zeros_are_dropped() {
     assert!(stats.zero > 500 && stats.clean > 500, "{stats:?}");
 }
 
-#[test]
-fn with_no_room_anywhere_the_program_goes_on_over_its_limit() {
+/// All is written, and nobody takes what should leave.
+fn with_no_room_anywhere() -> World {
     let mut w = World::new(16, false, 600, 1);
     w.lender_room = false;
     for base in 0..PAGES {
         w.step(&Op::Write { space: 0, base, value: base + 1 });
     }
+    w
+}
+
+#[test]
+fn with_no_room_anywhere_the_program_goes_on_over_its_limit() {
+    let mut w = with_no_room_anywhere();
     w.read_all();
     assert!(w.b.stuck() > 0);
 }
 
 #[test]
 fn what_is_stuck_leaves_when_a_lender_tells_of_room() {
-    let mut w = World::new(16, false, 600, 1);
-    w.lender_room = false;
-    for base in 0..PAGES {
-        w.step(&Op::Write { space: 0, base, value: base + 1 });
-    }
+    let mut w = with_no_room_anywhere();
     while w.complete(0) {}
     let (stuck, puts) = (w.b.stuck(), w.puts[0]);
     assert!(stuck > 1);
