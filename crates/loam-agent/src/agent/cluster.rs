@@ -150,7 +150,7 @@ impl Membership {
                 continue; // twice in one view
             }
             let before = self.joined.contains(&node.addr);
-            self.cluster.greet(node, if before { super::random_space() } else { space }, name);
+            self.cluster.greet(node, if before { super::start::random_space() } else { space }, name);
         }
     }
 

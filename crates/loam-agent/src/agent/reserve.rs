@@ -123,7 +123,7 @@ pub(super) fn reserve(lenders: &mut [Lender], bytes: Bytes, copies: u8) -> Resul
             let offers = ask(lenders, &nothing, &mut silent);
             return Err(refusal(lenders, &offers, &silent, bytes, copies));
         }
-        let chance = super::random_space().0 % AGAIN.as_millis() as u64;
+        let chance = super::start::random_space().0 % AGAIN.as_millis() as u64;
         std::thread::sleep(AGAIN + Duration::from_millis(chance));
     }
 }
