@@ -92,7 +92,7 @@ use plans::Rest;
 use ranking::Ranking;
 use ranks::Ranks;
 use sequential::Readers;
-use space::{Hole, Incomplete, Space};
+use space::{Hole, Incomplete, Space, Stream};
 use terms::Planners;
 use waiters::Waiters;
 use writes::Guarding;
@@ -139,8 +139,8 @@ pub struct Borrower {
     ranks_turn: bool,
     /// Base pages that were left out of a page on purpose, by the page's first.
     holes: BTreeMap<(SpaceKey, u64), Hole>,
-    /// What has come last of a page that is fetched in parts.
-    streams_from: Option<(Instant, SpaceKey, u64)>,
+    /// How far behind each other base pages of one page come.
+    streams_from: Option<Stream>,
     /// Pages of which a part is on its way or away, by their first base pages.
     incomplete: BTreeMap<(SpaceKey, u64), Incomplete>,
     /// How far from there the next one was that was wanted, and how often: 511 distances at most.

@@ -2,7 +2,7 @@
 
 use super::evict::Leaving;
 use super::table::{BaseRange, BaseState, SpaceKey};
-use super::{Ahead, Borrower, Hole};
+use super::{Ahead, Borrower, Hole, Stream};
 use crate::page_size::{Brought, Fill, Filled, Left, PageSize, Place, Probed};
 use crate::units::{BasePages, Duration, Instant};
 use alloc::collections::BTreeMap;
@@ -140,19 +140,19 @@ impl Borrower {
         }
     }
 
-    /// A base page has come, of a page of this size: how far behind the one before it?
+    /// A base page has come, of a page of this size: how far behind the one before it? Of the second one that says nothing: it comes as late as its message
+    /// goes out, whatever a base page costs. (Counted, it made base pages the dearer the smaller pages were, so that what was small stayed so.)
     pub(super) fn note_stream(&mut self, now: Instant, key: SpaceKey, base: u64, size: PageSize) {
         if size == PageSize::SMALLEST {
             return;
         }
-        let first = size.first(base);
-        if let Some((at, space, of)) = self.streams_from
-            && (space, of) == (key, first)
-            && now - at < STREAM_GAP_MAX
-        {
-            self.sizer.streamed(BasePages(1), now - at);
+        let page = (key, size.first(base));
+        let before =
+            self.streams_from.filter(|stream| stream.page == page && now - stream.at < STREAM_GAP_MAX);
+        if let Some(stream) = before.filter(|stream| stream.flows) {
+            self.sizer.streamed(BasePages(1), now - stream.at);
         }
-        self.streams_from = Some((now, key, first));
+        self.streams_from = Some(Stream { page, at: now, flows: before.is_some() });
     }
 
     /// The range is discarded, unmapped or moved: its pages are no longer in parts, and nothing is left out of them.

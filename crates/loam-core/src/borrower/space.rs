@@ -16,6 +16,16 @@ pub(super) struct Incomplete {
     pub(super) subpage: u32,
 }
 
+/// What has come last of a page that is fetched in parts.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stream {
+    /// Where the page begins.
+    pub(super) page: (SpaceKey, u64),
+    pub(super) at: Instant,
+    /// It was not the first one of the page.
+    pub(super) flows: bool,
+}
+
 /// A base page that was left out of a page on purpose.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Hole {

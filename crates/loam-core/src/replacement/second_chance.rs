@@ -5,8 +5,9 @@ use crate::borrower::SpaceKey;
 use crate::page_size::PageSize;
 use alloc::collections::{BTreeMap, VecDeque};
 
-/// This part of the frames is on trial at least.
-const TRIAL_SHARE: u64 = 64;
+/// This part of the frames is on trial at least. (With a 64th, a sweep across large pages had none of them for long enough to come to its second use, and what
+/// was known of them was that they were of no use; with an eighth, pages that are used all the time leave more often.)
+const TRIAL_SHARE: u64 = 16;
 /// Pages that left are remembered until as much as there is has left, and so many of them at least.
 const REMEMBERED_MIN: usize = 64;
 /// Highest level of a proven page.
@@ -120,14 +121,11 @@ impl SecondChanceFifo {
         self.voids = 0;
     }
 
+    /// The next one on trial, unless its entry is void.
     fn take_trial(&mut self) -> Option<Queued> {
-        loop {
-            let queued = self.trial.pop_front()?;
-            self.trial_frames -= queued.size.base_pages();
-            if !self.was_void(queued.page()) {
-                return Some(queued);
-            }
-        }
+        let queued = self.trial.pop_front()?;
+        self.trial_frames -= queued.size.base_pages();
+        (!self.was_void(queued.page())).then_some(queued)
     }
 
     fn frames(&self) -> u64 {
@@ -151,7 +149,7 @@ impl SecondChanceFifo {
         }
     }
 
-    /// The next proven page without a turn left; those that are passed over have one less.
+    /// The next proven page without a turn left, unless a void entry comes before it; those that are passed over have one turn less.
     fn take_proven(&mut self) -> Option<Proven> {
         let mut passed = 0;
         loop {
@@ -159,7 +157,7 @@ impl SecondChanceFifo {
             let frames = proven.queued.size.base_pages();
             if self.was_void(proven.queued.page()) {
                 self.proven_frames -= frames;
-                continue;
+                return None;
             }
             if proven.turns == 0 || passed == PASSED_MAX {
                 self.proven_frames -= frames;
@@ -171,21 +169,21 @@ impl SecondChanceFifo {
         }
     }
 
-    /// The next one of the queue that is to give one, else of the other.
+    /// The next one of the queue that is to give one, else of the other. Which one that is may change as void entries, which count until they are found, are
+    /// taken out: so that a page that is put back is the next one again.
     fn take(&mut self) -> Option<(Queued, u8)> {
-        let too_many = self.trial_frames * TRIAL_SHARE < self.frames();
-        self.from_proven = too_many || self.trial.is_empty();
-        if !self.from_proven {
-            if let Some(page) = self.take_trial() {
-                return Some((page, 0));
+        while !(self.trial.is_empty() && self.proven.is_empty()) {
+            let few_on_trial = self.trial_frames * TRIAL_SHARE < self.frames();
+            self.from_proven = self.trial.is_empty() || few_on_trial && !self.proven.is_empty();
+            let taken = match self.from_proven {
+                true => self.take_proven().map(|proven| (proven.queued, proven.level)),
+                false => self.take_trial().map(|queued| (queued, 0)),
+            };
+            if taken.is_some() {
+                return taken;
             }
-            self.from_proven = true;
         }
-        if let Some(proven) = self.take_proven() {
-            return Some((proven.queued, proven.level));
-        }
-        self.from_proven = false;
-        self.take_trial().map(|page| (page, 0))
+        None
     }
 }
 

@@ -65,6 +65,40 @@ impl PageSizer for InTurn {
     }
 }
 
+/// Listens to how far behind each other base pages come.
+#[derive(Debug)]
+struct Gaps(PageSize, Arc<Mutex<std::vec::Vec<Duration>>>);
+
+impl PageSizer for Gaps {
+    fn size(&mut self, _: Place) -> PageSize {
+        self.0
+    }
+    fn largest(&self) -> PageSize {
+        self.0
+    }
+    fn streamed(&mut self, pages: BasePages, span: Duration) {
+        assert_eq!(pages, BasePages(1));
+        self.1.lock().unwrap().push(span);
+    }
+}
+
+/// Of pages of two base pages there is nothing to be seen: the second one comes as late as it is asked for.
+#[test]
+fn the_second_base_page_tells_nothing_of_what_base_pages_cost() {
+    for log2 in 0..6 {
+        let (mut w, key) = away_world();
+        let size = PageSize::from_log2(log2);
+        let heard = Arc::new(Mutex::new(std::vec::Vec::new()));
+        w.b.size_pages(Box::new(Gaps(size, heard.clone())), PageSize::SMALLEST);
+        w.touch(key, 70);
+        w.finish();
+        assert_eq!(away(&w, key), 512 - size.base_pages());
+        let spans = heard.lock().unwrap();
+        assert_eq!(spans.len() as u64, size.base_pages().saturating_sub(2), "of {size:?}");
+        assert!(spans.iter().all(|span| span.0 > 0));
+    }
+}
+
 /// A borrower whose first two extents are away, and nothing of them in a buffer.
 fn away_world() -> (World, SpaceKey) {
     let mut w = World::new(1, true, 600, 1);

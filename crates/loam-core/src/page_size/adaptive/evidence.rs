@@ -76,12 +76,13 @@ impl Rate {
 
 /// What a fault and a base page cost on the path as it is.
 ///
-/// A fault costs what most take. What others take longer, they wait behind pages that come and go: that is what pages cost, in a machine
-/// that has no processor to spare for them.
+/// A fault costs what the quick ones take. What others take longer, they wait behind pages that come and go: that is what pages cost, in a machine
+/// that has no processor to spare for them. (With the median for a fault, small pages seemed dear wherever most had to wait behind large ones, so that what was large
+/// stayed so.)
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Costs {
-    /// The median of waits, and their mean.
-    median_ns: f64,
+    /// What [`QUICK_SHARE`] of the waits are shorter than; and their mean.
+    quick_ns: f64,
     wait_ns: f64,
     /// Base pages that a fault brings.
     fetched: f64,
@@ -92,6 +93,8 @@ pub(super) struct Costs {
 
 /// Weight of the newest measurement.
 const NEWEST: f64 = 1.0 / 64.0;
+/// Waits that nothing stood in the way of: so many of all.
+const QUICK_SHARE: f64 = 0.125;
 /// A gap is the mean of so many pages. Most are short, and a few, in which somebody else had the processor, a hundred times as long: a mean of few
 /// goes up and down tenfold, and sizes with it; leaving those out would make pages look cheaper than they are.
 const STREAMS: f64 = 1024.0;
@@ -105,7 +108,7 @@ const WAYS: f64 = 2.0;
 impl Default for Costs {
     /// Until something is measured: TCP within a machine, or a good network.
     fn default() -> Self {
-        Self { median_ns: 20_000.0, wait_ns: 20_000.0, fetched: 1.0, gap_ns: 2_000.0, streams: 0.0 }
+        Self { quick_ns: 20_000.0, wait_ns: 20_000.0, fetched: 1.0, gap_ns: 2_000.0, streams: 0.0 }
     }
 }
 
@@ -113,9 +116,9 @@ impl Costs {
     pub(super) fn waited(&mut self, wait: Duration) {
         let ns = (wait.0 as f64).min(WAIT_MAX_NS);
         self.wait_ns += (ns - self.wait_ns) * NEWEST;
-        // As many are longer as are shorter.
-        let step = if ns < self.median_ns { -NEWEST } else { NEWEST };
-        self.median_ns *= 1.0 + step;
+        // So many are shorter that steps down and up cancel out.
+        let step = if ns < self.quick_ns { QUICK_SHARE - 1.0 } else { QUICK_SHARE };
+        self.quick_ns *= 1.0 + 2.0 * NEWEST * step;
     }
 
     pub(super) fn brought(&mut self, fetched: BasePages) {
@@ -135,8 +138,8 @@ impl Costs {
 
     /// Of a page of `n` base pages.
     fn of(&self, n: f64) -> f64 {
-        let queued_ns = (self.wait_ns - self.median_ns).max(0.0) / self.fetched.max(1.0);
-        UNSEEN_NS + self.median_ns + n * (WAYS * self.gap_ns + queued_ns)
+        let queued_ns = (self.wait_ns - self.quick_ns).max(0.0) / self.fetched.max(1.0);
+        UNSEEN_NS + self.quick_ns + n * (WAYS * self.gap_ns + queued_ns)
     }
 }
 

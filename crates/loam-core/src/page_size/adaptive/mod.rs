@@ -60,7 +60,7 @@ const PROBES_MANY: f64 = 24.0;
 const FRESH_MAX: PageSize = PageSize::from_log2(5);
 /// So many pages fit into local memory at least: with fewer, the streams that a loop goes along push each other out at once, and
 /// what was seen of smaller pages does not tell of that. Large pages gain little more by being larger: most of their cost is the transfer.
-const PAGES_LEAST: u64 = 128;
+const PAGES_LEAST: u64 = 96;
 /// And of pages up to 64 KiB, whose faults cost as much as their transfer, so many.
 const SMALL_PAGES_LEAST: u64 = 64;
 const SMALL_MAX: PageSize = PageSize::from_log2(4);

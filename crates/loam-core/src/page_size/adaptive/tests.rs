@@ -403,3 +403,20 @@ fn a_page_now_and_then_that_takes_long_does_not_make_costs_swing() {
     let real = 30.0 / (30.0 + 64.0 * 2.0 * 5.99);
     assert!((real / 1.5..real * 1.5).contains(&least), "{least}, should be near {real}");
 }
+
+/// Of eight faults one meets nothing; the others wait ten times as long, each behind the pages of the rest.
+#[test]
+fn what_faults_wait_behind_large_pages_is_a_cost_of_pages() {
+    let mut costs = Costs::default();
+    let page = PageSize::from_log2(5);
+    for n in 0..20_000_u64 {
+        let wait_ns = if n % 8 < 2 { 20_000 } else { 200_000 };
+        costs.waited(Duration(wait_ns));
+        costs.brought(BasePages(page.base_pages()));
+        costs.streamed(BasePages(31), Duration(31 * 1_000));
+    }
+    // 30 us for a fault, and for each of 32 base pages 2 us and its part of the 135 that a fault waits on the average.
+    let real = 30.0 / (30.0 + 32.0 * 2.0 + 135.0);
+    let seen = costs.fault_share(page);
+    assert!((real / 1.25..real * 1.25).contains(&seen), "{seen}, should be near {real}");
+}
