@@ -7,7 +7,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 
 /// This part of the frames is on trial at least. (With a 64th, a sweep across large pages had none of them for long enough to come to its second use, and what
 /// was known of them was that they were of no use; with an eighth, pages that are used all the time leave more often.)
-const TRIAL_SHARE: u64 = 16;
+const TRIAL_SHARE: u64 = 24;
 /// Pages that left are remembered until as much as there is has left, and so many of them at least.
 const REMEMBERED_MIN: usize = 64;
 /// Highest level of a proven page.
