@@ -139,7 +139,7 @@ pub struct Borrower {
     ranks_turn: bool,
     /// Base pages that were left out of a page on purpose, by the page's first.
     holes: BTreeMap<(SpaceKey, u64), Hole>,
-    /// How far behind each other base pages of one page come.
+    /// What has come last of a page that is fetched in parts.
     streams_from: Option<Stream>,
     /// Pages of which a part is on its way or away, by their first base pages.
     incomplete: BTreeMap<(SpaceKey, u64), Incomplete>,

@@ -150,8 +150,7 @@ impl SecondChanceFifo {
     }
 
     /// The next proven page without a turn left, unless a void entry comes before it; those that are passed over have one turn less.
-    fn take_proven(&mut self) -> Option<Proven> {
-        let mut passed = 0;
+    fn take_proven(&mut self, passed: &mut usize) -> Option<Proven> {
         loop {
             let mut proven = self.proven.pop_front()?;
             let frames = proven.queued.size.base_pages();
@@ -159,11 +158,11 @@ impl SecondChanceFifo {
                 self.proven_frames -= frames;
                 return None;
             }
-            if proven.turns == 0 || passed == PASSED_MAX {
+            if proven.turns == 0 || *passed == PASSED_MAX {
                 self.proven_frames -= frames;
                 return Some(proven);
             }
-            passed += 1;
+            *passed += 1;
             proven.turns -= 1;
             self.proven.push_back(proven);
         }
@@ -172,11 +171,12 @@ impl SecondChanceFifo {
     /// The next one of the queue that is to give one, else of the other. Which one that is may change as void entries, which count until they are found, are
     /// taken out: so that a page that is put back is the next one again.
     fn take(&mut self) -> Option<(Queued, u8)> {
+        let mut passed = 0;
         while !(self.trial.is_empty() && self.proven.is_empty()) {
             let few_on_trial = self.trial_frames * TRIAL_SHARE < self.frames();
             self.from_proven = self.trial.is_empty() || few_on_trial && !self.proven.is_empty();
             let taken = match self.from_proven {
-                true => self.take_proven().map(|proven| (proven.queued, proven.level)),
+                true => self.take_proven(&mut passed).map(|proven| (proven.queued, proven.level)),
                 false => self.take_trial().map(|queued| (queued, 0)),
             };
             if taken.is_some() {
@@ -317,7 +317,6 @@ mod tests {
         assert!(faults < 60_000, "{faults} faults");
     }
 
-    /// It comes and goes without anybody asking for a victim: what is kept does not grow, and what has come last leaves last.
     /// Pages become smaller: the large ones that have proven themselves make room for what is used in their place.
     #[test]
     fn large_pages_that_were_in_use_do_not_keep_the_memory_of_small_ones() {
@@ -350,6 +349,7 @@ mod tests {
         assert!(misses < 700, "{misses} misses in ten turns of 700 pages that fit");
     }
 
+    /// It comes and goes without anybody asking for a victim: what is kept does not grow, and what has come last leaves last.
     #[test]
     fn what_leaves_by_itself_leaves_nothing_behind() {
         let mut fifo = SecondChanceFifo::default();

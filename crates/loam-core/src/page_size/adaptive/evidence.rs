@@ -78,7 +78,7 @@ impl Rate {
 ///
 /// A fault costs what the quick ones take. What others take longer, they wait behind pages that come and go: that is what pages cost, in a machine
 /// that has no processor to spare for them. (With the median for a fault, small pages seemed dear wherever most had to wait behind large ones, so that what was large
-/// stayed so.)
+/// stayed so.) Sources of different speed are one to it: what the slower ones take longer counts for pages, too.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Costs {
     /// What [`QUICK_SHARE`] of the waits are shorter than; and their mean.

@@ -64,7 +64,7 @@ const PAGES_LEAST: u64 = 96;
 /// And of pages up to 64 KiB, whose faults cost as much as their transfer, so many.
 const SMALL_PAGES_LEAST: u64 = 64;
 const SMALL_MAX: PageSize = PageSize::from_log2(4);
-/// A page that has grown and shrinks again does not grow for so many judgements, and twice as many each time that it happens.
+/// A page that has grown and shrinks again does not grow for so many judgements, and four times as many each time that it happens.
 const HOLD_LEAST: u32 = 4;
 const HOLD_MOST: u32 = 1024;
 /// A part whose last run turned local memory over so often has been seen by what left while it ran. What it leaves behind is used by the next part,

@@ -404,7 +404,7 @@ fn a_page_now_and_then_that_takes_long_does_not_make_costs_swing() {
     assert!((real / 1.5..real * 1.5).contains(&least), "{least}, should be near {real}");
 }
 
-/// Of eight faults one meets nothing; the others wait ten times as long, each behind the pages of the rest.
+/// Of eight faults two meet nothing; the others wait ten times as long, each behind the pages of the rest.
 #[test]
 fn what_faults_wait_behind_large_pages_is_a_cost_of_pages() {
     let mut costs = Costs::default();
