@@ -345,7 +345,12 @@ impl Conn {
             if used == 0 {
                 break;
             }
-            match self.stream.write_vectored(&slices[..used]) {
+            let sent = match &slices[..used] {
+                // A getpage that somebody waits for is one piece, and that is the quicker call.
+                [one] => self.stream.write(one),
+                pieces => self.stream.write_vectored(pieces),
+            };
+            match sent {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(bytes) => self.sent(bytes),
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}

@@ -4,8 +4,8 @@ use crate::args::NodeArgs;
 use crate::failure::Failure;
 use crate::lend::start_log;
 use crate::machine;
-use loam_agent::stderr;
-use loam_node::{ClusterConfig, LocalSocket};
+use loam_agent::{slices, stderr};
+use loam_node::{ClusterConfig, LocalSocket, Turns};
 use loam_wire::places;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -36,7 +36,8 @@ pub(crate) fn node(args: &NodeArgs) -> Result<ExitCode, Failure> {
         advertise: args.advertise,
         probe_period: Duration::from_millis(args.probe_ms),
     });
-    loam_agent::slices::ask_for_short_slices();
+    config.turns = Turns { short: slices::ask_for_short_slices, usual: slices::ask_for_usual_slices };
+    slices::ask_for_short_slices();
     loam_node::lend(&config, |lending| {
         for warning in &lending.warnings {
             stderr::say(warning);

@@ -4,8 +4,8 @@ use crate::args::LendArgs;
 use crate::embedded;
 use crate::failure::Failure;
 use crate::machine;
-use loam_agent::stderr;
-use loam_node::LocalSocket;
+use loam_agent::{slices, stderr};
+use loam_node::{LocalSocket, Turns};
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
@@ -27,7 +27,8 @@ pub(crate) fn lend(args: &LendArgs) -> Result<ExitCode, Failure> {
         // And they are there for one run.
         config.reservable = Some(config.size);
     }
-    loam_agent::slices::ask_for_short_slices();
+    config.turns = Turns { short: slices::ask_for_short_slices, usual: slices::ask_for_usual_slices };
+    slices::ask_for_short_slices();
     loam_node::lend(&config, |lending| {
         for warning in &lending.warnings {
             stderr::say(warning);

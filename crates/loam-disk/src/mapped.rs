@@ -38,6 +38,11 @@ pub struct Mapped {
     bytes: usize,
 }
 
+// SAFETY: a mapping belongs to the whole process, so it does not matter which thread unmaps it.
+unsafe impl Send for Mapped {}
+// SAFETY: what `&self` does is a copy out, or a call to the kernel, which orders such calls itself; only `&mut self` writes to the memory.
+unsafe impl Sync for Mapped {}
+
 impl Mapped {
     /// Maps `bytes` from `offset` on, at an address that is a multiple of `align_bytes`, as a DAX device with pages of that size wants it.
     ///
@@ -121,6 +126,28 @@ impl Mapped {
         }
     }
 
+    /// How many are mapped.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Copies bytes out, from `offset` on. What has no page yet is zeros, and takes one.
+    ///
+    /// Whoever writes to the file meanwhile may be seen half-way: that nobody does is the caller's to know, if it matters. A page that the
+    /// machine cannot give (the file has become shorter, its memory is damaged) is a signal (SIGBUS), not an error.
+    ///
+    /// # Panics
+    /// If they are not within the mapping.
+    pub fn read(&self, offset: usize, to: &mut [u8]) {
+        assert!(offset <= self.bytes && to.len() <= self.bytes - offset, "bytes beyond the mapping");
+        // SAFETY: the range is within the mapping, which lives as long as `self`; `to` is no part of it, as nobody has a reference into it. Bytes of a
+        // mapping are always some value.
+        unsafe {
+            let from = self.base.byte_add(offset).cast::<u8>().as_ptr();
+            std::ptr::copy_nonoverlapping(from, to.as_mut_ptr(), to.len());
+        }
+    }
+
     /// Makes all bytes of a range 0, and takes their pages.
     ///
     /// # Errors
@@ -193,6 +220,26 @@ mod tests {
         for (at, byte) in back.iter().enumerate() {
             assert_eq!(*byte == 0, (3 * MIB..5 * MIB).contains(&at), "{at}");
         }
+    }
+
+    #[test]
+    fn what_was_written_to_the_file_is_read() {
+        let file = memory(2 * MIB);
+        let mapped = Mapped::new(&file, 0, 2 * MIB, 4096).expect("mapped");
+        let contents: Vec<u8> = (0..3 * 4096).map(|at| (at / 7) as u8).collect();
+        file.write_all_at(&contents, MIB as u64).expect("written");
+        let mut back = vec![1; 4 * 4096];
+        mapped.read(MIB - 4096, &mut back);
+        assert!(back[..4096].iter().all(|byte| *byte == 0), "nothing was written there");
+        assert_eq!(back[4096..], contents);
+        mapped.read(2 * MIB, &mut []);
+    }
+
+    #[test]
+    #[should_panic(expected = "beyond the mapping")]
+    fn nothing_is_read_beyond_the_end() {
+        let mapped = Mapped::new(memory(MIB), 0, MIB, 4096).expect("mapped");
+        mapped.read(MIB - 4096, &mut [0; 4097]);
     }
 
     /// What the kernel puts elsewhere than it is wanted is not used. (A file of ordinary pages may be put at a multiple of 2 MiB, and not of 1 GiB.)

@@ -20,6 +20,8 @@ pub struct LendConfig {
     pub insecure: bool,
     /// How long a loop goes on polling after a request before it sleeps, in microseconds. 0: it sleeps at once.
     pub spin_us: u64,
+    /// How its threads ask the kernel for their turns.
+    pub turns: Turns,
     /// Be a node of a cluster. `None`: lend to whoever comes, and know of nobody.
     pub cluster: Option<ClusterConfig>,
     /// A UNIX socket for programs of this machine.
@@ -45,6 +47,22 @@ pub struct LendConfig {
     pub region_devices: Vec<PathBuf>,
     /// What may fail together with this machine (a rack, a host), told to borrowers.
     pub zone: Option<String>,
+}
+
+/// How a thread asks the kernel for its turns on the processor: by whoever may make such calls (there is no unsafe code here).
+#[derive(Clone, Copy, Debug)]
+pub struct Turns {
+    /// Short ones, and soon: it sleeps between requests, and is not to wait behind who works.
+    pub short: fn(),
+    /// Those that everybody has: it polls, and gives its turn away to whoever wants it.
+    pub usual: fn(),
+}
+
+impl Default for Turns {
+    /// As the kernel likes.
+    fn default() -> Self {
+        Self { short: || {}, usual: || {} }
+    }
 }
 
 /// A disk store.
@@ -78,6 +96,7 @@ impl LendConfig {
             tls: None,
             insecure: false,
             spin_us: 100,
+            turns: Turns::default(),
             cluster: None,
             socket: None,
             http: None,

@@ -1,11 +1,13 @@
 //! One thread's epoll and its connections.
 //!
 //! After a request the loop does not sleep for a while, where that pays and nobody wants the processor more ([`Spinning`]): it asks the socket
-//! that was last served again and again, and the others every few times. A wake-up across cores costs several times what serving a page does.
+//! that was last served again and again, and the others every few times, and gives its turn away before each look. A wake-up across cores costs
+//! several times what serving a page does.
 
 #[cfg(test)]
 mod tests;
 
+use crate::config::Turns;
 use crate::connection::{Connection, Origin, Place, Progress};
 use crate::drainer::Reply;
 use crate::latency::LatencyHold;
@@ -29,8 +31,8 @@ use std::time::{Duration, Instant};
 const BELL: u64 = 0;
 /// Looks at the hot socket between two looks at all of them.
 const HOT_LOOKS: u32 = 8;
-/// A yield to nobody, with what else is done since the last look, takes no longer than this.
-const YIELD_ALONE: Duration = Duration::from_nanos(1_500);
+/// Who has the core for no longer than this when it is given away only wanted it for a moment: the thread that has just got its page, say.
+const YIELD_SHORT: Duration = Duration::from_micros(20);
 
 /// A connection on its way to a loop.
 pub(crate) type Newcomer = (Stream, Origin, Place);
@@ -88,6 +90,9 @@ pub(crate) struct EventLoop {
     token_last: u64,
     latency: LatencyHold,
     spinning: Spinning,
+    turns: Turns,
+    /// It has asked for the usual ones last.
+    has_usual_turns: bool,
     /// `None`: the kernel cannot be asked, and peers that are stopped are taken for gone.
     kernel: Option<SockDiag>,
 }
@@ -97,6 +102,7 @@ impl EventLoop {
         shared: Arc<Shared>,
         mailbox: Arc<Mailbox>,
         spin: Duration,
+        turns: Turns,
         hold_latency: bool,
     ) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
@@ -110,6 +116,8 @@ impl EventLoop {
             token_last: BELL,
             latency: LatencyHold::new(hold_latency),
             spinning: Spinning::new(spin),
+            turns,
+            has_usual_turns: false,
             kernel: SockDiag::new()
                 .inspect_err(|why| tracing::debug!("cannot ask the kernel about connections: {why}"))
                 .ok(),
@@ -126,14 +134,14 @@ impl EventLoop {
         let mut served = now.checked_sub(Duration::from_secs(3600)).unwrap_or(now);
         let mut swept = now;
         while !self.shared.stopping() {
-            let spinning = self.spinning.spins(now);
+            let spinning = self.spins(now);
             looks = looks.wrapping_add(1);
             let looks_at_all = looks.is_multiple_of(HOT_LOOKS);
-            if spinning && looks_at_all {
-                // Whoever waits for this core (the borrower, perhaps) comes first; if there was somebody, it is not ours to spin on.
+            if spinning {
+                // Whoever waits for this core (the borrower, perhaps) comes first, before each look; from who works it is not ours to spin on.
                 rustix::thread::sched_yield();
                 let before = std::mem::replace(&mut now, Instant::now());
-                if now.saturating_duration_since(before) > YIELD_ALONE {
+                if now.saturating_duration_since(before) > YIELD_SHORT {
                     self.spinning.yields();
                 }
             }
@@ -178,6 +186,16 @@ impl EventLoop {
             connection.end();
             connection.close(&self.shared);
         }
+    }
+
+    /// Whether to look for the next request without sleeping. In usual turns then: giving a short one away gives away next to nothing.
+    fn spins(&mut self, now: Instant) -> bool {
+        let spins = self.spinning.spins(now);
+        if spins != self.has_usual_turns {
+            self.has_usual_turns = spins;
+            if spins { (self.turns.usual)() } else { (self.turns.short)() }
+        }
+        spins
     }
 
     /// How long it may sleep.

@@ -37,7 +37,7 @@ mod spinning;
 mod watch;
 
 pub use cluster::{ClusterConfig, EtcdSite, EtcdSiteError};
-pub use config::{LendConfig, Lending, LocalSocket, StoreAt};
+pub use config::{LendConfig, Lending, LocalSocket, StoreAt, Turns};
 pub use error::NodeError;
 pub use regions::DeviceError;
 pub use server::{LendHandle, lend, spawn};

@@ -285,9 +285,14 @@ impl Keeper {
     fn start_loop(&mut self, config: &LendConfig, number: usize, bell: OwnedFd) -> Result<(), NodeError> {
         let mailbox = Arc::new(Mailbox::new(bell));
         let spin = Duration::from_micros(config.spin_us);
-        let event_loop =
-            EventLoop::new(Arc::clone(&self.shared), Arc::clone(&mailbox), spin, config.hold_latency)
-                .map_err(NodeError::system("making an epoll"))?;
+        let event_loop = EventLoop::new(
+            Arc::clone(&self.shared),
+            Arc::clone(&mailbox),
+            spin,
+            config.turns,
+            config.hold_latency,
+        )
+        .map_err(NodeError::system("making an epoll"))?;
         let thread = thread::Builder::new()
             .name(format!("loam-lend-{number}"))
             .spawn(move || event_loop.run())

@@ -412,6 +412,9 @@ impl Service {
                 out.flush();
             }
         }
+        if urgency == Urgency::Waited {
+            out.flush(); // the rest can wait, and the thread that asks cannot
+        }
         let mut lender = self.shared.lender();
         lender.read_end(ticket);
         self.shared.tell_of(&lender);

@@ -129,6 +129,7 @@ struct Agent<'a> {
     pieces_turn: SpaceKey,
     /// The process whose thread has faulted last.
     faulted: Option<SpaceKey>,
+    reading: events::Reading,
     /// Times in a row that the gate was taken when we came to read events.
     gate_misses: u32,
     latency_guard: Option<OwnedFd>,
@@ -164,6 +165,9 @@ impl Agent<'_> {
         let mut works = false;
         while !self.is_over() {
             works |= self.has_more_to_do() || self.lenders_hold();
+            if !works {
+                self.serve_next_faults();
+            }
             let timeout = if works || self.lingers() { Some(AT_ONCE) } else { self.prepare_to_wait() };
             events.clear();
             match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), timeout.as_ref()) {
@@ -215,6 +219,7 @@ impl Agent<'_> {
                 }
                 self.take_events(key);
                 self.poll_for_answers(key);
+                self.serve_next_faults();
             }
             Token::Hand(key) => self.take_hand(key),
             Token::Peer(n) => self.take_peer(n),

@@ -151,6 +151,7 @@ fn serve(
         lingers_until: None,
         pieces_turn: SpaceKey(0),
         faulted: None,
+        reading: super::events::Reading::new(),
         gate_misses: 0,
         latency_guard: None,
     };

@@ -22,7 +22,7 @@ fn turned_by_hand() -> EventLoop {
     let (front, _) = Front::new(NodeId(1), "test".to_owned(), "127.0.0.1:1".parse().unwrap(), false);
     let (slab, _) = Slab::create(size).unwrap();
     let shared = Arc::new(Shared::new(lender, slab, None, String::new(), front, bell(), Desk::new().0));
-    EventLoop::new(shared, Arc::new(Mailbox::new(bell())), Duration::ZERO, false).unwrap()
+    EventLoop::new(shared, Arc::new(Mailbox::new(bell())), Duration::ZERO, Turns::default(), false).unwrap()
 }
 
 impl EventLoop {
