@@ -5,7 +5,7 @@ use super::marks::{Mark, Pattern};
 use super::prefetch::StreamSpace;
 use super::store::Source;
 use super::table::{BaseRange, BaseState, Entry, SpaceKey};
-use super::{Borrower, Effect, FaultKind, InstallSource, Touch};
+use super::{Ahead, Borrower, Effect, FaultKind, InstallSource, Touch};
 use crate::ids::{ContentHash, Urgency, Version};
 use crate::page_size::PageSize;
 use crate::units::{BasePages, Duration, EXTENT_BASE_PAGES, Instant};
@@ -46,6 +46,8 @@ pub(super) struct Fetch {
     pub recall: bool,
     /// As it was asked for, or has been hastened to since.
     pub urgency: Urgency,
+    /// Of those that its lender was asked for behind, its number.
+    pub number: u64,
 }
 
 impl Wait {
@@ -117,10 +119,23 @@ pub enum InstallOutcome {
 pub(super) const ZERO_AHEAD: u64 = 32;
 /// The part of the budget that one stream may fetch ahead at once.
 pub(super) const AHEAD_SHARE: u64 = 32;
+/// So many base pages of a marker are kept in a buffer, where the program comes to it; the rest is put in its place as of any other page. Who
+/// goes through a page in steps of no more than that meets them. (Each costs a copy and an install of its own, where others go in one.)
+const MARKER_BASE_PAGES: u64 = 16;
 /// A surprising fault more often than this is not a race any more: the page is really gone.
 const SURPRISES_MAX: u32 = 4096;
 /// Counted for so long: a page that is gone comes 4,096 times well within it, one that two threads race for does not.
 const SURPRISES_LAST: Duration = Duration::from_millis(1000);
+
+/// What of a marker is kept in a buffer: all of a bet, which takes no frame.
+fn marker_of(page: BaseRange, ahead: &Ahead) -> BaseRange {
+    let bases = if ahead.bet { page.len() } else { page.len().min(MARKER_BASE_PAGES) };
+    if ahead.stride > 0 {
+        BaseRange::new(page.start, page.start + bases)
+    } else {
+        BaseRange::new(page.end - bases, page.end)
+    }
+}
 
 impl Borrower {
     /// A thread waits at `base`. A fault in memory that was not known to be adopted adopts its base page: a
@@ -486,6 +501,7 @@ impl Borrower {
                 self.prefetcher.cut(stream, &ahead, n);
                 break;
             }
+            let marks = if n == ahead.marker { marker_of(range, &ahead) } else { BaseRange::new(0, 0) };
             for b in range.start..range.end {
                 let entry = self.entry(key, b);
                 match entry.state {
@@ -493,7 +509,7 @@ impl Borrower {
                     BaseState::Away if !fresh => {
                         let copy = entry.copy.expect("a page that is away has a copy");
                         if self.copies.get(copy).buffer().is_none()
-                            && self.start_fetch(key, b, copy, page_size, n == ahead.marker)
+                            && self.start_fetch(key, b, copy, page_size, marks.contains(b))
                         {
                             self.set_entry(key, b, Entry { state: BaseState::Fetching, ..entry });
                         }

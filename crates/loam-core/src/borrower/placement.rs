@@ -35,6 +35,10 @@ pub struct LenderState {
     pub ring_full: bool,
     /// It is being waited for: what its disk has is still there.
     pub away: bool,
+    /// It has been asked for so many pages that nobody waited for,
+    pub asked_behind: u64,
+    /// and has answered up to this one of them, as it answers them in order.
+    pub answered_behind: u64,
 }
 
 /// Where a lender is, to keep copies apart. Numbers are the driver's.

@@ -5,7 +5,7 @@
 //! ([`Borrower::plan_in_pieces`]): a fault's own message is asked for at once, and while it travels the rest is, a few base pages at a
 //! time, with looks for answers in between (subpages-1996, section 2.1: the program goes on as soon as its subpage is there).
 
-use super::copies::CopyIndex;
+use super::copies::{CopyIndex, LenderIndex};
 use super::fetch_plan::{PageFault, Step};
 use super::table::{BaseRange, BaseState, SpaceKey};
 use super::{Borrower, Effect, Incomplete};
@@ -16,6 +16,9 @@ use alloc::vec::Vec;
 
 /// Plans that may be unfinished at a time; one more is carried out at once.
 pub(super) const RESTS_MAX: usize = 64;
+
+/// So many of the pages that a lender has been asked for, and that nobody waits for, come next: about as many as one message brings.
+pub(super) const NEXT_PAGES: u64 = 16;
 
 /// What is left of a plan.
 #[derive(Debug)]
@@ -238,12 +241,21 @@ impl Borrower {
         targets.is_some_and(|targets| targets.iter().any(|target| self.waits.contains_key(target)))
     }
 
-    /// A thread waits by now for what is being fetched: it is moved forward, once, if its lender may have it behind other things.
+    /// One more is asked of a lender that nobody waits for: its number.
+    pub(super) fn number_behind(&mut self, lender: LenderIndex) -> u64 {
+        let state = &mut self.lenders[usize::from(lender.0)];
+        state.asked_behind += 1;
+        state.asked_behind
+    }
+
+    /// A thread waits by now for what is being fetched: it is moved forward, once, if its lender may have it behind other things. What comes
+    /// next anyway is left in its place: whoever reads in order, as fast as pages come, would ask for each page twice and get it in two pieces.
     pub(super) fn hasten(&mut self, copy: CopyIndex) {
         // None: an answer has come, and whoever it is for is being served.
         let Some(fetch) = self.fetches.get_mut(&copy) else { return };
         if let Some(lender) = fetch.at_lender
             && fetch.urgency == Urgency::Behind
+            && fetch.number > self.lenders[usize::from(lender.0)].answered_behind + NEXT_PAGES
         {
             fetch.urgency = Urgency::Waited;
             let version = fetch.version;

@@ -19,6 +19,8 @@ pub struct Ahead {
     pub count: u32,
     /// Which of them is the marker.
     pub marker: u32,
+    /// It is the first page of a stream that may be none: a bet.
+    pub bet: bool,
 }
 
 /// Where a stream runs: an address space, in pages of one size. Where the size changes another stream begins.
@@ -214,7 +216,7 @@ impl StridePrefetcher {
         s.edge = goal;
         let marker = count as u32 / 2;
         s.marker = (touch != Touch::Fresh).then_some(first + s.stride * i64::from(marker));
-        Some(Ahead { first, stride: s.stride, count: count as u32, marker })
+        Some(Ahead { first, stride: s.stride, count: count as u32, marker, bet: s.bet })
     }
 }
 

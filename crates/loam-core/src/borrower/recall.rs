@@ -117,7 +117,8 @@ impl Borrower {
     pub(super) fn fetch_home(&mut self, i: CopyIndex, version: Version, lender: LenderIndex) {
         let (targets, at_lender, recall, urgency) = (Vec::new(), Some(lender), true, Urgency::Behind);
         let (size, at_disk, marker) = (PageSize::SMALLEST, None, false);
-        let fetch = Fetch { version, targets, size, at_lender, at_disk, marker, recall, urgency };
+        let number = self.number_behind(lender);
+        let fetch = Fetch { version, targets, size, at_lender, at_disk, marker, recall, urgency, number };
         self.homing += 1;
         self.copies.get_mut(i).fetching = true;
         assert!(self.fetches.insert(i, fetch).is_none(), "a copy is fetched once at a time");

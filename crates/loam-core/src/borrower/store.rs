@@ -294,6 +294,7 @@ impl Borrower {
             marker,
             recall: false,
             urgency: self.urgency,
+            number: 0,
         };
         match self.ask(i, &mut fetch) {
             Asked::Yes => {}
@@ -318,6 +319,9 @@ impl Borrower {
         if let Some(lender) = self.whom_to_ask(c).filter(answers) {
             fetch.at_lender = Some(lender);
             let (message, urgency) = (self.message, fetch.urgency);
+            if urgency == Urgency::Behind {
+                fetch.number = self.number_behind(lender);
+            }
             self.effects.push_back(Effect::Get { lender, copy: i, version, message, urgency });
             if on_disk {
                 self.hedge_due(i, version);
@@ -381,6 +385,10 @@ impl Borrower {
             Source::Lender(lender) => {
                 // Only the one that was asked may answer.
                 fetch.at_lender.take_if(|asked| *asked == lender)?;
+                if fetch.urgency == Urgency::Behind {
+                    let state = &mut self.lenders[usize::from(lender.0)];
+                    state.answered_behind = state.answered_behind.max(fetch.number);
+                }
             }
             Source::Disk => read_into = Some(fetch.at_disk.take()?),
         }
@@ -448,6 +456,7 @@ impl Borrower {
             marker: answer.marker,
             recall: false,
             urgency: if waited { Urgency::Waited } else { Urgency::Behind },
+            number: 0,
         };
         match self.ask(i, &mut fetch) {
             Asked::Yes => {

@@ -1,7 +1,7 @@
 //! Fetch plans as a live driver carries them out: what is waited for first, the rest in pieces behind it.
 
 use super::*;
-use crate::borrower::plans::RESTS_MAX;
+use crate::borrower::plans::{NEXT_PAGES, RESTS_MAX};
 
 const KEY: SpaceKey = SpaceKey(0);
 /// Base pages of a page here.
@@ -9,8 +9,14 @@ const PAGE: u64 = 16;
 
 /// A world in which everything has been written and the first pages are away, with one lender and no prefetch.
 fn away(plan: &str, subpage: u64) -> World {
-    let mut w = World::new(PAGE, false, 600, 1);
+    let mut w = away_in(PAGE, plan, subpage);
     w.b.prefetcher = Box::new(NoPrefetch);
+    w
+}
+
+/// The same, in pages of another size, with prefetch.
+fn away_in(page: u64, plan: &str, subpage: u64) -> World {
+    let mut w = World::new(page, false, 600, 1);
     w.b.config.rescue = false;
     w.b.plan_fetches(BasePages(subpage), fetch_planner(plan).unwrap());
     w.b.plan_in_pieces();
@@ -70,22 +76,93 @@ fn the_rest_of_a_page_goes_behind_the_subpage_that_a_thread_waits_for() {
 
 #[test]
 fn a_fault_in_a_page_under_way_moves_its_base_page_forward_once() {
-    let mut w = away("eager", 1);
+    const LARGE: u64 = 64;
+    let mut w = away_in(LARGE, "eager", 1);
+    w.b.prefetcher = Box::new(NoPrefetch);
     fault(&mut w, 5);
-    plans(&mut w, PAGE);
-    assert_eq!(w.gets.len() as u64, PAGE);
-    fault(&mut w, 9);
-    assert_eq!((w.gets.len() as u64, w.hurries), (PAGE, 1), "it is not asked for twice");
-    fault(&mut w, 9);
+    plans(&mut w, LARGE);
+    assert_eq!(w.gets.len() as u64, LARGE);
+    fault(&mut w, 39);
+    assert_eq!((w.gets.len() as u64, w.hurries), (LARGE, 1), "it is not asked for twice");
+    fault(&mut w, 39);
     fault(&mut w, 5);
     assert_eq!(w.hurries, 1, "what is urgent already is not hurried");
     assert_eq!(w.b.waiting(), BasePages(2));
-    answer(&mut w, 9);
-    assert_eq!((w.b.waiting(), w.b.state(KEY, 9)), (BasePages(1), BaseState::Local));
-    fault(&mut w, 9);
+    answer(&mut w, 39);
+    assert_eq!((w.b.waiting(), w.b.state(KEY, 39)), (BasePages(1), BaseState::Local));
+    fault(&mut w, 39);
     assert_eq!(w.hurries, 1, "what is there is not hurried");
     answer(&mut w, 5);
     assert_eq!(w.b.waiting(), BasePages(0), "nobody waits for the rest");
+    w.read_all();
+}
+
+#[test]
+fn what_comes_next_anyway_is_left_in_its_place() {
+    let mut w = away_in(64, "eager", 1);
+    w.b.prefetcher = Box::new(NoPrefetch);
+    fault(&mut w, 0);
+    plans(&mut w, 64);
+    // What is asked for behind is numbered from 1 on, in order: here by their base pages.
+    fault(&mut w, NEXT_PAGES);
+    assert_eq!(w.hurries, 0);
+    fault(&mut w, NEXT_PAGES + 1);
+    assert_eq!(w.hurries, 1);
+    fault(&mut w, NEXT_PAGES + 2);
+    assert_eq!(w.hurries, 2);
+    for base in 0..=2 {
+        answer(&mut w, base);
+    }
+    fault(&mut w, NEXT_PAGES + 3);
+    assert_eq!(w.hurries, 3, "with two answered, up to two more would not be");
+    answer(&mut w, 3);
+    fault(&mut w, NEXT_PAGES + 4);
+    assert_eq!(w.hurries, 4);
+    for base in 4..=8 {
+        answer(&mut w, base);
+    }
+    for base in NEXT_PAGES + 5..=NEXT_PAGES + 8 {
+        fault(&mut w, base);
+    }
+    assert_eq!(w.hurries, 4);
+    w.read_all();
+}
+
+/// Whether each base page of a page waits in a buffer for the program to come to it; `None`: it is somewhere else altogether.
+fn held(w: &World, page: core::ops::Range<u64>) -> Vec<Option<bool>> {
+    let one = |base| match w.b.state(KEY, base) {
+        BaseState::Local => Some(false),
+        BaseState::Away => {
+            let copy = w.b.copy_of(KEY, base).expect("it is away").index;
+            w.b.copies.get(copy).buffer().map(|_| true)
+        }
+        _ => None,
+    };
+    page.map(one).collect()
+}
+
+#[test]
+fn of_a_marker_the_part_is_held_that_a_stream_comes_to_first() {
+    const LARGE: u64 = 64;
+    let touch = |w: &mut World, base| {
+        w.touch(KEY, base);
+        while w.b.has_plans() {
+            plans(w, LARGE);
+        }
+        while w.complete(0) {}
+    };
+    let mut w = away_in(LARGE, "eager", 1);
+    w.b.prefetcher = Box::new(StridePrefetcher::new(BasePages(8 * LARGE))); // which knows of no lost bets
+    w.b.config.rescue = true; // else no buffer is kept
+    let now = w.time();
+    w.b.handle_limit(now, BasePages(1000)); // a guess never makes anybody wait for a frame
+    touch(&mut w, 0);
+    touch(&mut w, LARGE);
+    assert_eq!(held(&w, 2 * LARGE..3 * LARGE), [Some(true); LARGE as usize], "a bet takes no frame");
+    touch(&mut w, 2 * LARGE);
+    let marker = held(&w, 3 * LARGE..4 * LARGE);
+    assert_eq!(marker[..16], [Some(true); 16]);
+    assert_eq!(marker[16..], [Some(false); 48]);
     w.read_all();
 }
 
