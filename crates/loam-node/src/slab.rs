@@ -167,6 +167,21 @@ mod tests {
     }
 
     #[test]
+    fn without_a_mapping_the_same_is_read() {
+        let (mut slab, _) = Slab::create(Bytes::from_mib(1)).unwrap();
+        let pages: Vec<u8> = (0..2 * BASE_PAGE_BYTES).map(|at| (at / 17) as u8).collect();
+        slab.write(run(8, 2), &pages).unwrap();
+        assert!(slab.mapped.is_some());
+        for _ in 0..2 {
+            let mut back = vec![1; 3 * BASE_PAGE_BYTES];
+            slab.read(run(8, 3), &mut back).unwrap();
+            assert_eq!(back[..pages.len()], pages);
+            assert!(back[pages.len()..].iter().all(|byte| *byte == 0));
+            slab.mapped = None;
+        }
+    }
+
+    #[test]
     fn nothing_is_written_beyond_the_end() {
         let (slab, _) = Slab::create(Bytes::from_mib(1)).unwrap();
         let page = vec![1; BASE_PAGE_BYTES];
