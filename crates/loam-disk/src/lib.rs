@@ -10,7 +10,7 @@
 //!
 //! Two users: the borrower's slot file (`loam-agent`) has page buffers of its own and uses [`Queue`]; the lender's
 //! disk store (`loam-node`) has no unsafe code and uses [`Owned`]. `place` is what both need before: a directory that
-//! is the user's own, and space that is there for certain. `mapped` is for the node, too: files that are memory, which it prepares for its regions.
+//! is the user's own, and space that is there for certain. `mapped` is for the node, too: files that are memory, which it prepares for its regions and copies lent pages out of.
 
 mod engine;
 mod mapped;

@@ -1,5 +1,5 @@
 //! A file that is memory (a file in memory, a DAX device), mapped by who prepares it for others: it is told from which memory nodes its pages
-//! come, its pages are taken, what was in it is cleared. Nobody gets a reference into it.
+//! come, its pages are taken, what was in it is cleared. Or mapped by who lends it, to copy pages out. Nobody gets a reference into it.
 
 use rustix::fd::AsFd;
 use rustix::mm::{self, MapFlags, ProtFlags};
