@@ -2,7 +2,7 @@
 //! come, its pages are taken, what was in it is cleared. Or mapped by who lends it, to copy pages out. Nobody gets a reference into it.
 
 use rustix::fd::AsFd;
-use rustix::mm::{self, MapFlags, ProtFlags};
+use rustix::mm::{self, Advice, MapFlags, ProtFlags};
 use std::ffi::c_void;
 use std::io;
 use std::ops::Range;
@@ -63,6 +63,9 @@ impl Mapped {
         let base = NonNull::new(base).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))?;
         // From here on dropping it unmaps it.
         let this = Self { base, bytes };
+        // What is in it is other people's: it is not to be on the disk because this process has crashed.
+        // SAFETY: the mapping made above; the advice leaves its contents alone.
+        unsafe { mm::madvise(base.as_ptr(), bytes, Advice::LinuxDontDump)? };
         let address = base.as_ptr().addr();
         if !address.is_multiple_of(align_bytes) {
             return Err(io::Error::new(io::ErrorKind::Unsupported, Misaligned { address, align_bytes }));
@@ -233,6 +236,17 @@ mod tests {
         assert!(back[..4096].iter().all(|byte| *byte == 0), "nothing was written there");
         assert_eq!(back[4096..], contents);
         mapped.read(2 * MIB, &mut []);
+    }
+
+    /// As the kernel has noted it: a core dump of who lends would else have its borrowers' pages.
+    #[test]
+    fn a_core_dump_does_not_have_it() {
+        let mapped = Mapped::new(memory(MIB), 0, MIB, 4096).expect("mapped");
+        let smaps = std::fs::read_to_string("/proc/self/smaps").expect("ours");
+        let place = format!("{:x}-", mapped.base.as_ptr().addr());
+        let mut lines = smaps.lines().skip_while(|line| !line.starts_with(&place));
+        let flags = lines.find(|line| line.starts_with("VmFlags:")).expect("a mapping has flags");
+        assert!(flags.split(' ').any(|flag| flag == "dd"), "{flags}");
     }
 
     #[test]

@@ -114,7 +114,7 @@ fn what_comes_next_anyway_is_left_in_its_place() {
         answer(&mut w, base);
     }
     fault(&mut w, NEXT_PAGES + 3);
-    assert_eq!(w.hurries, 3, "with two answered, up to two more would not be");
+    assert_eq!(w.hurries, 3, "of what is behind two are answered: up to NEXT_PAGES + 2 comes next");
     answer(&mut w, 3);
     fault(&mut w, NEXT_PAGES + 4);
     assert_eq!(w.hurries, 4);
