@@ -20,6 +20,8 @@ const SILENCE_UNDER_DISK: std::time::Duration = std::time::Duration::from_secs(2
 const SILENCE_UNDER_NONE: std::time::Duration = std::time::Duration::from_secs(20);
 /// A lender that has said something within this time is there.
 const HEARD_WITHIN: std::time::Duration = std::time::Duration::from_secs(1);
+/// A lender polls no longer than this for what comes next (`loam-node`, `spinning`).
+const SLEEPS_AFTER: std::time::Duration = std::time::Duration::from_micros(100);
 /// How often silence is looked for.
 const LOOK: Duration = Duration::from_millis(250);
 
@@ -217,6 +219,11 @@ impl Agent<'_> {
         }
         self.drain();
         self.flush();
+    }
+
+    /// All lenders have been quiet for so long that they do not poll for what comes next.
+    pub(super) fn lenders_sleep(&self) -> bool {
+        !self.lenders.iter().flat_map(|lender| &lender.conn).any(|conn| conn.was_heard(SLEEPS_AFTER))
     }
 
     /// Whether something has come that no event will tell of.

@@ -36,6 +36,11 @@ impl Agent<'_> {
         }
         let mut began = self.now();
         let waited = self.borrower.waiting() > BasePages(0);
+        if waited && self.lenders_sleep() {
+            // The kernel likes to wake one of this very machine where it was asked from, which is here. It would wait for our polls to end, though
+            // another core is idle.
+            rustix::thread::sched_yield();
+        }
         // The thread's own core may sleep meanwhile, though ours does not.
         self.guard_latency(waited, began);
         let received = self.report.bytes.received;

@@ -140,7 +140,7 @@ impl Borrower {
     ///
     /// What is kept free is what faults take while an eviction is under way (nwcache-1999, sections 1 and 5: the least number of free frames, which
     /// the paper finds by trying).
-    fn high_water(&self) -> u64 {
+    pub(super) fn high_water(&self) -> u64 {
         let least = (self.limit / 256).max(RESERVE_MIN).max(2 * self.page_largest());
         let most = (self.limit / 32).max(least).min(self.limit / 4);
         self.limit - self.reserve.frames().max(least).min(most)
@@ -164,6 +164,9 @@ impl Borrower {
         }
         let is_wanted = self.frames - self.leaving > self.high_water() || !self.queue.is_empty();
         let told = |s: &Self| !s.given.is_empty() || s.budgets.is_any_over();
+        if is_wanted && self.can_wait_for_faults() && !told(self) {
+            return;
+        }
         if !is_wanted && !told(self) {
             if self.batches.is_empty() {
                 (self.vain_since, self.in_vain) = (None, false); // nothing is wanted: the next try is a first one
@@ -178,6 +181,16 @@ impl Borrower {
                 break;
             }
         }
+    }
+
+    /// A thread waits for a page that is on its way, and frames are free for others: what is done for frames would only take a processor from what
+    /// it waits for.
+    fn can_wait_for_faults(&self) -> bool {
+        let high = self.high_water();
+        self.in_pieces
+            && self.queue.is_empty()
+            && !self.waits.is_empty()
+            && self.frames - self.leaving <= high + (self.limit - high) / 2
     }
 
     /// Frames will be free without anybody doing anything more.

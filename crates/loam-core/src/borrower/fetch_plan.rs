@@ -16,18 +16,36 @@ pub struct PageFault {
     pub second_half: bool,
 }
 
-/// One subpage of a plan.
+/// Some subpages of a plan, one behind the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// Which, from the start of the page.
+    /// The first, from the start of the page.
     pub subpage: u32,
+    /// How many.
+    pub count: u32,
     /// In which message it travels. The first is 0, the numbers never fall, and a message is as a whole there or not.
     pub message: u32,
 }
 
+impl Step {
+    /// The first subpage behind it.
+    pub fn end(&self) -> u32 {
+        self.subpage + self.count
+    }
+
+    /// Takes off its first subpages, `most` of them at most.
+    pub fn take(&mut self, most: u64) -> Self {
+        let count = u32::try_from(most).unwrap_or(u32::MAX).min(self.count);
+        let taken = Self { count, ..*self };
+        self.subpage += count;
+        self.count -= count;
+        taken
+    }
+}
+
 /// Decides what is fetched for a fault.
 pub trait FetchPlanner: core::fmt::Debug + Send {
-    /// Appends the steps for a fault, the faulted subpage first, no subpage twice. What is not in them is not fetched.
+    /// Appends the steps for a fault, the faulted subpage first and by itself, no subpage twice. What is not in them is not fetched.
     fn plan(&mut self, fault: PageFault, steps: &mut Vec<Step>);
 
     /// The first other subpage of a page that a thread wanted after a fault was so many subpages away from the faulted one.
@@ -124,15 +142,16 @@ impl<'a> Plan<'a> {
     fn new(fault: PageFault, steps: &'a mut Vec<Step>) -> Self {
         assert!(fault.subpage < fault.subpages, "the fault lies in the page");
         let from = steps.len();
-        steps.push(Step { subpage: fault.subpage, message: 0 });
+        steps.push(Step { subpage: fault.subpage, count: 1, message: 0 });
         Self { steps, from, subpages: fault.subpages, message: 0 }
     }
 
     /// Adds a subpage to the message, if the page has it and it is not in the plan.
     fn add(&mut self, subpage: i64) {
         let Some(subpage) = u32::try_from(subpage).ok().filter(|&s| s < self.subpages) else { return };
-        if self.steps[self.from..].iter().all(|step| step.subpage != subpage) {
-            self.steps.push(Step { subpage, message: self.message });
+        let has = |step: &Step| (step.subpage..step.end()).contains(&subpage);
+        if !self.steps[self.from..].iter().any(has) {
+            self.steps.push(Step { subpage, count: 1, message: self.message });
         }
     }
 
@@ -141,13 +160,20 @@ impl<'a> Plan<'a> {
         self.message = self.steps.last().expect("the faulted subpage is in it").message + 1;
     }
 
+    /// Adds what is between the steps so far, and behind them.
     fn add_rest(&mut self) {
-        let mut planned = [false; crate::units::EXTENT_BASE_PAGES];
-        for step in &self.steps[self.from..] {
-            planned[step.subpage as usize] = true;
+        let planned = self.from..self.steps.len();
+        let mut at = 0;
+        while at < self.subpages {
+            let ahead = self.steps[planned.clone()].iter().filter(|step| step.subpage >= at);
+            let next = ahead.min_by_key(|step| step.subpage);
+            let (until, goes_on) =
+                next.map_or((self.subpages, self.subpages), |step| (step.subpage, step.end()));
+            if at < until {
+                self.steps.push(Step { subpage: at, count: until - at, message: self.message });
+            }
+            at = goes_on;
         }
-        let rest = (0..self.subpages).filter(|&s| !planned[s as usize]);
-        self.steps.extend(rest.map(|subpage| Step { subpage, message: self.message }));
     }
 }
 
@@ -250,7 +276,10 @@ mod tests {
         let mut steps = Vec::new();
         let mut planner = fetch_planner(name).unwrap();
         planner.plan(PageFault { subpages, subpage, second_half }, &mut steps);
-        steps.into_iter().map(|s| (s.subpage, s.message)).collect()
+        steps
+            .into_iter()
+            .flat_map(|s| (s.subpage..s.end()).map(move |subpage| (subpage, s.message)))
+            .collect()
     }
 
     #[test]
@@ -285,6 +314,14 @@ mod tests {
         assert_eq!([steps[1].subpage, steps[2].subpage], [4, 7], "+3 is outside of the page");
     }
 
+    #[test]
+    fn a_step_is_taken_in_pieces() {
+        let mut step = Step { subpage: 3, count: 5, message: 1 };
+        assert_eq!(step.take(2), Step { subpage: 3, count: 2, message: 1 });
+        assert_eq!(step.take(u64::MAX), Step { subpage: 5, count: 3, message: 1 });
+        assert_eq!((step.count, step.take(1).count), (0, 0));
+    }
+
     proptest! {
         /// The faulted subpage is first, each comes once, messages count up from 0 without a gap, and all but lazy bring the page.
         #[test]
@@ -300,10 +337,11 @@ mod tests {
             }
             let mut steps = Vec::new();
             planner.plan(PageFault { subpages, subpage, second_half }, &mut steps);
-            prop_assert_eq!(steps[0], Step { subpage, message: 0 });
+            prop_assert_eq!(steps[0], Step { subpage, count: 1, message: 0 });
             prop_assert!(steps.windows(2).all(|w| w[1].message == w[0].message || w[1].message == w[0].message + 1));
-            let all: BTreeSet<u32> = steps.iter().map(|s| s.subpage).collect();
-            prop_assert_eq!(all.len(), steps.len());
+            let all: BTreeSet<u32> = steps.iter().flat_map(|s| s.subpage..s.end()).collect();
+            prop_assert_eq!(all.len() as u32, steps.iter().map(|s| s.count).sum::<u32>());
+            prop_assert!(steps.len() <= 8, "a plan is short, however large the page");
             prop_assert!(all.iter().all(|&s| s < subpages));
             prop_assert_eq!(all.len() as u32, if name == "lazy" { 1 } else { subpages });
         }

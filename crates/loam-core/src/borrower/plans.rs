@@ -29,8 +29,13 @@ pub(super) struct Rest {
     size: PageSize,
     hole: Option<u64>,
     steps: Vec<Step>,
-    /// Steps that are done.
+    /// Steps that are done; of the next one, what is left.
     done: usize,
+}
+
+/// The base pages of a step in the page that begins at `start`, with subpages of so many.
+fn bases_of(step: &Step, start: u64, subpage: u64) -> BaseRange {
+    BaseRange::new(start + u64::from(step.subpage) * subpage, start + u64::from(step.end()) * subpage)
 }
 
 impl Borrower {
@@ -58,15 +63,14 @@ impl Borrower {
         };
         self.planner_at(key, base).plan(fault, &mut steps);
         let bases = |step: &Step| {
-            let first = start + u64::from(step.subpage) * subpage;
-            let part = BaseRange::new(first, first + subpage).intersect(range);
+            let part = bases_of(step, start, subpage).intersect(range);
             part.start..part.end
         };
         let missing = |s: &Self, b: u64| matches!(s.entry(key, b).state, BaseState::Empty | BaseState::Away);
         // Looking at each takes as long as a third of a small fault: not where all of the page has room, and all that is missing of it comes.
         let wanted = if self.in_pieces && self.frames + range.len() <= self.limit {
             let missing = self.spaces.get(&key).map_or(0, |space| space.table.missing_in(range));
-            missing.min(steps.len() as u64 * subpage)
+            missing.min(steps.iter().map(|step| u64::from(step.count)).sum::<u64>() * subpage)
         } else {
             steps.iter().flat_map(bases).filter(|&b| missing(self, b)).count() as u64
         };
@@ -141,15 +145,19 @@ impl Borrower {
         while left > 0 {
             let Some(rest) = self.rests.front_mut() else { break };
             let (key, base, size, hole) = (rest.key, rest.base, rest.size, rest.hole);
-            let Some(&step) = rest.steps.get(rest.done) else {
+            let subpage = self.subpage.min(size.base_pages());
+            let Some(step) = rest.steps.get_mut(rest.done) else {
                 self.forget_rest();
                 continue;
             };
-            rest.done += 1;
-            if !self.bring_step(key, base, size, hole, step) {
+            let piece = step.take(left.div_ceil(subpage));
+            if step.count == 0 {
+                rest.done += 1;
+            }
+            if !self.bring_step(key, base, size, hole, piece) {
                 self.forget_rest();
             }
-            left = left.saturating_sub(self.subpage.min(size.base_pages()));
+            left = left.saturating_sub(u64::from(piece.count) * subpage);
         }
         while left > 0 && self.has_advice() {
             left = left.saturating_sub(self.follow_advice());
@@ -171,8 +179,7 @@ impl Borrower {
             return false;
         }
         let subpage = self.subpage.min(size.base_pages());
-        let first = size.first(base) + u64::from(step.subpage) * subpage;
-        let part = BaseRange::new(first, first + subpage).intersect(self.page_range(key, base, size));
+        let part = bases_of(&step, size.first(base), subpage).intersect(self.page_range(key, base, size));
         self.message = step.message;
         let mut goes_on = true;
         for b in part.start..part.end {

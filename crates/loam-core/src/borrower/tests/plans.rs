@@ -232,6 +232,50 @@ fn the_rest_never_makes_anybody_wait_for_a_frame() {
     w.read_all();
 }
 
+fn evictions(w: &World) -> usize {
+    w.pending.iter().filter(|op| matches!(op, Pending::Evict(_))).count()
+}
+
+#[test]
+fn while_a_thread_waits_evictions_begin_when_half_of_the_free_frames_are_taken() {
+    let mut w = away("eager", 1);
+    let high = w.b.high_water();
+    let half = high + (w.b.limit - high) / 2;
+    let mut page = 0;
+    while w.b.frames().0 + PAGE <= half {
+        assert_eq!(evictions(&w), 0, "{} frames of {half}", w.b.frames().0);
+        fault(&mut w, page * PAGE + 5);
+        plans(&mut w, PAGE);
+        page += 1;
+    }
+    assert!(w.b.frames().0 > high, "at other times they begin here");
+    assert_eq!(evictions(&w), 0);
+    fault(&mut w, page * PAGE + 5);
+    plans(&mut w, PAGE);
+    assert!(evictions(&w) > 0, "the others would find no frames");
+    w.read_all();
+}
+
+#[test]
+fn evictions_begin_when_nobody_waits_any_more() {
+    let mut w = away("eager", 1);
+    let high = w.b.high_water();
+    let pages = (high - w.b.frames().0) / PAGE + 1;
+    for page in 0..pages {
+        fault(&mut w, page * PAGE + 5);
+        plans(&mut w, PAGE);
+    }
+    for page in 1..pages {
+        answer(&mut w, page * PAGE + 5);
+    }
+    assert!(w.b.frames().0 > high);
+    assert_eq!((w.b.waiting(), evictions(&w)), (BasePages(1), 0));
+    answer(&mut w, 5);
+    assert_eq!(w.b.waiting(), BasePages(0));
+    assert!(evictions(&w) > 0, "with the answer, not with the rest of its page");
+    w.read_all();
+}
+
 #[test]
 fn plans_that_are_left_alone_are_bounded() {
     let mut w = World::new(PAGE, false, 2000, 1);
