@@ -17,6 +17,7 @@ use loam_wire::limits::{DROP_PAGES_MAX, FRAME_BYTES_MAX, REQUEST_PAGES_MAX, SPAR
 use loam_wire::{PageMeta, PageRef, Stream, encode, feature};
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Read, Write};
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 /// Room for received bytes: a whole frame, and enough behind it that a stream is read in large pieces.
@@ -77,6 +78,8 @@ pub(crate) struct Conn {
     pub(crate) space: SpaceId,
     /// Which life of which lender.
     pub(crate) instance: u64,
+    /// It is on this very machine.
+    pub(crate) is_here: bool,
     /// When something last came.
     heard_at: Instant,
     pings: bool,
@@ -110,6 +113,11 @@ pub(crate) struct Conn {
     pub(crate) awaited: bool,
 }
 
+/// Whether the two ends of a connection are on one machine.
+fn are_one_machine(ours: IpAddr, theirs: IpAddr) -> bool {
+    ours.to_canonical() == theirs.to_canonical() || theirs.to_canonical().is_loopback()
+}
+
 impl Conn {
     /// Connects and says hello.
     pub(crate) fn connect(
@@ -135,11 +143,17 @@ impl Conn {
         free_bytes: u64,
         features: u64,
     ) -> Self {
+        let socket = stream.socket();
+        let is_here = match (socket.local_addr(), socket.peer_addr()) {
+            (Ok(ours), Ok(theirs)) => are_one_machine(ours.ip(), theirs.ip()),
+            _ => false,
+        };
         Self {
             stream,
             target,
             space,
             instance: 0,
+            is_here,
             heard_at: Instant::now(),
             pings: false,
             free_bytes,

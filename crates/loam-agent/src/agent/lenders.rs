@@ -221,9 +221,10 @@ impl Agent<'_> {
         self.flush();
     }
 
-    /// All lenders have been quiet for so long that they do not poll for what comes next.
-    pub(super) fn lenders_sleep(&self) -> bool {
-        !self.lenders.iter().flat_map(|lender| &lender.conn).any(|conn| conn.was_heard(SLEEPS_AFTER))
+    /// A lender of this very machine has been asked that slept, since it has been quiet for longer than lenders poll.
+    pub(super) fn wakes_a_lender_here(&self) -> bool {
+        let wakes = |conn: &Conn| conn.is_here && conn.owes() && !conn.was_heard(SLEEPS_AFTER);
+        self.lenders.iter().flat_map(|lender| &lender.conn).any(wakes)
     }
 
     /// Whether something has come that no event will tell of.

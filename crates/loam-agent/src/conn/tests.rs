@@ -38,6 +38,15 @@ fn pair() -> (Conn, TcpStream) {
     (conn_to(stream, feature::PLAN), lender)
 }
 
+#[test]
+fn a_lender_is_here_by_either_address_of_the_machine() {
+    let are = |ours: &str, theirs: &str| are_one_machine(ours.parse().unwrap(), theirs.parse().unwrap());
+    assert!(are("10.0.0.1", "10.0.0.1") && are("127.0.0.1", "127.0.0.2"));
+    assert!(are("::1", "::1") && are("10.0.0.1", "::ffff:10.0.0.1") && are("::1", "::ffff:127.0.0.1"));
+    assert!(!are("10.0.0.1", "10.0.0.2") && !are("127.0.0.1", "10.0.0.2") && !are("fe80::1", "fe80::2"));
+    assert!(pair().0.is_here);
+}
+
 /// The pages of the next getpage.
 fn asked(lender: &mut TcpStream) -> Vec<u64> {
     let mut bytes = vec![0; 1 << 16];
