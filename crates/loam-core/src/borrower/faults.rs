@@ -158,6 +158,7 @@ impl Borrower {
                 return; // another thread waits here already
             }
             self.wait_from(now, key, base);
+            self.holes.touch(key, base);
         }
         match state {
             BaseState::Local => self.surprise(key, base, entry),
@@ -509,6 +510,7 @@ impl Borrower {
                     BaseState::Away if !fresh => {
                         let copy = entry.copy.expect("a page that is away has a copy");
                         if self.copies.get(copy).buffer().is_none()
+                            && !self.holes.has(key, b)
                             && self.start_fetch(key, b, copy, page_size, marks.contains(b))
                         {
                             self.set_entry(key, b, Entry { state: BaseState::Fetching, ..entry });

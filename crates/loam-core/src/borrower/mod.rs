@@ -31,6 +31,7 @@ mod evict;
 mod faults;
 mod fetch_plan;
 mod figures;
+mod holes;
 mod lenders;
 mod lines;
 mod marks;
@@ -88,11 +89,12 @@ use copies::Copies;
 use discards::Discards;
 use evict::Batch;
 use faults::{Fetch, Wait};
+use holes::{Hole, Holes};
 use plans::Rest;
 use ranking::Ranking;
 use ranks::Ranks;
 use sequential::Readers;
-use space::{Hole, Incomplete, Space, Stream};
+use space::{Incomplete, Space, Stream};
 use terms::Planners;
 use waiters::Waiters;
 use writes::Guarding;
@@ -137,8 +139,8 @@ pub struct Borrower {
     outrun: VecDeque<(SpaceKey, u64)>,
     /// It is their turn, if there is advice besides.
     ranks_turn: bool,
-    /// Base pages that were left out of a page on purpose, by the page's first.
-    holes: BTreeMap<(SpaceKey, u64), Hole>,
+    /// Base pages that were left out of a page on purpose.
+    holes: Holes,
     /// What has come last of a page that is fetched in parts.
     streams_from: Option<Stream>,
     /// Pages of which a part is on its way or away, by their first base pages.
@@ -265,7 +267,7 @@ impl Borrower {
             subpage: page,
             steps: Vec::new(),
             message: 0,
-            holes: BTreeMap::new(),
+            holes: Holes::default(),
             streams_from: None,
             urgency: Urgency::Behind,
             in_pieces: false,

@@ -9,8 +9,6 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-/// Base pages that are left out of pages at a time, at most.
-const HOLES_MAX: usize = 4096;
 /// Parts of a page that come farther from each other than this have met something else.
 const STREAM_GAP_MAX: Duration = Duration::from_millis(20);
 
@@ -40,7 +38,8 @@ impl Borrower {
         self.fitted(key, base, size)
     }
 
-    /// A fault brings a page, `missing` base pages of it. Answers with one that is to be left out.
+    /// A fault brings a page, `missing` base pages of it. Answers with one that is to be left out; the one that is, if there is one already: to be brought
+    /// by another fault does not mean to be wanted.
     pub(super) fn note_page(
         &mut self,
         key: SpaceKey,
@@ -48,6 +47,12 @@ impl Borrower {
         size: PageSize,
         missing: u64,
     ) -> Option<u64> {
+        let left_out = self.holes.of_page(key, size.first(base)).filter(|&hole| hole != base);
+        self.leave_out(key, base, size, missing).or(left_out)
+    }
+
+    /// The same of one that is left out from now on.
+    fn leave_out(&mut self, key: SpaceKey, base: u64, size: PageSize, missing: u64) -> Option<u64> {
         let entry = self.entry(key, base);
         if entry.state != BaseState::Away {
             return None; // zeros: nothing comes
@@ -63,16 +68,12 @@ impl Borrower {
         let page = Brought { fault: Place { space: key, base }, size, fetched: BasePages(missing) };
         let hole = self.sizer.brought(self.waits_changed_at, &page)?;
         assert!(hole != base && size.first(hole) == first, "the page is not left without what is waited for");
-        if self.entry(key, hole).state != BaseState::Away
-            || self.waits.contains_key(&(key, hole))
-            || self.holes.len() >= HOLES_MAX
-            || self.holes.contains_key(&(key, first))
-        {
+        if self.entry(key, hole).state != BaseState::Away || self.waits.contains_key(&(key, hole)) {
             return None;
         }
         let reach = PageSize::from_log2((u64::BITS - (base ^ hole).leading_zeros()) as u8);
-        self.holes.insert((key, first), Hole { base: hole, part: self.sizer.part(), size, reach });
-        Some(hole)
+        let left_out = Hole { first, size, part: self.sizer.part(), reach, touched: false };
+        self.holes.insert(key, hole, left_out).then_some(hole)
     }
 
     /// A page has been touched that was fetched ahead: so those on the way to it have been, too. (What nobody has followed says nothing of
@@ -127,11 +128,12 @@ impl Borrower {
     /// A page leaves, with so many local base pages.
     pub(super) fn note_left(&mut self, now: Instant, key: SpaceKey, first: u64, size: PageSize, pages: u64) {
         let at = Place { space: key, base: first };
-        if let Some(hole) = self.holes.remove(&(key, first)) {
-            let wanted = self.entry(key, hole.base).state != BaseState::Away;
-            let place = Place { space: key, base: hole.base };
-            let Hole { size, reach, part, .. } = hole;
-            self.sizer.probed(now, &Probed { place, part, size, reach, wanted });
+        if let Some((base, Hole { size, part, reach, touched, .. })) = self.holes.take(key, first) {
+            // What came without being asked for (fetched ahead, advised) says nothing: whether it is wanted is not seen.
+            if touched || self.entry(key, base).state == BaseState::Away {
+                let place = Place { space: key, base };
+                self.sizer.probed(now, &Probed { place, part, size, reach, wanted: touched });
+            }
         }
         let together = self.spaces.get_mut(&key).and_then(|space| space.table.note_left(first));
         if let Some((part, came_with, together)) = together {
@@ -158,9 +160,9 @@ impl Borrower {
     /// The range is discarded, unmapped or moved: its pages are no longer in parts, and nothing is left out of them.
     pub(super) fn forget_parts(&mut self, key: SpaceKey, range: BaseRange) {
         // A page that begins before the range may reach into it.
-        let pages = (key, PageSize::LARGEST.first(range.start))..(key, range.end);
-        forget(&mut self.incomplete, pages.clone());
-        forget(&mut self.holes, pages);
+        let pages = PageSize::LARGEST.first(range.start)..range.end;
+        forget(&mut self.incomplete, (key, pages.start)..(key, pages.end));
+        self.holes.forget(key, pages);
         if let Some(space) = self.spaces.get_mut(&key) {
             space.table.forget_brought(range);
         }

@@ -26,16 +26,6 @@ pub(super) struct Stream {
     pub(super) flows: bool,
 }
 
-/// A base page that was left out of a page on purpose.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Hole {
-    pub(super) base: u64,
-    /// In which part of the program the page came.
-    pub(super) part: u8,
-    pub(super) size: PageSize,
-    pub(super) reach: PageSize,
-}
-
 #[derive(Debug)]
 pub(super) struct Space {
     pub(super) table: Table,

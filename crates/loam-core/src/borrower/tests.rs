@@ -4,6 +4,7 @@
 mod advice;
 mod budgets;
 mod cases;
+mod holes;
 mod lenders;
 mod marks;
 mod ops;

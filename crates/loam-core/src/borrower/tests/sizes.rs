@@ -162,12 +162,10 @@ fn what_is_left_out_of_a_page_comes_when_it_is_wanted() {
         if w.b.state(key, base) != BaseState::Away {
             continue;
         }
-        let before: BTreeSet<u64> = w.b.holes.values().map(|hole| hole.base).collect();
+        let before: BTreeSet<u64> = w.b.holes.bases().collect();
         w.touch(key, base);
         w.finish();
-        for hole in
-            w.b.holes.values().map(|hole| hole.base).filter(|hole| !before.contains(hole)).collect::<Vec<_>>()
-        {
+        for hole in w.b.holes.bases().filter(|hole| !before.contains(hole)).collect::<Vec<_>>() {
             holes += 1;
             assert_eq!(w.b.state(key, hole), BaseState::Away);
             w.touch(key, hole);

@@ -1,0 +1,146 @@
+//! Base pages that are left out of pages on purpose, to see whether a thread wants them while the page is here.
+
+use super::table::SpaceKey;
+use crate::page_size::PageSize;
+use alloc::collections::BTreeMap;
+use core::ops::Range;
+
+/// So many are left out at a time, at most.
+const HOLES_MAX: usize = 4096;
+
+/// A base page that was left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Hole {
+    /// The first base page of the page that it was left out of.
+    pub(super) first: u64,
+    /// That page's size.
+    pub(super) size: PageSize,
+    /// In which part of the program the page came.
+    pub(super) part: u8,
+    /// The smallest page that would have had both it and the fault.
+    pub(super) reach: PageSize,
+    /// A thread has waited for it.
+    pub(super) touched: bool,
+}
+
+/// Those of all pages that are here, one each at most.
+#[derive(Debug, Default)]
+pub(super) struct Holes(BTreeMap<(SpaceKey, u64), Hole>);
+
+impl Holes {
+    /// The base page that was left out of the page that begins at `first`.
+    pub(super) fn of_page(&self, key: SpaceKey, first: u64) -> Option<u64> {
+        let places = (key, first)..(key, first + PageSize::LARGEST.base_pages());
+        self.0.range(places).find(|(_, hole)| hole.first == first).map(|(&(_, base), _)| base)
+    }
+
+    /// `base` was left out.
+    pub(super) fn has(&self, key: SpaceKey, base: u64) -> bool {
+        self.0.contains_key(&(key, base))
+    }
+
+    /// `base` is left out. False, and nothing changes: not one more, not the same twice, not two of a page.
+    pub(super) fn insert(&mut self, key: SpaceKey, base: u64, hole: Hole) -> bool {
+        let fits =
+            self.0.len() < HOLES_MAX && !self.has(key, base) && self.of_page(key, hole.first).is_none();
+        if fits {
+            self.0.insert((key, base), hole);
+        }
+        fits
+    }
+
+    /// A thread waits at `base`. Answers whether it was left out.
+    pub(super) fn touch(&mut self, key: SpaceKey, base: u64) -> bool {
+        if self.0.is_empty() {
+            return false;
+        }
+        let hole = self.0.get_mut(&(key, base));
+        hole.map(|hole| hole.touched = true).is_some()
+    }
+
+    /// The page leaves: what was left out of it.
+    pub(super) fn take(&mut self, key: SpaceKey, first: u64) -> Option<(u64, Hole)> {
+        let base = self.of_page(key, first)?;
+        self.0.remove(&(key, base)).map(|hole| (base, hole))
+    }
+
+    /// Of pages that begin there nothing is left out any more.
+    pub(super) fn forget(&mut self, key: SpaceKey, pages: Range<u64>) {
+        let places = (key, pages.start)..(key, pages.end.saturating_add(PageSize::LARGEST.base_pages()));
+        let gone = |hole: &Hole| pages.contains(&hole.first);
+        let gone: alloc::vec::Vec<_> =
+            self.0.range(places).filter(|(_, hole)| gone(hole)).map(|(&at, _)| at).collect();
+        gone.iter().for_each(|at| {
+            self.0.remove(at);
+        });
+    }
+
+    #[cfg(test)]
+    pub(super) fn bases(&self) -> impl Iterator<Item = u64> {
+        self.0.keys().map(|&(_, base)| base)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec::Vec;
+    use proptest::prelude::*;
+
+    #[derive(Clone, Copy, Debug)]
+    enum Op {
+        Insert { page: u64, log2: u8, offset: u64 },
+        Touch(u64),
+        Take(u64),
+        Forget { first: u64, pages: u64 },
+    }
+
+    fn ops() -> impl Strategy<Value = Vec<Op>> {
+        let op = prop_oneof![
+            3 => (0_u64..16, 1_u8..=8, 0_u64..256).prop_map(|(page, log2, offset)| Op::Insert { page, log2, offset }),
+            2 => (0_u64..1024).prop_map(Op::Touch),
+            2 => (0_u64..1024).prop_map(Op::Take),
+            1 => (0_u64..1024, 0_u64..600).prop_map(|(first, pages)| Op::Forget { first, pages }),
+        ];
+        prop::collection::vec(op, 0..80)
+    }
+
+    proptest! {
+        /// Against a list that is looked through from its begin to its end.
+        #[test]
+        fn it_is_a_list_of_holes(ops in ops()) {
+            let key = SpaceKey(1);
+            let (mut holes, mut list) = (Holes::default(), Vec::<(u64, Hole)>::new());
+            for op in ops {
+                match op {
+                    Op::Insert { page, log2, offset } => {
+                        let size = PageSize::from_log2(log2);
+                        let (first, base) = (size.first(page * 64), size.first(page * 64) + offset % size.base_pages());
+                        let hole = Hole { first, size, part: 0, reach: size, touched: false };
+                        let fits = list.iter().all(|&(at, other)| at != base && other.first != first);
+                        prop_assert_eq!(holes.insert(key, base, hole), fits);
+                        if fits {
+                            list.push((base, hole));
+                        }
+                    }
+                    Op::Touch(base) => {
+                        let there = list.iter_mut().find(|(at, _)| *at == base).map(|(_, hole)| hole.touched = true);
+                        prop_assert_eq!(holes.touch(key, base), there.is_some());
+                    }
+                    Op::Take(first) => {
+                        let index = list.iter().position(|(_, hole)| hole.first == first);
+                        prop_assert_eq!(holes.take(key, first), index.map(|index| list.remove(index)));
+                    }
+                    Op::Forget { first, pages } => {
+                        holes.forget(key, first..first + pages);
+                        list.retain(|(_, hole)| !(first..first + pages).contains(&hole.first));
+                    }
+                }
+                let mut left: Vec<u64> = list.iter().map(|&(base, _)| base).collect();
+                left.sort_unstable();
+                prop_assert_eq!(holes.bases().collect::<Vec<_>>(), left);
+            }
+            prop_assert!(!holes.has(SpaceKey(0), 0) && holes.of_page(SpaceKey(2), 0).is_none());
+        }
+    }
+}

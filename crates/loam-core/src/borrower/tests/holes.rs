@@ -1,0 +1,144 @@
+//! Base pages that are left out of pages: what brings them, and what is said of them.
+
+use super::*;
+use crate::page_size::{Brought, PageSize, PageSizer, Place, Probed};
+use std::sync::{Arc, Mutex};
+
+const KEY: SpaceKey = SpaceKey(0);
+/// Base pages of a page here, and which one is left out of it.
+const PAGE: u64 = 16;
+const HOLE: u64 = 9;
+
+/// Base pages that were left out, and whether they were wanted.
+type Said = Arc<Mutex<Vec<(u64, bool)>>>;
+
+/// Leaves the same base page out of every page.
+#[derive(Debug)]
+struct LeavesOut(Said);
+
+impl PageSizer for LeavesOut {
+    fn size(&mut self, _: Place) -> PageSize {
+        PageSize::from_log2(4)
+    }
+    fn largest(&self) -> PageSize {
+        PageSize::from_log2(4)
+    }
+    fn brought(&mut self, _: Instant, page: &Brought) -> Option<u64> {
+        let hole = page.size.first(page.fault.base) + HOLE;
+        (hole != page.fault.base).then_some(hole)
+    }
+    fn probed(&mut self, _: Instant, probe: &Probed) {
+        self.0.lock().unwrap().push((probe.place.base, probe.wanted));
+    }
+}
+
+/// Brings the next page with each, ahead of nobody.
+#[derive(Debug)]
+struct Next;
+
+impl Prefetcher for Next {
+    fn faulted(&mut self, _: StreamSpace, page: i64, _: Touch, _: u32) -> Option<Ahead> {
+        Some(Ahead { first: page + 1, stride: 1, count: 1, marker: 1, bet: false })
+    }
+    fn cut(&mut self, _: StreamSpace, _: &Ahead, _: u32) {}
+}
+
+/// A world in which everything has been written and the first pages are away, and what is said of what is left out.
+fn world() -> (World, Said) {
+    let mut w = World::new(PAGE, false, 600, 1);
+    w.b.config.rescue = false;
+    w.b.prefetcher = Box::new(NoPrefetch);
+    w.b.plan_fetches(BasePages(1), fetch_planner("eager").unwrap());
+    w.b.plan_in_pieces();
+    for base in 0..PAGES {
+        w.step(&Op::Write { space: 0, base, value: base + 1 });
+    }
+    finish(&mut w);
+    let said = Said::default();
+    w.b.size_pages(Box::new(LeavesOut(Arc::clone(&said))), PageSize::from_log2(4));
+    (w, said)
+}
+
+fn finish(w: &mut World) {
+    while w.b.has_plans() || !w.pending.is_empty() {
+        w.complete(1);
+        let now = w.time();
+        w.b.handle_plans(now, 16);
+        w.drain();
+    }
+}
+
+/// Base pages of the page that begins at `first` which are away.
+fn away(w: &World, first: u64) -> Vec<u64> {
+    (first..first + PAGE).filter(|&base| w.b.state(KEY, base) == BaseState::Away).collect()
+}
+
+/// The first pages leave: what is said of what was left out of them.
+fn push_out(w: &mut World, said: &Said) -> Vec<(u64, bool)> {
+    for base in 512..PAGES {
+        w.touch(KEY, base);
+    }
+    finish(w);
+    assert!((0..4).all(|page| away(w, page * PAGE).len() as u64 == PAGE), "they have left");
+    let mut said = core::mem::take(&mut *said.lock().unwrap());
+    said.retain(|&(base, _)| base < 512);
+    said
+}
+
+#[test]
+fn what_nobody_touches_is_not_wanted_whatever_else_of_its_page_is_asked_for() {
+    let (mut w, said) = world();
+    let now = w.time();
+    w.b.handle_fault(now, KEY, 2);
+    // Of the rest nothing has been asked for yet: the page is brought a second time, by a thread that does not wait for what is left out.
+    assert!(away(&w, 0).contains(&5));
+    w.b.handle_fault(now, KEY, 5);
+    w.drain();
+    finish(&mut w);
+    assert_eq!(away(&w, 0), [HOLE]);
+    assert_eq!(push_out(&mut w, &said), [(HOLE, false)]);
+    w.read_all();
+}
+
+#[test]
+fn what_a_thread_touches_is_wanted_and_comes() {
+    let (mut w, said) = world();
+    w.touch(KEY, 2);
+    finish(&mut w);
+    assert_eq!(away(&w, 0), [HOLE]);
+    w.touch(KEY, HOLE);
+    assert_eq!(away(&w, 0), []);
+    assert_eq!(push_out(&mut w, &said), [(HOLE, true)]);
+    w.read_all();
+}
+
+#[test]
+fn who_fetches_ahead_leaves_it_out_too() {
+    let (mut w, said) = world();
+    w.touch(KEY, PAGE + 2);
+    finish(&mut w);
+    w.b.prefetcher = Box::new(Next);
+    w.touch(KEY, 2);
+    finish(&mut w);
+    w.b.prefetcher = Box::new(NoPrefetch);
+    assert_eq!((away(&w, 0), away(&w, PAGE)), (vec![HOLE], vec![PAGE + HOLE]));
+    let mut said = push_out(&mut w, &said);
+    said.sort_unstable();
+    assert_eq!(said, [(HOLE, false), (PAGE + HOLE, false)]);
+    w.read_all();
+}
+
+/// The program has said that it will need it: what it will do with it is not seen.
+#[test]
+fn of_what_comes_without_being_touched_nothing_is_said() {
+    let (mut w, said) = world();
+    w.touch(KEY, 2);
+    finish(&mut w);
+    let now = w.time();
+    w.b.handle_advice(now, KEY, BaseRange::new(0, PAGE), Advice::WillNeed);
+    w.drain();
+    finish(&mut w);
+    assert_eq!(away(&w, 0), []);
+    assert_eq!(push_out(&mut w, &said), []);
+    w.read_all();
+}
