@@ -142,8 +142,9 @@ impl Borrower {
         }
     }
 
-    /// A base page has come, of a page of this size: how far behind the one before it? Of the second one that says nothing: it comes as late as its message
-    /// goes out, whatever a base page costs. (Counted, it made base pages the dearer the smaller pages were, so that what was small stayed so.)
+    /// A base page has come, of a page of this size: how far behind the one before it? Where plans are carried out in pieces the second one says nothing: it
+    /// comes as late as its message goes out, whatever a base page costs. (Counted, it made base pages the dearer the smaller pages were, so that what was small
+    /// stayed so.) Where all is asked for at once it says what those take that come with it: they are all there in the same moment.
     pub(super) fn note_stream(&mut self, now: Instant, key: SpaceKey, base: u64, size: PageSize) {
         if size == PageSize::SMALLEST {
             return;
@@ -151,7 +152,7 @@ impl Borrower {
         let page = (key, size.first(base));
         let before =
             self.streams_from.filter(|stream| stream.page == page && now - stream.at < STREAM_GAP_MAX);
-        if let Some(stream) = before.filter(|stream| stream.flows) {
+        if let Some(stream) = before.filter(|stream| stream.flows || !self.in_pieces) {
             self.sizer.streamed(BasePages(1), now - stream.at);
         }
         self.streams_from = Some(Stream { page, at: now, flows: before.is_some() });

@@ -211,8 +211,8 @@ pub trait PageSizer: fmt::Debug + Send {
         let _ = wait;
     }
 
-    /// So many base pages that were asked for together came within this time of each other. Not told of a page's second base page, which comes as late as it
-    /// is asked for: so never of pages of two.
+    /// So many base pages that were asked for together came within this time of each other. Not told of a page's second base page where that comes as late as
+    /// it is asked for, behind the first: so never of pages of two there.
     fn streamed(&mut self, pages: BasePages, span: Duration) {
         let _ = (pages, span);
     }
