@@ -118,8 +118,7 @@ impl Borrower {
         let inside = at.0 == key && base - at.1 < page.size.base_pages();
         let subpage = (base.saturating_sub(at.1) / self.subpage.min(page.size.base_pages())) as u32;
         // A base page that was left out on purpose says nothing: where it is was drawn.
-        let drawn = self.holes.has(key, base);
-        if inside && page.subpage != subpage && !drawn {
+        if inside && page.subpage != subpage && !self.holes.has(key, base) {
             self.incomplete.remove(&at);
             let distance = subpage as i32 - page.subpage as i32;
             *self.next_distances.entry(distance).or_default() += 1;

@@ -38,8 +38,8 @@ impl Borrower {
         self.fitted(key, base, size)
     }
 
-    /// A fault brings a page, `missing` base pages of it. Answers with one that is to be left out; the one that is, if there is one already: to be brought
-    /// by another fault does not mean to be wanted.
+    /// A fault brings a page, `missing` base pages of it. Answers with one that is to be left out: the same as before, if the page is here in part without one.
+    /// (What another fault brings is not wanted for that.)
     pub(super) fn note_page(
         &mut self,
         key: SpaceKey,
@@ -129,7 +129,7 @@ impl Borrower {
     pub(super) fn note_left(&mut self, now: Instant, key: SpaceKey, first: u64, size: PageSize, pages: u64) {
         let at = Place { space: key, base: first };
         if let Some((base, Hole { size, part, reach, touched, .. })) = self.holes.take(key, first) {
-            // What came without being asked for (fetched ahead, advised) says nothing: whether it is wanted is not seen.
+            // What came without being touched (the program advised it) says nothing: whether it is wanted is not seen.
             if touched || self.entry(key, base).state == BaseState::Away {
                 let place = Place { space: key, base };
                 self.sizer.probed(now, &Probed { place, part, size, reach, wanted: touched });

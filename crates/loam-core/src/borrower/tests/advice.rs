@@ -15,12 +15,7 @@ fn advise(w: &mut World, start: u64, end: u64, advice: Advice) {
     let now = w.time();
     w.b.handle_advice(now, SpaceKey(0), BaseRange::new(start, end), advice);
     w.drain();
-    while w.b.has_plans() || !w.pending.is_empty() {
-        w.complete(1);
-        let now = w.time();
-        w.b.handle_plans(now, 16);
-        w.drain();
-    }
+    w.settle(16);
 }
 
 fn count(w: &World, start: u64, end: u64, state: BaseState) -> usize {

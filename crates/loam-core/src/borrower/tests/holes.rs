@@ -53,19 +53,10 @@ fn world() -> (World, Said) {
     for base in 0..PAGES {
         w.step(&Op::Write { space: 0, base, value: base + 1 });
     }
-    finish(&mut w);
+    w.settle(16);
     let said = Said::default();
     w.b.size_pages(Box::new(LeavesOut(Arc::clone(&said))), PageSize::from_log2(4));
     (w, said)
-}
-
-fn finish(w: &mut World) {
-    while w.b.has_plans() || !w.pending.is_empty() {
-        w.complete(1);
-        let now = w.time();
-        w.b.handle_plans(now, 16);
-        w.drain();
-    }
 }
 
 /// Base pages of the page that begins at `first` which are away.
@@ -78,7 +69,7 @@ fn push_out(w: &mut World, said: &Said) -> Vec<(u64, bool)> {
     for base in 512..PAGES {
         w.touch(KEY, base);
     }
-    finish(w);
+    w.settle(16);
     assert!((0..4).all(|page| away(w, page * PAGE).len() as u64 == PAGE), "they have left");
     let mut said = core::mem::take(&mut *said.lock().unwrap());
     said.retain(|&(base, _)| base < 512);
@@ -94,7 +85,7 @@ fn what_nobody_touches_is_not_wanted_whatever_else_of_its_page_is_asked_for() {
     assert!(away(&w, 0).contains(&5));
     w.b.handle_fault(now, KEY, 5);
     w.drain();
-    finish(&mut w);
+    w.settle(16);
     assert_eq!(away(&w, 0), [HOLE]);
     assert_eq!(push_out(&mut w, &said), [(HOLE, false)]);
     w.read_all();
@@ -104,7 +95,7 @@ fn what_nobody_touches_is_not_wanted_whatever_else_of_its_page_is_asked_for() {
 fn what_a_thread_touches_is_wanted_and_comes() {
     let (mut w, said) = world();
     w.touch(KEY, 2);
-    finish(&mut w);
+    w.settle(16);
     assert_eq!(away(&w, 0), [HOLE]);
     w.touch(KEY, HOLE);
     assert_eq!(away(&w, 0), []);
@@ -116,10 +107,10 @@ fn what_a_thread_touches_is_wanted_and_comes() {
 fn who_fetches_ahead_leaves_it_out_too() {
     let (mut w, said) = world();
     w.touch(KEY, PAGE + 2);
-    finish(&mut w);
+    w.settle(16);
     w.b.prefetcher = Box::new(Next);
     w.touch(KEY, 2);
-    finish(&mut w);
+    w.settle(16);
     w.b.prefetcher = Box::new(NoPrefetch);
     assert_eq!((away(&w, 0), away(&w, PAGE)), (vec![HOLE], vec![PAGE + HOLE]));
     let mut said = push_out(&mut w, &said);
@@ -133,11 +124,11 @@ fn who_fetches_ahead_leaves_it_out_too() {
 fn of_what_comes_without_being_touched_nothing_is_said() {
     let (mut w, said) = world();
     w.touch(KEY, 2);
-    finish(&mut w);
+    w.settle(16);
     let now = w.time();
     w.b.handle_advice(now, KEY, BaseRange::new(0, PAGE), Advice::WillNeed);
     w.drain();
-    finish(&mut w);
+    w.settle(16);
     assert_eq!(away(&w, 0), []);
     assert_eq!(push_out(&mut w, &said), []);
     w.read_all();

@@ -13,22 +13,13 @@ fn write(w: &mut World, start: u64, end: u64) {
     for base in start..end {
         w.step(&Op::Write { space: 0, base, value: base + 1 });
     }
-    settle(w);
+    w.settle(10_000);
 }
 
 fn read(w: &mut World, bases: impl IntoIterator<Item = u64>) {
     for base in bases {
         w.step(&Op::Read { space: 0, base });
-        settle(w);
-    }
-}
-
-fn settle(w: &mut World) {
-    while w.b.has_plans() || !w.pending.is_empty() {
-        w.complete(1);
-        let now = w.time();
-        w.b.handle_plans(now, 10_000);
-        w.drain();
+        w.settle(10_000);
     }
 }
 
@@ -40,7 +31,7 @@ fn limit(w: &mut World, pages: u64) {
     let now = w.time();
     w.b.handle_limit(now, BasePages(pages));
     w.drain();
-    settle(w);
+    w.settle(10_000);
 }
 
 /// All is away but what the budget has room for.
@@ -59,7 +50,7 @@ fn all_away(page: u64) -> World {
     write(&mut w, 0, PAGES);
     let now = w.time();
     w.b.handle_advice(now, KEY, range(0, PAGES.next_multiple_of(page)), Advice::WillNotNeed);
-    settle(&mut w);
+    w.settle(10_000);
     assert_eq!(here(&w, 0, PAGES), 0);
     w.b.config.rescue = true;
     w
@@ -154,7 +145,7 @@ fn three_kinds(said: bool) -> [u64; 3] {
     if said {
         // Here already.
         assert!(w.b.handle_priority(KEY, range(500, 1000), Priority::Low));
-        settle(&mut w);
+        w.settle(10_000);
     }
     limit(&mut w, 1150);
     let first = here(&w, 500, 1000);
@@ -259,7 +250,7 @@ fn what_a_program_may_say_is_bounded() {
     for (start, end) in [(5, 5), (u64::MAX - 5, u64::MAX)] {
         assert!(w.b.handle_priority(KEY, range(start, end), Priority::High));
     }
-    settle(&mut w);
+    w.settle(10_000);
     w.read_all();
 }
 
@@ -287,7 +278,7 @@ fn what_waits_for_room_holds_nobody_back() {
     assert_eq!(w.b.advice_left().1, 2, "what is left of the first on both sides");
     w.b.handle_rest(now, KEY, false);
     limit(&mut w, 900);
-    settle(&mut w);
+    w.settle(10_000);
     assert_eq!(w.b.advice_left(), (0, 0));
     assert_eq!(here(&w, away[0], away[0] + 20), 20);
     assert_eq!(here(&w, away[0] + 20, away[0] + 40), 0);

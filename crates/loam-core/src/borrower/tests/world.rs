@@ -419,6 +419,19 @@ impl World {
         self.lenders[lender].as_ref().map_or(0, BTreeMap::len)
     }
 
+    /// Plans and advice are followed, so many base pages at a time, until nothing is under way.
+    pub(super) fn settle(&mut self, pages: u64) {
+        let mut turns = 0;
+        while self.b.has_plans() || !self.pending.is_empty() {
+            turns += 1;
+            assert!(turns < 100_000, "it is never done");
+            self.complete(1);
+            let now = self.time();
+            self.b.handle_plans(now, pages);
+            self.drain();
+        }
+    }
+
     /// Everything that is under way comes to its end, whatever waits for a clock too. Then both sides agree who holds what.
     pub(super) fn finish(&mut self) {
         for _ in 0..8 {
