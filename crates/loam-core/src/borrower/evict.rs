@@ -340,6 +340,9 @@ impl Borrower {
             let fill = match (entry.copy, fate) {
                 (None, PageFate::Moved(Some(_))) => Fill::Written,
                 (None, PageFate::Moved(None)) => Fill::Unwritten,
+                (Some(copy), PageFate::Moved(hash)) if hash != Some(self.copies.get(copy).hash) => {
+                    Fill::Rewritten
+                }
                 _ => Fill::Other,
             };
             fills.push((base, fill));
@@ -462,6 +465,7 @@ impl Borrower {
         if let Some(fills) = &b.fills {
             self.note_filled(now, key, &b.of, fills);
         }
+        self.settle_doubts(now);
         if self.spaces.contains_key(&key) {
             let pages_of = |bases: &[u64]| bases.iter().map(|&base| b.page_of(base)).collect::<BTreeSet<_>>();
             let (busy, denied) = (pages_of(&b.busy), pages_of(&b.denied));

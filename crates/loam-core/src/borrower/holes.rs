@@ -21,6 +21,19 @@ pub(super) struct Hole {
     pub(super) reach: PageSize,
     /// A thread has waited for it.
     pub(super) touched: bool,
+    /// Where its page is.
+    pub(super) page: Stay,
+}
+
+/// Where a page is of which something was left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stay {
+    /// Here, since it was fetched.
+    First,
+    /// It has left, and may come back from a buffer.
+    Away,
+    /// Back from a buffer.
+    Second,
 }
 
 /// Those of all pages that are here, one each at most.
@@ -56,7 +69,12 @@ impl Holes {
         }
     }
 
-    /// The page leaves: what was left out of it.
+    /// What was left out at `base`.
+    pub(super) fn get_mut(&mut self, key: SpaceKey, base: u64) -> Option<&mut Hole> {
+        self.0.get_mut(&(key, base))
+    }
+
+    /// The page has left for good: what was left out of it.
     pub(super) fn take(&mut self, key: SpaceKey, first: u64) -> Option<(u64, Hole)> {
         let base = self.of_page(key, first)?;
         self.0.remove(&(key, base)).map(|hole| (base, hole))
@@ -114,7 +132,7 @@ mod tests {
                     Op::Insert { page, log2, offset } => {
                         let size = PageSize::from_log2(log2);
                         let (first, base) = (size.first(page * 64), size.first(page * 64) + offset % size.base_pages());
-                        let hole = Hole { first, size, part: 0, reach: size, touched: false };
+                        let hole = Hole { first, size, part: 0, reach: size, touched: false, page: Stay::First };
                         let fits = list.iter().all(|&(at, other)| at != base && other.first != first);
                         prop_assert_eq!(holes.insert(key, base, hole), fits);
                         if fits {

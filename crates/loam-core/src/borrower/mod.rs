@@ -26,6 +26,7 @@ mod changes;
 mod config;
 mod copies;
 mod discards;
+mod doubts;
 mod effect;
 mod evict;
 mod faults;
@@ -87,9 +88,10 @@ use alloc::vec::Vec;
 use budgets::Budgets;
 use copies::Copies;
 use discards::Discards;
+use doubts::Doubt;
 use evict::Batch;
 use faults::{Fetch, Wait};
-use holes::{Hole, Holes};
+use holes::Holes;
 use plans::Rest;
 use ranking::Ranking;
 use ranks::Ranks;
@@ -141,6 +143,8 @@ pub struct Borrower {
     ranks_turn: bool,
     /// Base pages that were left out of a page on purpose.
     holes: Holes,
+    /// Pages that have left, of which something is to be told.
+    doubts: VecDeque<Doubt>,
     /// What has come last of a page that is fetched in parts.
     streams_from: Option<Stream>,
     /// Pages of which a part is on its way or away, by their first base pages.
@@ -268,6 +272,7 @@ impl Borrower {
             steps: Vec::new(),
             message: 0,
             holes: Holes::default(),
+            doubts: VecDeque::new(),
             streams_from: None,
             urgency: Urgency::Behind,
             in_pieces: false,

@@ -1,9 +1,10 @@
 //! What the policy that sizes pages is told: which pages come and go, and what of them is wanted (see [`crate::page_size`]).
 
 use super::evict::Leaving;
+use super::holes::{Hole, Stay};
 use super::table::{BaseRange, BaseState, SpaceKey};
-use super::{Ahead, Borrower, Hole, Stream};
-use crate::page_size::{Brought, Fill, Filled, Left, PageSize, Place, Probed};
+use super::{Ahead, Borrower, Stream};
+use crate::page_size::{Brought, Fill, Filled, Left, PageSize, Place};
 use crate::units::{BasePages, Duration, Instant};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -47,7 +48,11 @@ impl Borrower {
         size: PageSize,
         missing: u64,
     ) -> Option<u64> {
-        let left_out = self.holes.of_page(key, size.first(base)).filter(|&hole| hole != base);
+        let first = size.first(base);
+        if let Some(hole) = self.holes.of_page(key, first) {
+            self.hole_is_back(key, base, hole);
+        }
+        let left_out = self.holes.of_page(key, first).filter(|&hole| hole != base);
         self.leave_out(key, base, size, missing).or(left_out)
     }
 
@@ -72,7 +77,8 @@ impl Borrower {
             return None;
         }
         let reach = PageSize::from_log2((u64::BITS - (base ^ hole).leading_zeros()) as u8);
-        let left_out = Hole { first, size, part: self.sizer.part(), reach, touched: false };
+        let left_out =
+            Hole { first, size, part: self.sizer.part(), reach, touched: false, page: Stay::First };
         self.holes.insert(key, hole, left_out).then_some(hole)
     }
 
@@ -107,9 +113,15 @@ impl Borrower {
         for &Leaving { first, size, part, end } in pages {
             let bases = &fills[begin..end];
             begin = end;
-            let has_zeros = bases.iter().any(|&(_, fill)| fill != Fill::Other);
-            if has_zeros && !self.is_size_told(key, first, size) {
-                self.sizer.filled(now, &Filled { space: key, part, size, bases });
+            let has_zeros = bases.iter().any(|&(_, fill)| fill.is_of_zeros());
+            if !has_zeros || self.is_size_told(key, first, size) {
+                continue;
+            }
+            let Some(probe) = self.sizer.filled(&Filled { space: key, part, size, bases }) else { continue };
+            let has_been_back = bases.iter().any(|&(_, fill)| !fill.is_of_zeros());
+            match bases.iter().find(|&&(_, fill)| fill == Fill::Written) {
+                Some(&(near, _)) if !has_been_back => self.doubt_zeros(key, near, probe),
+                _ => self.sizer.probed(now, &probe),
             }
         }
     }
@@ -128,11 +140,16 @@ impl Borrower {
     /// A page leaves, with so many local base pages.
     pub(super) fn note_left(&mut self, now: Instant, key: SpaceKey, first: u64, size: PageSize, pages: u64) {
         let at = Place { space: key, base: first };
-        if let Some((base, Hole { size, part, reach, touched, .. })) = self.holes.take(key, first) {
-            // What came without being touched (the program advised it) says nothing: whether it is wanted is not seen.
-            if touched || self.entry(key, base).state == BaseState::Away {
-                let place = Place { space: key, base };
-                self.sizer.probed(now, &Probed { place, part, size, reach, wanted: touched });
+        if let Some(hole) = self.holes.of_page(key, first) {
+            let is_away = self.entry(key, hole).state == BaseState::Away;
+            let &mut Hole { touched, page, .. } = self.holes.get_mut(key, hole).expect("it was found");
+            if !touched && !is_away {
+                // What came without being touched (the program advised it) says nothing: whether it is wanted is not seen.
+                self.holes.take(key, first);
+            } else if touched || page == Stay::Second {
+                self.hole_has_left(now, key, hole);
+            } else {
+                self.doubt_hole(key, hole);
             }
         }
         let together = self.spaces.get_mut(&key).and_then(|space| space.table.note_left(first));

@@ -145,8 +145,17 @@ pub enum Fill {
     Written,
     /// It came as zeros, and still is.
     Unwritten,
-    /// It came with contents, or has not left.
+    /// It came with contents, and they have changed.
+    Rewritten,
+    /// It came with contents that are the same, or has not left.
     Other,
+}
+
+impl Fill {
+    /// It came as zeros.
+    pub const fn is_of_zeros(self) -> bool {
+        matches!(self, Self::Written | Self::Unwritten)
+    }
 }
 
 /// A page has left that had come as zeros, at least in part.
@@ -196,9 +205,10 @@ pub trait PageSizer: fmt::Debug + Send {
         let _ = (now, probe);
     }
 
-    /// What became of the zeros of a page that has left.
-    fn filled(&mut self, now: Instant, page: &Filled<'_>) {
-        let _ = (now, page);
+    /// What became of the zeros of a page that has left: what that tells ([`Self::probed`]), unless the page comes back at once.
+    fn filled(&mut self, page: &Filled<'_>) -> Option<Probed> {
+        let _ = page;
+        None
     }
 
     /// So many base pages may be local.

@@ -40,12 +40,22 @@ impl PageSizer for Wild {
         assert_eq!(page.size.first(page.first.base), page.first.base);
         assert!(page.part == 7 && page.together >= page.came_with);
     }
-    fn filled(&mut self, _: Instant, page: &Filled<'_>) {
+    fn filled(&mut self, page: &Filled<'_>) -> Option<Probed> {
         let first = page.size.first(page.bases[0].0);
         assert!(page.bases.iter().all(|&(base, _)| page.size.first(base) == first), "one page's: {page:?}");
         assert!(page.bases.is_sorted_by(|a, b| a.0 < b.0));
         // 0: it was there before anybody sized pages, or was moved.
-        assert!([0, 7].contains(&page.part) && page.bases.iter().any(|&(_, fill)| fill != Fill::Other));
+        assert!([0, 7].contains(&page.part) && page.bases.iter().any(|&(_, fill)| fill.is_of_zeros()));
+        let &(base, fill) = page.bases.iter().find(|&&(_, fill)| fill.is_of_zeros())?;
+        let (place, wanted) = (Place { space: page.space, base }, fill == Fill::Written);
+        let reach = page.size;
+        (page.part == 7 && reach > PageSize::SMALLEST).then_some(Probed {
+            place,
+            part: 7,
+            size: page.size,
+            reach,
+            wanted,
+        })
     }
     fn probed(&mut self, _: Instant, probe: &Probed) {
         assert!(probe.part == 7 && probe.reach > PageSize::SMALLEST && probe.reach <= probe.size);
@@ -182,9 +192,9 @@ fn what_is_left_out_of_a_page_comes_when_it_is_wanted() {
 /// The part of a page that has left, and what became of its base pages.
 type Told = Vec<(u8, Vec<(u64, Fill)>)>;
 
-/// Pages of 16 base pages, in part 3.
+/// Pages of 16 base pages, in part 3, and what is said of the zeros of those that begin with this one: the base page that was written first.
 #[derive(Debug)]
-struct Listens(Arc<Mutex<Told>>);
+struct Listens(Arc<Mutex<Told>>, Arc<Mutex<Vec<u64>>>);
 
 impl PageSizer for Listens {
     fn size(&mut self, _: Place) -> PageSize {
@@ -199,8 +209,14 @@ impl PageSizer for Listens {
     fn part(&self) -> u8 {
         3
     }
-    fn filled(&mut self, _: Instant, page: &Filled<'_>) {
+    fn filled(&mut self, page: &Filled<'_>) -> Option<Probed> {
         self.0.lock().unwrap().push((page.part, page.bases.to_vec()));
+        let &(base, _) = page.bases.iter().find(|&&(_, fill)| fill == Fill::Written)?;
+        let (place, size) = (Place { space: page.space, base }, page.size);
+        Some(Probed { place, part: page.part, size, reach: size, wanted: true })
+    }
+    fn probed(&mut self, _: Instant, probe: &Probed) {
+        self.1.lock().unwrap().push(probe.place.base);
     }
 }
 
@@ -211,7 +227,7 @@ fn a_page_that_leaves_tells_what_became_of_its_zeros() {
     let key = w.spaces[0];
     w.b.prefetcher = Box::new(NoPrefetch);
     let told = Arc::new(Mutex::new(Told::default()));
-    w.b.size_pages(Box::new(Listens(Arc::clone(&told))), PageSize::SMALLEST);
+    w.b.size_pages(Box::new(Listens(Arc::clone(&told), Arc::default())), PageSize::SMALLEST);
     let push_out = |w: &mut World| {
         for base in 512..PAGES {
             w.touch(key, base);
@@ -230,15 +246,51 @@ fn a_page_that_leaves_tells_what_became_of_its_zeros() {
     let first = push_out(&mut w);
     let is_of = |base: u64| if written(base) { Fill::Written } else { Fill::Unwritten };
     assert_eq!(first, page(&is_of));
-    // It comes back with what was written, and zeros again, of which one is written now.
+    // It comes back with what was written, and zeros again, of which one is written now; and one that had been is others.
     w.touch(key, 5);
+    w.step(&Op::Write { space: 0, base: 2, value: 20 });
     w.step(&Op::Write { space: 0, base: 9, value: 10 });
     w.finish();
     let is_of = |base: u64| match base {
         9 => Fill::Written,
+        2 => Fill::Rewritten,
         base if written(base) => Fill::Other,
         _ => Fill::Unwritten,
     };
     assert_eq!(push_out(&mut w), page(&is_of));
     w.read_all();
+}
+
+/// What the zeros of a page say is said when it cannot come back from a buffer any more. If it does come back it has not left, and of what came with contents then it is said at once.
+#[test]
+fn of_zeros_nothing_is_said_while_their_page_may_be_back_at_once() {
+    for comes_back in [false, true] {
+        let mut w = World::new(1, true, 600, 1);
+        let key = w.spaces[0];
+        w.b.prefetcher = Box::new(NoPrefetch);
+        let said = Arc::new(Mutex::new(Vec::new()));
+        w.b.size_pages(Box::new(Listens(Arc::default(), Arc::clone(&said))), PageSize::SMALLEST);
+        let of_it = || said.lock().unwrap().iter().copied().filter(|&base| base < 16).collect::<Vec<_>>();
+        w.step(&Op::Write { space: 0, base: 2, value: 3 });
+        w.settle(16);
+        let mut others = (512..PAGES).step_by(16);
+        while w.b.state(key, 2) != BaseState::Away {
+            w.touch(key, others.next().expect("it leaves before all others have come"));
+            w.settle(16);
+        }
+        assert_eq!(of_it(), []);
+        let fetched = w.gets.len();
+        if comes_back {
+            w.touch(key, 2);
+            w.step(&Op::Write { space: 0, base: 9, value: 10 });
+            w.settle(16);
+            assert_eq!(w.gets.len(), fetched, "it was in a buffer");
+        }
+        for base in (512..PAGES).chain(512..PAGES).chain(512..PAGES) {
+            w.step(&Op::Write { space: 0, base, value: base });
+            w.settle(16);
+        }
+        assert_eq!(of_it(), [if comes_back { 9 } else { 2 }]);
+        w.read_all();
+    }
 }

@@ -20,6 +20,8 @@
 //!   one of them out. In a sweep over much more than fits none comes back, and waste costs no more than its transfer.
 //! - what a fault and what a base page costs is measured, on this path, as it is now.
 //!
+//! A page of zeros has a size of its own, if that is larger than what is fetched there: it is worth what a page is worth, and costs next to nothing beside its fault.
+//!
 //! A size grows, up to four times at once (in the paper it doubles: there nothing tells what a larger one is worth before it is tried), and
 //! shrinks at once to where it should be, as in the paper; and only for a gain that is worth it, so that it does not swing.
 
@@ -75,6 +77,8 @@ const TURNS_KNOWN: u64 = 2;
 #[derive(Clone, Debug)]
 struct Known {
     size: PageSize,
+    /// The size of a page of zeros, if that is larger.
+    fresh: PageSize,
     evidence: Evidence,
     /// Pages that came or went since it was judged.
     events: u32,
@@ -87,9 +91,19 @@ struct Known {
 }
 
 impl Known {
-    fn new(size: PageSize) -> Self {
+    fn new(size: PageSize, fresh: PageSize) -> Self {
         let (evidence, hold_next) = (Evidence::default(), HOLD_LEAST);
-        Self { size, evidence, events: 0, grew: false, hold: 0, hold_next, left: 0 }
+        Self { size, fresh, evidence, events: 0, grew: false, hold: 0, hold_next, left: 0 }
+    }
+
+    /// The largest pages that it gives.
+    fn largest(&self) -> PageSize {
+        self.size.max(self.fresh_size())
+    }
+
+    /// The size of a page of zeros.
+    fn fresh_size(&self) -> PageSize {
+        self.fresh.max(self.size).min(FRESH_MAX)
     }
 
     /// Judges it: the size that it had, if that changes, and why.
@@ -101,6 +115,9 @@ impl Known {
     ) -> Option<Verdict> {
         self.events = 0;
         self.hold = self.hold.saturating_sub(1);
+        let (least, most) = limits;
+        let fresh = self.evidence.fresh(prior, (least, most.min(FRESH_MAX)), path.returns);
+        self.fresh = fresh.unwrap_or(self.fresh);
         let (to, reason) = self.evidence.judge(prior, self.size, limits, path.costs, path.returns)?;
         let grows = to > self.size;
         if grows && self.hold > 0 {
@@ -146,7 +163,7 @@ pub struct Adaptive {
     /// What holds for the whole of a part, and where a place begins.
     parts: BTreeMap<u32, Known>,
     places: BTreeMap<(u32, SpaceKey, u64), Known>,
-    /// How many places and parts have each size.
+    /// How many places and parts have each size as their largest.
     in_use: [u32; PageSize::COUNT],
     costs: Costs,
     returns: Returns,
@@ -182,22 +199,28 @@ impl Adaptive {
 
     /// What is known of the part that runs.
     fn part_known(&mut self) -> &mut Known {
-        self.part_known_or(self.part, self.start)
+        self.known_of(self.part)
     }
 
-    /// What is known of a part; one that is new begins with this size.
-    fn part_known_or(&mut self, part: u32, size: PageSize) -> &mut Known {
+    /// What is known of a part.
+    fn known_of(&mut self, part: u32) -> &mut Known {
+        self.part_known_or(part, self.start, self.start)
+    }
+
+    /// What is known of a part; one that is new begins with these sizes, of what is fetched and of zeros.
+    fn part_known_or(&mut self, part: u32, size: PageSize, fresh: PageSize) -> &mut Known {
         let in_use = &mut self.in_use;
         self.parts.entry(part).or_insert_with(|| {
-            in_use[usize::from(size.log2())] += 1;
-            Known::new(size)
+            let known = Known::new(size, fresh);
+            in_use[usize::from(known.largest().log2())] += 1;
+            known
         })
     }
 
     /// Forgets what is known of a part, as a whole and of each place.
     fn forget_part(&mut self, part: u32) {
         if let Some(known) = self.parts.remove(&part) {
-            self.in_use[usize::from(known.size.log2())] -= 1;
+            self.in_use[usize::from(known.largest().log2())] -= 1;
         }
         let all = (part, SpaceKey(0), 0)..=(part, SpaceKey(u32::MAX), u64::MAX);
         let gone: alloc::vec::Vec<_> = self.places.range(all).map(|(&key, _)| key).collect();
@@ -206,10 +229,10 @@ impl Adaptive {
 
     fn forget_place(&mut self, key: (u32, SpaceKey, u64)) {
         let known = self.places.remove(&key).expect("the caller has it");
-        self.in_use[usize::from(known.size.log2())] -= 1;
+        self.in_use[usize::from(known.largest().log2())] -= 1;
     }
 
-    /// A size has changed, of a part or a place.
+    /// The largest size may have changed, of a part or a place.
     fn count_change(&mut self, from: PageSize, to: PageSize) {
         self.in_use[usize::from(from.log2())] -= 1;
         self.in_use[usize::from(to.log2())] += 1;
@@ -221,9 +244,9 @@ impl Adaptive {
             let left = self.returns.clock() - core::mem::replace(&mut self.began, self.returns.clock());
             let known = self.part_known();
             known.left = left;
-            let size = known.size;
+            let Known { size, fresh, .. } = *known;
             self.part = part;
-            self.part_known_or(part, size);
+            self.part_known_or(part, size, fresh);
         }
     }
 
@@ -252,8 +275,9 @@ impl Adaptive {
                 let any = *any.expect("there are many").0;
                 self.forget_place(any);
             }
-            let known = Known::new(self.part_known_or(part, self.start).size);
-            self.in_use[usize::from(known.size.log2())] += 1;
+            let Known { size, fresh, .. } = *self.known_of(part);
+            let known = Known::new(size, fresh);
+            self.in_use[usize::from(known.largest().log2())] += 1;
             self.places.insert(key, known);
         }
         self.places.get_mut(&key).expect("it is there now")
@@ -263,7 +287,7 @@ impl Adaptive {
     fn learn(&mut self, now: Instant, part: u32, at: Place, see: impl Fn(&mut Evidence)) {
         let is_over = self.named && part != self.part;
         let enough = TURNS_KNOWN * self.returns.limit();
-        let known = self.part_known_or(part, self.start);
+        let known = self.known_of(part);
         if is_over && known.left >= enough {
             return;
         }
@@ -296,18 +320,22 @@ impl Adaptive {
 
     fn judge_part(&mut self, now: Instant, part: u32) {
         let (limits, path) = (self.limits(), self.path());
-        let verdict = self.part_known_or(part, self.start).judge(None, limits, path);
+        let known = self.known_of(part);
+        let (before, verdict) = (known.largest(), known.judge(None, limits, path));
+        let after = known.largest();
+        self.count_change(before, after);
         let Some(Verdict { from, to, reason }) = verdict else { return };
-        self.count_change(from, to);
         self.changes.push(SizeChange { at: now, part, scope: Scope::All, from, to, reason });
     }
 
     fn judge_place(&mut self, now: Instant, part: u32, at: Place) {
         let (limits, path) = (self.limits(), self.path());
-        let prior = self.part_known_or(part, self.start).evidence.clone();
-        let verdict = self.place_known(part, at).judge(Some(&prior), limits, path);
+        let prior = self.known_of(part).evidence.clone();
+        let known = self.place_known(part, at);
+        let (before, verdict) = (known.largest(), known.judge(Some(&prior), limits, path));
+        let after = known.largest();
+        self.count_change(before, after);
         let Some(Verdict { from, to, reason }) = verdict else { return };
-        self.count_change(from, to);
         let first = Place { base: at.base / PLACE_BASE_PAGES * PLACE_BASE_PAGES, ..at };
         let scope = Scope::Range(first, BasePages(PLACE_BASE_PAGES));
         self.changes.push(SizeChange { at: now, part, scope, from, to, reason });
@@ -334,7 +362,8 @@ impl Adaptive {
     /// half of a page of some size around it that came as zeros, too: as if that one had been left out.
     fn seen_of_zeros(&mut self, page: &Filled<'_>) -> Option<Probed> {
         let levels = page.size.log2();
-        let written = || page.bases.iter().filter(|&&(_, fill)| fill == Fill::Written);
+        let written =
+            || page.bases.iter().filter(|&&(_, fill)| matches!(fill, Fill::Written | Fill::Rewritten));
         let count = written().count();
         if levels == 0 || count == 0 {
             return None; // it does not fill: its zeros may be read
@@ -344,7 +373,7 @@ impl Adaptive {
         let base = (half.first(near) ^ half.base_pages()) + self.draw.below(half.base_pages());
         let index = page.bases.binary_search_by_key(&base, |&(base, _)| base).ok()?;
         let wanted = match page.bases[index].1 {
-            Fill::Other => return None,
+            Fill::Other | Fill::Rewritten => return None,
             Fill::Written => true,
             Fill::Unwritten => false,
         };
@@ -362,7 +391,10 @@ impl PageSizer for Adaptive {
     }
 
     fn fresh_size(&mut self, at: Place) -> PageSize {
-        self.size(at).min(FRESH_MAX)
+        match self.places.get(&Self::key(self.part, at)) {
+            Some(known) => known.fresh_size(),
+            None => self.part_known().fresh_size(),
+        }
     }
 
     fn largest(&self) -> PageSize {
@@ -387,7 +419,7 @@ impl PageSizer for Adaptive {
 
     fn left(&mut self, now: Instant, page: &Left) {
         let part = u32::from(page.part);
-        self.part_known_or(part, self.start);
+        self.known_of(part);
         let prior = &self.parts[&part].evidence;
         let known = self.places.get(&Self::key(part, page.first));
         let wanted = known.map_or(prior, |known| &known.evidence).wanted_share(Some(prior), page.size);
@@ -401,10 +433,8 @@ impl PageSizer for Adaptive {
         self.learn(now, probe.part.into(), probe.place, |evidence| evidence.probed(reach, wanted));
     }
 
-    fn filled(&mut self, now: Instant, page: &Filled<'_>) {
-        if let Some(probe) = self.seen_of_zeros(page) {
-            self.probed(now, &probe);
-        }
+    fn filled(&mut self, page: &Filled<'_>) -> Option<Probed> {
+        self.seen_of_zeros(page)
     }
 
     fn limited(&mut self, limit: BasePages) {

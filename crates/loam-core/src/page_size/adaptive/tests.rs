@@ -274,7 +274,8 @@ fn fill_in_turns(sizer: &mut Adaptive, rounds: u64, written: u64) {
         };
         let bases: Vec<_> = (first..first + size.base_pages()).map(|b| (b, fill(b))).collect();
         let part = sizer.part();
-        sizer.filled(Instant(n), &Filled { space: SPACE, part, size, bases: &bases });
+        let told = sizer.filled(&Filled { space: SPACE, part, size, bases: &bases });
+        told.inspect(|probe| sizer.probed(Instant(n), probe));
         let (pages, first) = (BasePages(size.base_pages()), Place { base: first, ..at });
         sizer.left(Instant(n), &Left { first, part, size, pages, came_with: size, together: size });
     }
@@ -291,6 +292,37 @@ fn pages_that_are_pushed_out_while_they_fill_become_smaller() {
         fill_in_turns(&mut sizer, 4_000, written);
         let sizes: Vec<u8> = (0..8).map(|n| sizer.size(Pager::place(n * PLACE_BASE_PAGES)).log2()).collect();
         assert!(sizes.iter().all(|log2| sizes_then.contains(log2)), "{written} are written: {sizes:?}");
+    }
+}
+
+/// Half of what comes as zeros is written, and base pages are dear where they are fetched: but not zeros.
+#[test]
+fn pages_of_zeros_may_be_larger_than_what_is_fetched() {
+    let mut sizer = Adaptive::new(PageSize::SMALLEST, PageSize::from_log2(4), PageSize::LARGEST, 3);
+    sizer.limited(BasePages(8_192));
+    (0..5_000).for_each(|_| sizer.streamed(BasePages(1), Duration(300_000)));
+    fill_in_turns(&mut sizer, 2_000, 8);
+    let at = Pager::place(0);
+    let (size, fresh, largest) = (sizer.size(at), sizer.fresh_size(at), sizer.largest());
+    assert!(size < PageSize::from_log2(3) && fresh >= PageSize::from_log2(4), "{size} and {fresh}");
+    assert!(largest >= fresh, "what is held ready is for {largest}");
+}
+
+/// A page that fills slowly is back with what has been written so far, which is written on: of the zeros around it none was wanted yet.
+#[test]
+fn a_page_that_is_back_and_filled_no_further_becomes_smaller() {
+    let mut sizer = Adaptive::new(PageSize::SMALLEST, PageSize::from_log2(5), PageSize::LARGEST, 3);
+    sizer.limited(BasePages(8_192));
+    let at = Pager::place(0);
+    for (fill, is_large) in [(Fill::Other, true), (Fill::Rewritten, false)] {
+        for n in 0..2_000 {
+            let size = sizer.size(at);
+            let of = |b: u64| if b == 0 { fill } else { Fill::Unwritten };
+            let bases: Vec<_> = (0..size.base_pages()).map(|b| (b, of(b))).collect();
+            let told = sizer.filled(&Filled { space: SPACE, part: sizer.part(), size, bases: &bases });
+            told.inspect(|probe| sizer.probed(Instant(n), probe));
+        }
+        assert_eq!(sizer.size(at) == PageSize::from_log2(5), is_large, "{fill:?}");
     }
 }
 
@@ -349,6 +381,8 @@ proptest! {
                 let now = Instant(0);
                 let size = sizer.size(at);
                 assert!(low <= size && size <= high && size <= sizer.largest());
+                let fresh = sizer.fresh_size(at);
+                assert!(fresh >= size.min(FRESH_MAX) && fresh <= FRESH_MAX && fresh <= sizer.largest());
                 sizes.push(size);
                 let first = Place { base: size.first(base), ..at };
                 match what {
@@ -374,7 +408,8 @@ proptest! {
                         let fill = if yes { Fill::Written } else { Fill::Unwritten };
                         let bases = [(first.base, Fill::Written), (first.base + size.base_pages() - 1, fill)];
                         let part = sizer.part();
-                        sizer.filled(now, &Filled { space: SPACE, part, size, bases: &bases });
+                        let told = sizer.filled(&Filled { space: SPACE, part, size, bases: &bases });
+                        told.inspect(|probe| sizer.probed(now, probe));
                     }
                     _ => sizer.part_begins(now, base as u32),
                 }
