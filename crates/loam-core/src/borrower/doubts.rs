@@ -7,10 +7,10 @@
 use super::Borrower;
 use super::holes::{Hole, Stay};
 use super::table::{BaseState, SpaceKey};
-use crate::page_size::{Place, Probed};
+use crate::page_size::{PageSize, Place, Probed};
 use crate::units::Instant;
 
-/// So many pages are in doubt for longer than until the next ones have left: what is told of one more is told then.
+/// At most so many pages are in doubt after others have left: of one more it is told as if it could not come back.
 const DOUBTS_MAX: usize = 4096;
 /// So many are looked at when pages have left.
 const LOOKS: usize = 32;
@@ -38,7 +38,7 @@ impl Borrower {
         let hole = self.holes.get_mut(key, base).expect("the caller has found it");
         let was = core::mem::replace(&mut hole.page, Stay::Away);
         if was != Stay::Away {
-            let near = near_of(hole, base);
+            let near = hole.fault;
             self.doubts.push_back(Doubt { key, near, of: Of::Hole(base) });
         }
     }
@@ -48,14 +48,20 @@ impl Borrower {
         self.doubts.push_back(Doubt { key, near, of: Of::Zeros(probe) });
     }
 
-    /// A page comes of which this base page was left out the last time: it still is if the page is back from a buffer.
-    pub(super) fn hole_is_back(&mut self, key: SpaceKey, fault: u64, base: u64) {
-        let Some(hole) = self.holes.get_mut(key, base).filter(|hole| hole.page == Stay::Away) else { return };
-        let near = near_of(hole, base);
-        if self.is_buffered(key, near) || self.is_buffered(key, fault) {
-            self.holes.get_mut(key, base).expect("it was there").page = Stay::Second;
-        } else {
+    /// A page of this size comes of which this base page was left out the last time: it still is if the same page is back from a buffer.
+    pub(super) fn hole_is_back(&mut self, key: SpaceKey, fault: u64, size: PageSize, base: u64) {
+        let may_come_back = |s: &Self, near| s.may_come_back(key, near) || s.may_come_back(key, fault);
+        let Some(&mut hole) = self.holes.get_mut(key, base) else { return };
+        if hole.page != Stay::Away {
+            return;
+        }
+        if !may_come_back(self, hole.fault) {
             self.hole_has_left(self.waits_changed_at, key, base);
+        } else if hole.size == size {
+            let hole = self.holes.get_mut(key, base).expect("it was there");
+            (hole.page, hole.touched) = (Stay::Second, fault == base);
+        } else {
+            self.holes.remove(key, base);
         }
     }
 
@@ -65,32 +71,20 @@ impl Borrower {
         for _ in 0..self.doubts.len().min(LOOKS.max(too_many)) {
             let doubt = self.doubts.pop_front().expect("there are so many");
             let Doubt { key, near, of } = doubt;
-            let state = self.entry(key, near).state;
-            let may_come_back = match state {
-                BaseState::Leaving => true,
-                BaseState::Away => self.is_buffered(key, near),
-                _ => false,
-            };
-            if may_come_back && self.doubts.len() < DOUBTS_MAX {
+            if self.may_come_back(key, near) && self.doubts.len() < DOUBTS_MAX {
                 self.doubts.push_back(doubt);
                 continue;
             }
+            // Else it is back, or gone.
+            let is_away = matches!(self.entry(key, near).state, BaseState::Away | BaseState::Leaving);
             match of {
-                Of::Zeros(probe) if state == BaseState::Away => self.sizer.probed(now, &probe),
-                // It is back, or gone.
+                Of::Zeros(probe) if is_away => self.sizer.probed(now, &probe),
                 Of::Zeros(_) => {}
+                Of::Hole(base)
+                    if self.holes.get_mut(key, base).is_none_or(|hole| hole.page != Stay::Away) => {}
+                Of::Hole(base) if is_away => self.hole_has_left(now, key, base),
                 Of::Hole(base) => {
-                    let Some(hole) = self.holes.get_mut(key, base).filter(|hole| hole.page == Stay::Away)
-                    else {
-                        continue;
-                    };
-                    let first = hole.first;
-                    if state == BaseState::Away {
-                        self.hole_has_left(now, key, base);
-                    } else {
-                        // It is back in pages of another size.
-                        self.holes.take(key, first);
-                    }
+                    self.holes.remove(key, base);
                 }
             }
         }
@@ -98,19 +92,19 @@ impl Borrower {
 
     /// The page of which this base page was left out is away for good: was it wanted?
     pub(super) fn hole_has_left(&mut self, now: Instant, key: SpaceKey, base: u64) {
-        let first = self.holes.get_mut(key, base).expect("the caller has found it").first;
-        let (base, Hole { size, part, reach, touched, .. }) =
-            self.holes.take(key, first).expect("it is there");
+        let hole = self.holes.remove(key, base).expect("the caller has found it");
+        let Hole { size, part, reach, touched, .. } = hole;
         let place = Place { space: key, base };
         self.sizer.probed(now, &Probed { place, part, size, reach, wanted: touched });
     }
 
-    fn is_buffered(&self, key: SpaceKey, base: u64) -> bool {
-        self.entry(key, base).copy.is_some_and(|copy| self.copies.get(copy).buffer().is_some())
+    /// What has left, or is about to, is still in a buffer.
+    fn may_come_back(&self, key: SpaceKey, base: u64) -> bool {
+        let entry = self.entry(key, base);
+        match entry.state {
+            BaseState::Leaving => true,
+            BaseState::Away => entry.copy.is_some_and(|copy| self.copies.get(copy).buffer().is_some()),
+            _ => false,
+        }
     }
-}
-
-/// A base page of the page of which `base` was left out: not that one.
-fn near_of(hole: &Hole, base: u64) -> u64 {
-    if hole.first == base { base + 1 } else { hole.first }
 }

@@ -13,6 +13,8 @@ const HOLES_MAX: usize = 4096;
 pub(super) struct Hole {
     /// The first base page of the page that it was left out of.
     pub(super) first: u64,
+    /// Where the fault fell that brought that page.
+    pub(super) fault: u64,
     /// That page's size.
     pub(super) size: PageSize,
     /// In which part of the program the page came.
@@ -36,7 +38,7 @@ pub(super) enum Stay {
     Second,
 }
 
-/// Those of all pages that are here, one each at most.
+/// Those of all pages that are here, or may be back from a buffer, one each at most.
 #[derive(Debug, Default)]
 pub(super) struct Holes(BTreeMap<(SpaceKey, u64), Hole>);
 
@@ -62,10 +64,10 @@ impl Holes {
         fits
     }
 
-    /// A thread waits at `base`, which may have been left out.
+    /// A thread waits at `base`, which may have been left out of a page that is here.
     pub(super) fn touch(&mut self, key: SpaceKey, base: u64) {
         if let Some(hole) = self.0.get_mut(&(key, base)) {
-            hole.touched = true;
+            hole.touched |= hole.page != Stay::Away;
         }
     }
 
@@ -74,10 +76,9 @@ impl Holes {
         self.0.get_mut(&(key, base))
     }
 
-    /// The page has left for good: what was left out of it.
-    pub(super) fn take(&mut self, key: SpaceKey, first: u64) -> Option<(u64, Hole)> {
-        let base = self.of_page(key, first)?;
-        self.0.remove(&(key, base)).map(|hole| (base, hole))
+    /// Nothing is left out at `base` any more.
+    pub(super) fn remove(&mut self, key: SpaceKey, base: u64) -> Option<Hole> {
+        self.0.remove(&(key, base))
     }
 
     /// Of pages that begin there nothing is left out any more.
@@ -132,7 +133,7 @@ mod tests {
                     Op::Insert { page, log2, offset } => {
                         let size = PageSize::from_log2(log2);
                         let (first, base) = (size.first(page * 64), size.first(page * 64) + offset % size.base_pages());
-                        let hole = Hole { first, size, part: 0, reach: size, touched: false, page: Stay::First };
+                        let hole = Hole { first, fault: first, size, part: 0, reach: size, touched: false, page: Stay::First };
                         let fits = list.iter().all(|&(at, other)| at != base && other.first != first);
                         prop_assert_eq!(holes.insert(key, base, hole), fits);
                         if fits {
@@ -145,7 +146,8 @@ mod tests {
                     }
                     Op::Take(first) => {
                         let index = list.iter().position(|(_, hole)| hole.first == first);
-                        prop_assert_eq!(holes.take(key, first), index.map(|index| list.remove(index)));
+                        let taken = holes.of_page(key, first).map(|base| (base, holes.remove(key, base).unwrap()));
+                        prop_assert_eq!(taken, index.map(|index| list.remove(index)));
                     }
                     Op::Forget { first, pages } => {
                         holes.forget(key, first..first + pages);

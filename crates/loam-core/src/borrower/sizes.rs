@@ -50,7 +50,7 @@ impl Borrower {
     ) -> Option<u64> {
         let first = size.first(base);
         if let Some(hole) = self.holes.of_page(key, first) {
-            self.hole_is_back(key, base, hole);
+            self.hole_is_back(key, base, size, hole);
         }
         let left_out = self.holes.of_page(key, first).filter(|&hole| hole != base);
         self.leave_out(key, base, size, missing).or(left_out)
@@ -77,8 +77,15 @@ impl Borrower {
             return None;
         }
         let reach = PageSize::from_log2((u64::BITS - (base ^ hole).leading_zeros()) as u8);
-        let left_out =
-            Hole { first, size, part: self.sizer.part(), reach, touched: false, page: Stay::First };
+        let left_out = Hole {
+            first,
+            fault: base,
+            size,
+            part: self.sizer.part(),
+            reach,
+            touched: false,
+            page: Stay::First,
+        };
         self.holes.insert(key, hole, left_out).then_some(hole)
     }
 
@@ -145,7 +152,7 @@ impl Borrower {
             let &mut Hole { touched, page, .. } = self.holes.get_mut(key, hole).expect("it was found");
             if !touched && !is_away {
                 // What came without being touched (the program advised it) says nothing: whether it is wanted is not seen.
-                self.holes.take(key, first);
+                self.holes.remove(key, hole);
             } else if touched || page == Stay::Second {
                 self.hole_has_left(now, key, hole);
             } else {

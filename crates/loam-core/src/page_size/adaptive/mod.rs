@@ -117,7 +117,7 @@ impl Known {
         self.hold = self.hold.saturating_sub(1);
         let (least, most) = limits;
         let fresh = self.evidence.fresh(prior, (least, most.min(FRESH_MAX)), path.returns);
-        self.fresh = fresh.unwrap_or(self.fresh);
+        self.fresh = fresh.unwrap_or(self.fresh).min(most);
         let (to, reason) = self.evidence.judge(prior, self.size, limits, path.costs, path.returns)?;
         let grows = to > self.size;
         if grows && self.hold > 0 {
@@ -169,7 +169,9 @@ pub struct Adaptive {
     returns: Returns,
     draw: Draw,
     changes: Changes,
+    /// Sizes of a part of which nothing is known, of what is fetched and of zeros.
     start: PageSize,
+    start_fresh: PageSize,
 }
 
 impl Adaptive {
@@ -194,6 +196,7 @@ impl Adaptive {
             draw: Draw::new(seed),
             changes: Changes::default(),
             start,
+            start_fresh: start,
         }
     }
 
@@ -204,7 +207,7 @@ impl Adaptive {
 
     /// What is known of a part.
     fn known_of(&mut self, part: u32) -> &mut Known {
-        self.part_known_or(part, self.start, self.start)
+        self.part_known_or(part, self.start, self.start_fresh)
     }
 
     /// What is known of a part; one that is new begins with these sizes, of what is fetched and of zeros.
@@ -456,7 +459,8 @@ impl PageSizer for Adaptive {
     fn part_begins(&mut self, _: Instant, part: u32) {
         if !core::mem::replace(&mut self.named, true) {
             // Numbers of phases that were found mean nothing to the program. The size stays.
-            self.start = self.part_known().size;
+            let Known { size, fresh, .. } = *self.part_known();
+            (self.start, self.start_fresh) = (size, fresh);
             let found: alloc::vec::Vec<u32> = self.parts.keys().copied().collect();
             found.into_iter().for_each(|phase| self.forget_part(phase));
         }
