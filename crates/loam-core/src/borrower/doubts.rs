@@ -6,7 +6,7 @@
 
 use super::Borrower;
 use super::holes::{Hole, Stay};
-use super::table::{BaseState, SpaceKey};
+use super::table::{BaseState, Entry, SpaceKey};
 use crate::page_size::{PageSize, Place, Probed};
 use crate::units::Instant;
 
@@ -48,21 +48,23 @@ impl Borrower {
         self.doubts.push_back(Doubt { key, near, of: Of::Zeros(probe) });
     }
 
-    /// A page of this size comes of which this base page was left out the last time: it still is if the same page is back from a buffer.
-    pub(super) fn hole_is_back(&mut self, key: SpaceKey, fault: u64, size: PageSize, base: u64) {
-        let may_come_back = |s: &Self, near| s.may_come_back(key, near) || s.may_come_back(key, fault);
-        let Some(&mut hole) = self.holes.get_mut(key, base) else { return };
+    /// A page of this size comes of which this base page was left out the last time. Is it still? It is if the page is here, or the same page is back from a buffer.
+    pub(super) fn is_still_left_out(&mut self, key: SpaceKey, fault: u64, size: PageSize, base: u64) -> bool {
+        let hole = *self.holes.get(key, base).expect("the caller has found it");
         if hole.page != Stay::Away {
-            return;
+            return true;
         }
-        if !may_come_back(self, hole.fault) {
+        if !self.may_come_back(key, hole.fault) && !self.may_come_back(key, fault) {
             self.hole_has_left(self.waits_changed_at, key, base);
-        } else if hole.size == size {
-            let hole = self.holes.get_mut(key, base).expect("it was there");
-            (hole.page, hole.touched) = (Stay::Second, fault == base);
-        } else {
-            self.holes.remove(key, base);
+            return false;
         }
+        if hole.size != size {
+            self.holes.remove(key, base);
+            return false;
+        }
+        let hole = self.holes.get_mut(key, base).expect("it was there");
+        (hole.page, hole.touched) = (Stay::Second, fault == base);
+        true
     }
 
     /// Tells what can be told by now.
@@ -80,8 +82,7 @@ impl Borrower {
             match of {
                 Of::Zeros(probe) if is_away => self.sizer.probed(now, &probe),
                 Of::Zeros(_) => {}
-                Of::Hole(base)
-                    if self.holes.get_mut(key, base).is_none_or(|hole| hole.page != Stay::Away) => {}
+                Of::Hole(base) if self.holes.get(key, base).is_none_or(|hole| hole.page != Stay::Away) => {}
                 Of::Hole(base) if is_away => self.hole_has_left(now, key, base),
                 Of::Hole(base) => {
                     self.holes.remove(key, base);
@@ -103,8 +104,13 @@ impl Borrower {
         let entry = self.entry(key, base);
         match entry.state {
             BaseState::Leaving => true,
-            BaseState::Away => entry.copy.is_some_and(|copy| self.copies.get(copy).buffer().is_some()),
+            BaseState::Away => self.is_buffered(entry),
             _ => false,
         }
+    }
+
+    /// Its contents are in a buffer.
+    pub(super) fn is_buffered(&self, entry: Entry) -> bool {
+        entry.copy.is_some_and(|copy| self.copies.get(copy).buffer().is_some())
     }
 }

@@ -72,6 +72,11 @@ impl Holes {
     }
 
     /// What was left out at `base`.
+    pub(super) fn get(&self, key: SpaceKey, base: u64) -> Option<&Hole> {
+        self.0.get(&(key, base))
+    }
+
+    /// The same, to be changed.
     pub(super) fn get_mut(&mut self, key: SpaceKey, base: u64) -> Option<&mut Hole> {
         self.0.get_mut(&(key, base))
     }
@@ -108,6 +113,7 @@ mod tests {
     enum Op {
         Insert { page: u64, log2: u8, offset: u64 },
         Touch(u64),
+        Leave(u64),
         Take(u64),
         Forget { first: u64, pages: u64 },
     }
@@ -116,10 +122,17 @@ mod tests {
         let op = prop_oneof![
             3 => (0_u64..16, 1_u8..=8, 0_u64..256).prop_map(|(page, log2, offset)| Op::Insert { page, log2, offset }),
             2 => (0_u64..1024).prop_map(Op::Touch),
+            2 => (0_u64..1024).prop_map(Op::Leave),
             2 => (0_u64..1024).prop_map(Op::Take),
             1 => (0_u64..1024, 0_u64..600).prop_map(|(first, pages)| Op::Forget { first, pages }),
         ];
         prop::collection::vec(op, 0..80)
+    }
+
+    /// Of what is left out, or, one time in four, any base page.
+    fn one_of(list: &[(u64, Hole)], number: u64) -> u64 {
+        let of_list = list.get(number as usize / 4 % list.len().max(1)).filter(|_| !number.is_multiple_of(4));
+        of_list.map_or(number, |&(base, _)| base)
     }
 
     proptest! {
@@ -141,8 +154,17 @@ mod tests {
                         }
                     }
                     Op::Touch(base) => {
+                        let base = one_of(&list, base);
                         holes.touch(key, base);
-                        list.iter_mut().filter(|(at, _)| *at == base).for_each(|(_, hole)| hole.touched = true);
+                        let here = list.iter_mut().filter(|(at, hole)| *at == base && hole.page != Stay::Away);
+                        here.for_each(|(_, hole)| hole.touched = true);
+                    }
+                    Op::Leave(base) => {
+                        let base = one_of(&list, base);
+                        let left = list.iter_mut().map(|(at, hole)| (*at, hole)).find(|&(at, _)| at == base);
+                        prop_assert_eq!(holes.get(key, base), left.as_ref().map(|(_, hole)| &**hole));
+                        left.into_iter().for_each(|(_, hole)| hole.page = Stay::Away);
+                        holes.get_mut(key, base).into_iter().for_each(|hole| hole.page = Stay::Away);
                     }
                     Op::Take(first) => {
                         let index = list.iter().position(|(_, hole)| hole.first == first);

@@ -48,11 +48,8 @@ impl Borrower {
         size: PageSize,
         missing: u64,
     ) -> Option<u64> {
-        let first = size.first(base);
-        if let Some(hole) = self.holes.of_page(key, first) {
-            self.hole_is_back(key, base, size, hole);
-        }
-        let left_out = self.holes.of_page(key, first).filter(|&hole| hole != base);
+        let left_out = self.holes.of_page(key, size.first(base));
+        let left_out = left_out.filter(|&hole| self.is_still_left_out(key, base, size, hole) && hole != base);
         self.leave_out(key, base, size, missing).or(left_out)
     }
 
@@ -67,7 +64,7 @@ impl Borrower {
         }
         let first = size.first(base);
         self.note_coming(key, first, size);
-        if entry.copy.is_some_and(|copy| self.copies.get(copy).buffer().is_some()) {
+        if self.is_buffered(entry) {
             return None; // rescued: nothing is fetched for it
         }
         let page = Brought { fault: Place { space: key, base }, size, fetched: BasePages(missing) };
@@ -125,9 +122,10 @@ impl Borrower {
                 continue;
             }
             let Some(probe) = self.sizer.filled(&Filled { space: key, part, size, bases }) else { continue };
-            let has_been_back = bases.iter().any(|&(_, fill)| !fill.is_of_zeros());
+            // What came with contents in part has been back, or was here before.
+            let is_new = bases.iter().all(|&(_, fill)| fill.is_of_zeros());
             match bases.iter().find(|&&(_, fill)| fill == Fill::Written) {
-                Some(&(near, _)) if !has_been_back => self.doubt_zeros(key, near, probe),
+                Some(&(near, _)) if is_new => self.doubt_zeros(key, near, probe),
                 _ => self.sizer.probed(now, &probe),
             }
         }
@@ -149,7 +147,7 @@ impl Borrower {
         let at = Place { space: key, base: first };
         if let Some(hole) = self.holes.of_page(key, first) {
             let is_away = self.entry(key, hole).state == BaseState::Away;
-            let &mut Hole { touched, page, .. } = self.holes.get_mut(key, hole).expect("it was found");
+            let &Hole { touched, page, .. } = self.holes.get(key, hole).expect("it was found");
             if !touched && !is_away {
                 // What came without being touched (the program advised it) says nothing: whether it is wanted is not seen.
                 self.holes.remove(key, hole);
