@@ -57,11 +57,11 @@ deny: ## licences, sources and banned crates, if cargo-deny is installed
 	@if command -v cargo-deny >/dev/null; then $(CARGO) deny --locked check bans licenses sources; \
 	else echo "cargo-deny is not installed: licences and sources were NOT checked (cargo install cargo-deny)"; fi
 
-# Tests take turns by themselves (`place::alone`); those that mostly wait do so beside each other.
+# Tests take turns by themselves (`place::alone`); those that mostly wait do so beside each other (tests/e2e.sh).
 e2e: build ## real programs and real faults, through the built program
 	$(STEP)
 	$(CARGO) build --locked $(NOT_E2E) --lib --examples
-	LOAM_BIN=$(abspath $(RELEASE))/loam $(CARGO) test --locked -p loam-tests -- --test-threads=4
+	LOAM_BIN=$(abspath $(RELEASE))/loam tests/e2e.sh
 
 # Its own folder for what is compiled: panics unwind in it, and nothing of it may take the place of the other build's files.
 PYTHON ?= python3
@@ -120,7 +120,7 @@ soak: build sim-soak ## a million seeds of the simulation, then the end-to-end t
 	$(CARGO) build --locked $(NOT_E2E) --lib --examples
 	$(CARGO) test --locked -p loam-node --test lender -- --ignored a_borrower_that_is_stopped
 	for round in $$(seq $(SOAK_ROUNDS)); do echo "== round $$round of $(SOAK_ROUNDS)"; \
-	  LOAM_BIN=$(abspath $(RELEASE))/loam $(CARGO) test --locked -p loam-tests -- --test-threads=4 || exit 1; done
+	  LOAM_BIN=$(abspath $(RELEASE))/loam tests/e2e.sh || exit 1; done
 
 HEAP_OPERATIONS ?= 5000
 region-soak: build ## a minute of eight threads that allocate, grow, free and fork on a region, every content checked

@@ -172,7 +172,7 @@ impl Drop for Scratch {
     }
 }
 
-/// Held by a test that runs `loam`: figures of two at once on two cores would mean nothing.
+/// Held by a test that runs `loam`: figures of two at once on two cores would mean nothing. ([`alone_here`]: it has none.)
 #[derive(Debug)]
 pub struct Alone {
     _file: File,
@@ -196,6 +196,16 @@ pub fn alone() -> Alone {
     // A test that failed while it held the lock has nothing behind it that others could find broken.
     let guard = WITHIN.write().unwrap_or_else(PoisonError::into_inner);
     Alone { _file: locked(FlockOperation::LockExclusive), _guard: guard }
+}
+
+/// Waits until no other test of this executable runs, and in others none but those that mostly wait. For a test that looks at all of its own
+/// executable's processes, and mostly waits as well.
+///
+/// # Panics
+/// If the lock file cannot be made.
+pub fn alone_here() -> Alone {
+    let guard = WITHIN.write().unwrap_or_else(PoisonError::into_inner);
+    Alone { _file: locked(FlockOperation::LockShared), _guard: guard }
 }
 
 /// Waits until no other test runs but those that wait like this one.

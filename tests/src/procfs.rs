@@ -73,6 +73,14 @@ pub fn waited_for_a_processor(pid: u32) -> Duration {
     Duration::from_nanos(waited.sum())
 }
 
+/// For how long the machine's cores, all of them together, had work and were not run by the host.
+pub fn stolen_from_us() -> Duration {
+    let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
+    // The first line is of all cores; after its name the eighth figure is of ticks of 10 ms.
+    let ticks = stat.split_whitespace().nth(8).and_then(|ticks| ticks.parse().ok());
+    Duration::from_millis(ticks.unwrap_or(0) * 10)
+}
+
 /// Time that its threads have had on a core.
 pub fn core_time(pid: u32) -> Option<Duration> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;

@@ -16,7 +16,8 @@ const LOOKS_AGAIN_MAX: u32 = 4;
 /// Time between the first sight of a tree near its limit and the first sample that counts.
 const SETTLE: Duration = Duration::from_millis(100);
 
-/// An agent that was kept from a processor for so long between two looks could not have held any limit, and has some time to do so again.
+/// An agent that was kept from a processor for so long between two looks, by others or by the machine's host, could not have held any limit, and has some
+/// time to do so again.
 const STARVED: Duration = Duration::from_millis(20);
 const RECOVERY: Duration = Duration::from_millis(500);
 
@@ -94,7 +95,8 @@ fn sample(loam: &std::path::Path, agent: u32, limit_bytes: u64, stop: &AtomicBoo
     let mut adopted: Option<Instant> = None;
     let mut next = Instant::now();
     let mut last = next;
-    let mut waited = procfs::waited_for_a_processor(agent);
+    let waited_by_now = || procfs::waited_for_a_processor(agent) + procfs::stolen_from_us();
+    let mut waited = waited_by_now();
     let mut excused_until = next;
     while !stop.load(Ordering::Relaxed) {
         let now = Instant::now();
@@ -107,7 +109,7 @@ fn sample(loam: &std::path::Path, agent: u32, limit_bytes: u64, stop: &AtomicBoo
             if resident > limit_bytes / 10 * 6 {
                 adopted.get_or_insert(now);
             }
-            let waited_before = std::mem::replace(&mut waited, procfs::waited_for_a_processor(agent));
+            let waited_before = std::mem::replace(&mut waited, waited_by_now());
             if waited.saturating_sub(waited_before) >= STARVED {
                 excused_until = now + RECOVERY;
             }

@@ -65,7 +65,7 @@ fn wait_for_pages(lender: &Lender, what: &str) {
 
 #[test]
 fn lenders_join_in_the_middle_of_a_run() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let scratch = Scratch::new("join");
     let expected = expected(&scratch);
     let lenders: Vec<Lender> = (0..3).map(|_| Lender::start("512M")).collect();
@@ -89,7 +89,7 @@ fn lenders_join_in_the_middle_of_a_run() {
 
 #[test]
 fn a_lender_dies_and_comes_back_as_another() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let scratch = Scratch::new("back");
     let expected = expected(&scratch);
     let (first, other) = (Lender::start("512M"), Lender::start("512M"));
@@ -111,7 +111,7 @@ fn a_lender_dies_and_comes_back_as_another() {
 /// It is given up, and joined again as soon as it answers; in vain tries hold nobody up.
 #[test]
 fn a_lender_hangs_and_goes_on() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let scratch = Scratch::new("hang");
     let expected = expected(&scratch);
     let (hangs, other) = (Lender::start("512M"), Lender::start("512M"));
@@ -128,7 +128,7 @@ fn a_lender_hangs_and_goes_on() {
 
 #[test]
 fn the_daemon_dies_and_another_comes() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let scratch = Scratch::new("daemon");
     let expected = expected(&scratch);
     let (first, second) = (Lender::start("512M"), Lender::start("512M"));
@@ -148,7 +148,7 @@ fn the_daemon_dies_and_another_comes() {
 
 #[test]
 fn pages_go_by_the_weights_of_the_epoch() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let scratch = Scratch::new("weights");
     let expected = expected(&scratch);
     let (idle, busy) = (Lender::start("512M"), Lender::start("512M"));
@@ -180,7 +180,7 @@ fn pages_go_by_the_weights_of_the_epoch() {
 
 #[test]
 fn a_full_lender_passes_pages_on_under_n_chance() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let scratch = Scratch::new("chance");
     let expected = expected(&scratch);
     let (small, large) = (Lender::start("2M"), Lender::start("512M"));
@@ -194,7 +194,7 @@ fn a_full_lender_passes_pages_on_under_n_chance() {
 
 #[test]
 fn a_run_takes_no_more_than_its_share() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let scratch = Scratch::new("share");
     let expected = expected(&scratch);
     let lender = Lender::start("512M");
@@ -212,7 +212,7 @@ fn a_run_takes_no_more_than_its_share() {
 
 #[test]
 fn without_a_disk_a_lender_that_joins_is_used_too() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let scratch = Scratch::new("join-none");
     let expected = expected(&scratch);
     let (first, second) = (Lender::start("512M"), Lender::start("512M"));
@@ -229,7 +229,7 @@ fn without_a_disk_a_lender_that_joins_is_used_too() {
 
 #[test]
 fn what_cannot_be_had_is_told_in_one_line() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let scratch = Scratch::new("refused");
     let missing = scratch.join("none.sock").to_string_lossy().into_owned();
     let empty = FakeDaemon::start(scratch.path(), &[]);

@@ -132,7 +132,7 @@ fn local_pages(node: &Node, name: &str) -> u64 {
 /// Figure 12: one idle machine, seven that borrow from it at once.
 #[test]
 fn seven_borrow_from_one() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let scratch = Scratch::new("seven");
     let Some((cluster, machines)) = cluster(&scratch, 8) else { return };
     (1..8).for_each(|number| machines.have(number, false));
@@ -168,7 +168,7 @@ fn seven_borrow_from_one() {
 /// Figure 8: each second the idle machines and the busy ones change places.
 #[test]
 fn idle_memory_moves_every_second() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let scratch = Scratch::new("swap");
     let Some((cluster, machines)) = cluster(&scratch, 5) else { return };
     [0, 3, 4].into_iter().for_each(|number| machines.have(number, false));
@@ -197,7 +197,7 @@ fn idle_memory_moves_every_second() {
 /// borrower's own daemon lives.
 #[test]
 fn machines_come_and_go_under_load() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let scratch = Scratch::new("load");
     let Some((mut cluster, _machines)) = cluster(&scratch, 9) else { return };
     let expected = expected(&mut walk(96, 14), scratch.path());
@@ -234,7 +234,7 @@ fn machines_come_and_go_under_load() {
 /// Nodes whose clocks are weeks apart: nobody compares his clock with another's.
 #[test]
 fn clocks_may_differ_by_weeks() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let scratch = Scratch::new("clocks");
     let ahead = |number: usize| i64::try_from(number).expect("few") * 1_000_000;
     let setup = Setup { started: 0, lend: "128M", ..Setup::default() };

@@ -24,7 +24,7 @@ fn expected(scratch: &Scratch) -> String {
 
 /// A run under `disk` with the liar, and an honest lender if asked for.
 fn survives(lie: Lie, with_honest: bool, is_lost: bool) {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let what = format!("{lie:?}{}", if with_honest { " beside an honest one" } else { "" });
     let scratch = Scratch::new("liar");
     let expected = expected(&scratch);
@@ -49,7 +49,7 @@ fn survives(lie: Lie, with_honest: bool, is_lost: bool) {
 
 /// The same under `none`, where there is nothing to fall back on.
 fn ends(lie: Lie) {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let scratch = Scratch::new("liar-none");
     let expected = expected(&scratch);
     let liar = FakeLender::start(lie);
@@ -105,7 +105,7 @@ lies! {
 /// A lender may forget what it holds, and says so: the disk has it, and that is no reason to leave it, nor to keep it.
 #[test]
 fn misses() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let scratch = Scratch::new("misses");
     let expected = expected(&scratch);
     let liar = FakeLender::start(Lie::Misses);
@@ -144,7 +144,7 @@ fn never_answers_without_disk() {
 /// Nobody takes the pages: they stay, and a person is told that the limit is not held.
 #[test]
 fn no_room_without_disk() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let scratch = Scratch::new("no-room");
     let expected = expected(&scratch);
     let liar = FakeLender::start(Lie::NoRoom);

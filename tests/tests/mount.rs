@@ -91,7 +91,7 @@ fn grow(source: &Path) {
 
 #[test]
 fn a_tree_is_shown_as_it_is() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     if !mounted::possible("a_tree_is_shown_as_it_is") {
         return;
     }
@@ -126,7 +126,7 @@ fn a_tree_is_shown_as_it_is() {
 
 #[test]
 fn a_directory_of_a_hundred_thousand() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     if !mounted::possible("a_directory_of_a_hundred_thousand") {
         return;
     }
@@ -154,7 +154,7 @@ fn a_directory_of_a_hundred_thousand() {
 
 #[test]
 fn permissions_are_the_sources() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     if !mounted::possible("permissions_are_the_sources") {
         return;
     }
@@ -196,7 +196,7 @@ fn permissions_are_the_sources() {
 
 #[test]
 fn mapped_and_direct_reads_are_the_same() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     if !mounted::possible("mapped_and_direct_reads_are_the_same") {
         return;
     }
@@ -234,7 +234,7 @@ fn mapped_and_direct_reads_are_the_same() {
 
 #[test]
 fn a_changed_file_is_seen_changed_at_the_next_open() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     if !mounted::possible("a_changed_file_is_seen_changed_at_the_next_open") {
         return;
     }
@@ -301,7 +301,7 @@ fn a_changed_file_is_seen_changed_at_the_next_open() {
 
 #[test]
 fn a_file_may_shrink_grow_and_vanish_while_it_is_open() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     if !mounted::possible("a_file_may_shrink_grow_and_vanish_while_it_is_open") {
         return;
     }
@@ -339,7 +339,7 @@ fn a_file_may_shrink_grow_and_vanish_while_it_is_open() {
 
 #[test]
 fn the_source_may_go_away_and_come_back() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     if !mounted::possible("the_source_may_go_away_and_come_back") {
         return;
     }
@@ -375,7 +375,7 @@ fn the_source_may_go_away_and_come_back() {
 
 #[test]
 fn threads_read_at_random_and_get_what_is_there() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     if !mounted::possible("threads_read_at_random_and_get_what_is_there") {
         return;
     }
@@ -422,7 +422,7 @@ fn threads_read_at_random_and_get_what_is_there() {
 
 #[test]
 fn what_one_mount_has_read_another_gets_from_its_memory() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     if !mounted::possible("what_one_mount_has_read_another_gets_from_its_memory") {
         return;
     }
@@ -474,7 +474,7 @@ fn what_one_mount_has_read_another_gets_from_its_memory() {
 
 #[test]
 fn a_mount_that_hangs_or_dies_costs_time_only() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     if !mounted::possible("a_mount_that_hangs_or_dies_costs_time_only") {
         return;
     }
@@ -522,7 +522,7 @@ fn mounts_of_a_cluster_find_each_other() {
     if !mounted::possible("mounts_of_a_cluster_find_each_other") {
         return;
     }
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let scratch = Scratch::new("mount-found");
     let (dir, source) = (scratch.path(), source_in(&scratch));
     let contents = bytes(9, 3 << 20);

@@ -40,7 +40,7 @@ fn assert_not_started(borrow: &Borrow, scratch: &Scratch, words: &[&str]) {
 
 #[test]
 fn a_run_with_room_set_aside_computes_the_same() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let scratch = Scratch::new("reserve-sort");
     let mut workload = workloads::sort(scratch.path());
     // A buffer that fits into the region.
@@ -67,7 +67,7 @@ fn a_run_with_room_set_aside_computes_the_same() {
 
 #[test]
 fn without_the_room_the_program_is_not_started() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let scratch = Scratch::new("reserve-short");
     // Half of what is lent may be reserved.
     let lenders = [Lender::start("64M"), Lender::start("32M")];
@@ -91,7 +91,7 @@ fn without_the_room_the_program_is_not_started() {
 
 #[test]
 fn what_a_killed_run_had_is_anothers_after_the_grace() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let scratch = Scratch::new("reserve-killed");
     let lenders = [Lender::start("64M"), Lender::start("64M")];
     let first = borrow(&scratch, &lenders).flags(&["--reserve=50M"]);
