@@ -26,12 +26,17 @@ pub struct Inputs {
 /// Where the part of a load is spent that is neither network nor memory. The paper prints the whole only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Division {
-    /// A server's controller takes for a pass what half of a hop in one direction takes, since it is one crossing of the same FPGA, without a fibre; the client's
-    /// side takes the rest, and a request that finds no room is refused and asked again at once.
+    /// A server's controller takes for a pass a third of what a hop takes in one direction, since it is one crossing of the same FPGA, without a fibre; the client's
+    /// side takes the rest. A client's controller has room for one request beside the one in hand; another one is refused, which takes as long as a server's
+    /// pass, and asked again at once.
     Rest,
-    /// The same, but a client's controller has room for one more request.
-    RestRoom,
-    /// The same, but there is always room.
+    /// The same, but a server's pass is half of a hop in one direction.
+    RestSlowServers,
+    /// The same as the first, but a client's controller has no room beside the request in hand.
+    RestNoRoom,
+    /// Both: no room, and slow servers.
+    RestNoRoomSlowServers,
+    /// The same as the first, but there is always room.
     RestQueued,
     /// The same as the first, but a server has one engine for both directions.
     RestOneEngine,
@@ -47,9 +52,11 @@ pub enum Division {
 
 impl Division {
     /// The first is what the reproduction takes.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::Rest,
-        Self::RestRoom,
+        Self::RestSlowServers,
+        Self::RestNoRoom,
+        Self::RestNoRoomSlowServers,
         Self::RestQueued,
         Self::RestOneEngine,
         Self::RestSlowLinks,
@@ -62,7 +69,9 @@ impl Division {
     pub fn name(self) -> &'static str {
         match self {
             Self::Rest => "as assumed",
-            Self::RestRoom => "room for one more request",
+            Self::RestSlowServers => "a server's pass is half of a hop",
+            Self::RestNoRoom => "no room beside the request in hand",
+            Self::RestNoRoomSlowServers => "both of these",
             Self::RestQueued => "no request is refused",
             Self::RestOneEngine => "one engine in a server",
             Self::RestSlowLinks => "links half as fast",
@@ -81,8 +90,8 @@ pub const REQUEST_BYTES: u64 = 12;
 pub const RESPONSE_BYTES: u64 = 76;
 /// A link carries what HTX does at 16 bits and 800 million transfers a second. Only how long it is in use depends on it: what a hop takes is printed.
 const LINK_MB_PER_S: f64 = 1600.0;
-/// Requests that a client's controller has room for: the one that it works on. The paper has a bridge without tables, and no queue.
-const ROOM: usize = 1;
+/// Requests that a client's controller has room for: the one that it works on, and one that waits.
+const ROOM: usize = 2;
 
 /// The machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -128,12 +137,13 @@ impl Config {
             inputs.stride.0.checked_sub(inputs.hop.0 + MEMORY.0).expect("a load takes more than its way");
         let server_pass = match division {
             Division::Equal => controllers / 4,
-            _ => hop.0 / 2,
+            Division::RestSlowServers | Division::RestNoRoomSlowServers => hop.0 / 2,
+            _ => hop.0 / 3,
         };
         let client_pass =
             (controllers / 2).checked_sub(server_pass).expect("a client's controller takes something");
         let rate = if division == Division::RestSlowLinks { LINK_MB_PER_S / 2.0 } else { LINK_MB_PER_S };
-        let refusal = if division == Division::RestDearRefusals { hop.0 } else { hop.0 / 2 };
+        let dear = if division == Division::RestDearRefusals { 2 } else { 1 };
         Self {
             nodes: inputs.nodes,
             draw: Duration(inputs.random.0 - inputs.stride.0),
@@ -145,10 +155,10 @@ impl Config {
             memory: MEMORY,
             room: match division {
                 Division::RestQueued => usize::MAX,
-                Division::RestRoom => ROOM + 1,
+                Division::RestNoRoom | Division::RestNoRoomSlowServers => ROOM - 1,
                 _ => ROOM,
             },
-            refusal: Duration(refusal),
+            refusal: Duration(server_pass * dear),
             again: Duration(if division == Division::RestLater { client_pass } else { 0 }),
         }
     }

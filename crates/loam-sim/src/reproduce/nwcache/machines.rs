@@ -2,7 +2,9 @@
 
 use crate::model::{Model, Stage};
 use crate::multiprocessor::board::Board;
-use crate::multiprocessor::config::{DiskTimes, First, Leaving, Lenders, NODES_MAX, Rate, SeekCurve};
+use crate::multiprocessor::config::{
+    DiskTimes, First, Leaving, Lenders, NODES_MAX, Rate, SeekCurve, memory_frames,
+};
 use crate::multiprocessor::{Config, Prefetch, Staging};
 use crate::workload::Scale;
 use loam_core::units::Duration;
@@ -22,8 +24,10 @@ pub(super) enum Machine {
     ReadsFirst,
     /// The same, but the arm writes first.
     WritesFirst,
-    /// The same, but a quarter of each memory is in use by what is private: stacks, code, the system.
-    LessMemory,
+    /// The same, but a third of each memory is in use by what is private: stacks, code, the system.
+    ThirdPrivate,
+    /// The same, but all of each memory is for what is shared.
+    AllShared,
     /// Today's processors and disks, and Loam's ring in lenders' memory on this network.
     Today(Network),
     /// So many nodes, with the paper's memory and ring in total.
@@ -60,13 +64,14 @@ impl Machine {
     }
 
     /// What could be assumed otherwise.
-    pub(super) const ASSUMED: [Self; 6] = [
+    pub(super) const ASSUMED: [Self; 7] = [
         Self::LinearSeeks,
         Self::ShortestSeeks,
         Self::ReadsFirst,
         Self::WritesFirst,
         Self::Locked,
-        Self::LessMemory,
+        Self::ThirdPrivate,
+        Self::AllShared,
     ];
     /// Loam's ring.
     pub(super) const TODAY: [Self; 2] = [Self::Today(Network::Tcp25), Self::Today(Network::Rdma100)];
@@ -82,7 +87,8 @@ impl Machine {
             Self::Locked => "refused pages stay locked".into(),
             Self::ReadsFirst => "the arm reads first".into(),
             Self::WritesFirst => "the arm writes first".into(),
-            Self::LessMemory => "a quarter of memory is private".into(),
+            Self::ThirdPrivate => "a third of memory is private".into(),
+            Self::AllShared => "all of memory is shared".into(),
             Self::Today(network) => format!("today, {}", network.model().name),
             Self::Nodes(nodes) => format!("{nodes} nodes"),
         }
@@ -98,7 +104,8 @@ impl Machine {
             Self::Locked => config.leaving = Leaving::Locked,
             Self::ReadsFirst => config.first = First::Reads,
             Self::WritesFirst => config.first = First::Writes,
-            Self::LessMemory => config.frames -= config.frames / 4,
+            Self::ThirdPrivate => config.frames = memory_frames() - memory_frames() / 3,
+            Self::AllShared => config.frames = memory_frames(),
             Self::Today(network) => today(&mut config, network),
             Self::Nodes(nodes) => divide(&mut config, nodes),
         }

@@ -6,7 +6,7 @@ use crate::reproduce::{Compared, Value};
 const FAR: f64 = 1.5;
 
 const FITS: &str = "our data fit, or nearly, in memory and ring together, so pages are read back before a disk has written them; \
-    with a quarter of memory in use by others they do not (table `assumed`)";
+    the fewer frames are for them the less so (table `assumed`)";
 const HOT: &str = "what our em3d writes to is used in every step, so LRU never lets it go";
 const CHANNELS: &str = "our channels are full for less of the time";
 const BURSTS: &str = "our fft swaps only some hundred pages out in all, in short bursts";
