@@ -123,9 +123,9 @@ soak: build sim-soak ## a million seeds of the simulation, then the end-to-end t
 	  LOAM_BIN=$(abspath $(RELEASE))/loam tests/e2e.sh || exit 1; done
 
 HEAP_OPERATIONS ?= 5000
-region-soak: build ## a minute of eight threads that allocate, grow, free and fork on a region, every content checked
+region-soak: build ## minutes of eight threads that allocate, grow, free and fork on a region, every content checked; without forks under ASan, too
 	LOAM_BIN=$(abspath $(RELEASE))/loam LOAM_HEAP_OPERATIONS=$(HEAP_OPERATIONS) \
-	  $(CARGO) test --locked -p loam-tests --test region -- --nocapture threads_and_forks
+	  $(CARGO) test --locked -p loam-tests --test region -- --nocapture threads_and_forks under_the_address_sanitizer
 
 traces: build ## full-size traces for the simulator into target/traces (hours; installs what it needs as root)
 	LOAM=$(abspath $(RELEASE))/loam bench/traces/record.sh full $(TARGET)/traces

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """`loam mount` beside what it is made of: the source itself, and one plain TCP stream.
 
-    sudo bench/mount.py [--loam target/release/loam] [--mib 512] [--repeat 5] [--rate 1gbit,10gbit,none] [--dir DIR]
+    sudo bench/mount.py [--loam target/release/loam] [--mib 512] [--repeat 5] [--rate 1gbit,10gbit,none] [--disk-mb N] [--dir DIR]
 
 Two mounts of one source, each in a network namespace, with a cable between them of each --rate (tbf; `none`: as fast as memory). Per
 round, in turn:
@@ -10,7 +10,8 @@ round, in turn:
     second   through the second mount: all comes from the first one's memory
     tcp      one TCP stream between a process in each namespace, 1 MiB at a time, into a buffer
 Prints medians and two ratios: cold over direct, second over tcp. The page cache is dropped before each
-(/proc/sys/vm/drop_caches), so it needs root. A virtual disk may still be cached by its host.
+(/proc/sys/vm/drop_caches), so it needs root. A virtual disk may still be cached by its host, and answers as it likes; with --disk-mb whoever reads it
+gets no more than so many megabytes a second (a blkio cgroup, version 1), as from a disk of that speed.
 """
 
 import argparse
@@ -25,6 +26,7 @@ import time
 from pathlib import Path
 
 from placement import MIB, ROOT, ip
+from write_cache import Slow
 
 
 def drop_caches():
@@ -32,11 +34,12 @@ def drop_caches():
     Path("/proc/sys/vm/drop_caches").write_text("3")
 
 
-def read(path):
-    """Reads a file in order, 1 MiB at a time, in a process of its own. Returns bytes a second."""
+def read(path, disk=None):
+    """Reads a file in order, 1 MiB at a time, in a process of its own, on that disk. Returns bytes a second."""
     code = ("import os,sys,time\nf=os.open(sys.argv[1],os.O_RDONLY)\nb=bytearray(1<<20)\nn=0\nt=time.monotonic()\n"
             "while k:=os.readv(f,[b]): n+=k\nprint(n/(time.monotonic()-t))")
-    done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, timeout=300, check=True)
+    done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, timeout=300, check=True,
+                          preexec_fn=disk and disk.join)
     return float(done.stdout)
 
 
@@ -101,11 +104,11 @@ def limit(names, rate):
 
 
 class Mount:
-    def __init__(self, loam, namespace, source, at, *flags):
+    def __init__(self, loam, disk, namespace, source, at, *flags):
         at.mkdir(exist_ok=True)
         self.loam, self.at = loam, at
         subprocess.run([*inside(namespace), loam, "mount", source, at, "--cache", "2G", "--name", "bench", "--insecure",
-                        *flags], check=True, timeout=30, capture_output=True)
+                        *flags], check=True, timeout=30, capture_output=True, preexec_fn=disk and disk.join)
 
     def figure(self, name):
         return json.loads(os.getxattr(self.at, "user.loam.figures"))[name]
@@ -120,6 +123,7 @@ def main():
     parse.add_argument("--mib", type=int, default=512)
     parse.add_argument("--repeat", type=int, default=5)
     parse.add_argument("--rate", default="1gbit,10gbit,none")
+    parse.add_argument("--disk-mb", type=int)
     parse.add_argument("--dir", default="/var/tmp")
     args = parse.parse_args()
     if os.geteuid():
@@ -127,6 +131,9 @@ def main():
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=args.dir)))
         names = stack.enter_context(cable())
+        disk = args.disk_mb and Slow("mount", folder, args.disk_mb * 1_000_000)
+        if disk:
+            stack.callback(disk.remove)
         (folder / "source").mkdir()
         with open(folder / "source/file", "wb") as file:
             for _ in range(args.mib):
@@ -138,19 +145,19 @@ def main():
             limit(names, rate)
             rates = {what: [] for what in ("direct", "cold", "second", "tcp")}
             for _ in range(args.repeat):
-                round_of(args, folder, names, rates)
+                round_of(args, disk, folder, names, rates)
             median = {what: statistics.median(values) for what, values in rates.items()}
             shown = " | ".join(f"{value / 1e9:.2f} GB/s" for value in median.values())
             print(f"| {rate} | {shown} | {median['cold'] / median['direct']:.2f} | {median['second'] / median['tcp']:.2f} |",
                   flush=True)
 
 
-def round_of(args, folder, names, rates):
+def round_of(args, disk, folder, names, rates):
     drop_caches()
-    rates["direct"].append(read(folder / "source/file"))
-    first = Mount(args.loam, names[0], folder / "source", folder / "a", "--listen", "10.97.0.1:7080")
+    rates["direct"].append(read(folder / "source/file", disk))
+    first = Mount(args.loam, disk, names[0], folder / "source", folder / "a", "--listen", "10.97.0.1:7080")
     try:
-        second = Mount(args.loam, names[1], folder / "source", folder / "b", "--listen", "10.97.0.2:7080",
+        second = Mount(args.loam, disk, names[1], folder / "source", folder / "b", "--listen", "10.97.0.2:7080",
                        "--peer", "10.97.0.1:7080")
         try:
             time.sleep(1)

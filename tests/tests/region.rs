@@ -125,10 +125,15 @@ print(zlib.crc32(b''.join(reversed(kept))), len(numbers))
     });
 }
 
+/// Of each of eight threads; `make region-soak` has more.
+fn heap_operations(usual: &str) -> String {
+    std::env::var("LOAM_HEAP_OPERATIONS").unwrap_or_else(|_| usual.into())
+}
+
 /// Eight threads, forks in the midst, every content checked by the program.
 #[test]
 fn threads_and_forks() {
-    let operations = std::env::var("LOAM_HEAP_OPERATIONS").unwrap_or_else(|_| "250".into());
+    let operations = heap_operations("250");
     let borrowed = same_output("heap", 40.0, |_| Workload {
         command: program("heap", &["8", &operations, "4096", "3"]),
         stdin: None,
@@ -145,7 +150,7 @@ fn under_the_address_sanitizer() {
     let scratch = Scratch::new("region-asan");
     let mut heap = Command::new(place::sanitized_program("heap"));
     // Without forks: a sanitizer's own locks may be held by another thread then, with or without Loam.
-    heap.args(["4", "300", "2048", "0"]);
+    heap.args(["8", &heap_operations("150"), "2048", "0"]);
     // It wants to be the first library, and does not know of what is kept in the region when it looks for leaks.
     heap.env("ASAN_OPTIONS", "verify_asan_link_order=0:detect_leaks=0");
     let plain = shell::run(&mut heap, scratch.path(), "plain", LIMIT);
