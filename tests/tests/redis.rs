@@ -161,3 +161,19 @@ fn redis_with_bgsave() {
     compare_snapshots(scratch.path());
     borrowed.samples.assert_below_bar("redis");
 }
+
+/// The same with a region for what it allocates in large blocks; the rest, which is most of it, may stay here.
+#[test]
+fn redis_with_a_region() {
+    let _alone = place::alone();
+    let scratch = Scratch::new("redis-region");
+    let server = Server::new(scratch.path(), "dump.rdb");
+    let flags = ["--region", "1G", "--min-alloc", "256K"];
+    let borrow = Borrow::new(scratch.path()).local_mib(512).embedded("2x1G").flags(&flags);
+    let running = borrow.start(&server.command, None);
+    drive(&server);
+    let borrowed = running.finish(END_LIMIT);
+    borrowed.assert_ended_well("redis");
+    assert!(borrowed.number("/region/allocations") > 0.0, "{}", borrowed.summary["region"]);
+    compare_snapshots(scratch.path());
+}

@@ -3,7 +3,7 @@
 
 use loam_tests::borrow::{Borrow, Borrowed, Running};
 use loam_tests::place::{self, Scratch};
-use loam_tests::plain;
+use loam_tests::plain::{self, Plain};
 use loam_tests::workloads::{self, Workload};
 use loam_tests::{procfs, shell};
 use rustix::process::Signal;
@@ -32,25 +32,41 @@ fn program(name: &str, arguments: &[&str]) -> Command {
     command
 }
 
+/// Runs it without Loam; gives what it has written, too, and takes that away.
+fn run_plain(workload: &Workload, dir: &Path) -> (Plain, Option<Vec<u8>>) {
+    let plain = plain::run(&workload.command, workload.stdin.as_deref(), dir, LIMIT);
+    let written = workload.writes.as_deref().map(|path| {
+        let bytes = fs::read(path).expect("the plain run has written it");
+        fs::remove_file(path).expect("just read");
+        bytes
+    });
+    (plain, written)
+}
+
+fn assert_same(
+    name: &str,
+    workload: &Workload,
+    plain: &Plain,
+    written: Option<Vec<u8>>,
+    borrowed: &Borrowed,
+) {
+    assert!(borrowed.ended.stdout == plain.ended.stdout, "{name}: stdout is another");
+    assert!(!plain.ended.stdout.is_empty() || written.is_some(), "{name}: there is nothing to compare");
+    if let (Some(path), Some(expected)) = (workload.writes.as_deref(), written) {
+        assert!(fs::read(path).expect("written") == expected, "{name}: {} is another", path.display());
+    }
+}
+
 /// Plain, then with a region: the same output, and most of the memory was in the region and left it.
 fn same_output(name: &str, peak_mib_min: f64, prepare: impl Fn(&Path) -> Workload) -> Borrowed {
     let _alone = place::alone();
     let scratch = Scratch::new(&format!("region-{name}"));
     let workload = prepare(scratch.path());
     let stdin = workload.stdin.as_deref();
-    let plain = plain::run(&workload.command, stdin, scratch.path(), LIMIT);
-    let written = workload.writes.as_deref().map(|path| {
-        let bytes = fs::read(path).expect("the plain run has written it");
-        fs::remove_file(path).expect("just read");
-        bytes
-    });
+    let (plain, written) = run_plain(&workload, scratch.path());
     let borrowed = with_region(&scratch).run(&workload.command, stdin, LIMIT);
     borrowed.assert_ended_well(name);
-    assert!(borrowed.ended.stdout == plain.ended.stdout, "{name}: stdout is another");
-    assert!(!plain.ended.stdout.is_empty() || written.is_some(), "{name}: there is nothing to compare");
-    if let (Some(path), Some(expected)) = (workload.writes.as_deref(), written) {
-        assert!(fs::read(path).expect("written") == expected, "{name}: {} is another", path.display());
-    }
+    assert_same(name, &workload, &plain, written, &borrowed);
     borrowed.assert_memory_left(name);
     // Of local memory that forked relatives share, each has its own in the samples.
     if name != "heap" {
@@ -123,6 +139,33 @@ print(zlib.crc32(b''.join(reversed(kept))), len(numbers))
         command.args(["-c", code]).current_dir(dir);
         Workload { command, stdin: None, writes: None }
     });
+}
+
+/// The other programs that must run unchanged, as they are: whatever of their memory is in a region, they print and write the same. Most of it is not, so all of that may
+/// stay here.
+#[test]
+fn what_is_mostly_outside() {
+    let _alone = place::alone();
+    let programs: [(&str, fn(&Path) -> Workload); 5] = [
+        ("python", workloads::python_dicts),
+        ("sqlite", workloads::sqlite),
+        ("gcc", workloads::gcc),
+        ("java", workloads::java),
+        ("node", workloads::node),
+    ];
+    let mut allocations = 0.0;
+    for (name, prepare) in programs {
+        let scratch = Scratch::new(&format!("region-outside-{name}"));
+        let workload = prepare(scratch.path());
+        let stdin = workload.stdin.as_deref();
+        let (plain, written) = run_plain(&workload, scratch.path());
+        let local_mib = (plain.peak_bytes >> 20) + LOCAL_MIB;
+        let borrowed = with_region(&scratch).local_mib(local_mib).run(&workload.command, stdin, LIMIT);
+        borrowed.assert_ended_well(name);
+        assert_same(name, &workload, &plain, written, &borrowed);
+        allocations += borrowed.number("/region/allocations");
+    }
+    assert!(allocations > 0.0, "nothing of any of them was in a region");
 }
 
 /// Of each of eight threads; `make region-soak` has more.

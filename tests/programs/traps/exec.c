@@ -39,11 +39,12 @@ static void vforked(void) {
     char *arguments[] = {"true", NULL};
     for (int round = 0; round < 20; round++) {
         /* Between vfork and exec the child works in the parent's memory: pages that are away are fetched there too. */
-        volatile uint64_t expected = pattern(210, options.data_bytes / 2 + (size_t)round * MIB);
+        size_t at = options.data_bytes / 2 + (size_t)round * (options.data_bytes / 64);
+        volatile uint64_t expected = pattern(210, at);
         pid_t pid = vfork();
         EXPECT(pid >= 0);
         if (pid == 0) {
-            uint64_t got = *(volatile uint64_t *)(area + options.data_bytes / 2 + (size_t)round * MIB);
+            uint64_t got = *(volatile uint64_t *)(area + at);
             if (got != expected) _exit(3);
             if (round % 2 == 0) execv("/bin/true", arguments);
             _exit(round % 2 == 0 ? 4 : 0);
