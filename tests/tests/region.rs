@@ -146,7 +146,8 @@ print(zlib.crc32(b''.join(reversed(kept))), len(numbers))
 #[test]
 fn what_is_mostly_outside() {
     let _alone = place::alone();
-    let programs: [(&str, fn(&Path) -> Workload); 5] = [
+    type Prepare = fn(&Path) -> Workload;
+    let programs: [(&str, Prepare); 5] = [
         ("python", workloads::python_dicts),
         ("sqlite", workloads::sqlite),
         ("gcc", workloads::gcc),
