@@ -222,8 +222,12 @@ impl Agent<'_> {
             copied = self.watch.copied.pages(pids, resident).min(sharing);
             resident += copied;
         }
-        let strangers = self.watch.strangers.iter().filter(|(pid, _)| !self.is_ending(**pid));
-        let strangers: u64 = strangers.map(|(_, statm)| statm.resident_pages().unwrap_or(0)).sum();
+        let (mut strangers, mut newcomers) = (0, 0);
+        for (pid, statm) in self.watch.strangers.iter().filter(|(pid, _)| !self.is_ending(**pid)) {
+            let pages = statm.resident_pages().unwrap_or(0);
+            strangers += pages;
+            newcomers += if self.watch.strangers_seen.contains(pid) { 0 } else { pages };
+        }
         // They are among these.
         let strangers = strangers.saturating_sub(nameless_sharing);
         resident += strangers;
@@ -267,7 +271,8 @@ impl Agent<'_> {
             if self.watch.crowds(now, others) {
                 self.processes.values_mut().for_each(|p| p.looked_at_pages = 0);
             }
-            self.tell_if_over(now, resident, others);
+            // What a child that has only just been made shares with its parent nobody has told yet.
+            self.tell_if_over(now, resident - newcomers.min(strangers), others - newcomers.min(others));
             self.watch.due = now + INTERVAL_MIN;
         } else {
             let headroom_ms = (near - resident) / GROWTH_PAGES_PER_MS;
