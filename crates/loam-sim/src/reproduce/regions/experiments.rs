@@ -27,9 +27,9 @@ const SERVER: usize = 5;
 const CLIENT: usize = 5;
 /// Threads of a client node that loads the server of figure 8.
 pub(super) const CLIENT_THREADS: usize = 4;
-/// The prototype's cache: a core's own, 512 KiB, and a quarter of what its socket's four cores share, 2 MiB. Figure 10's claim depends on it
+/// The prototype's cache: what a core and its socket have together, 512 KiB and 2 MiB, to the power of two below. Figure 10's claim depends on it
 /// (docs/simulator-regions.md).
-const CACHE_BYTES: u64 = 1 << 20;
+const CACHE_BYTES: u64 = 2 << 20;
 /// Remote swap, from the fault to the page (docs/simulator-regions.md): fault, block layer and two context switches; a round trip of TCP over Gigabit Ethernet;
 /// 4,096 bytes at 1 Gb/s with 90 of each 1,538 bytes headers and gaps; four copies at 2 GB/s.
 const SWAP_NS: [u64; 4] = [10_000, 55_000, WIRE_NS, 8_000];

@@ -70,8 +70,8 @@ fn free_bytes() -> u64 {
 pub fn reproduce(experiments: &Experiments) -> Reproduction {
     let mut about = vec![
         "Machine: 16 nodes in a 4x4 mesh, one remote load a core at a time; times follow from the printed latencies, and what they leave open is assumed \
-         (docs/simulator-regions.md has the list). How a controller's load is divided, what room it has and how much cache a core has were chosen \
-         so that claims hold, where more than one choice was likely."
+         (docs/simulator-regions.md has the list). How controllers divide a load and what room they have were chosen \
+         so that figures 7 and 8 come out; nothing else was fitted."
             .to_owned(),
         "The b-tree is built and searched, and each key that is searched for is found; the programs of figure 11 compute, and what they compute is checked."
             .to_owned(),
