@@ -5,7 +5,7 @@ set -uo pipefail
 cd "$(dirname "$0")/.."
 cargo=${CARGO:-cargo}
 
-# Two thirds of the time nobody runs in these: nodes are missed, leases end, requests are given up. The longest first.
+# For half of the time and more nobody runs in these: nodes are missed, leases end, requests are given up. The longest first.
 waiting=(liars mount etcd tls_cluster cluster_under_load borrow_from_cluster reserve cluster)
 at_once=5
 

@@ -32,7 +32,7 @@ enum SimCommand {
     /// Run a paper's experiments again and compare
     ///
     /// Runs a paper's experiments again, on recorded programs of the kinds that it used, and prints each published figure beside ours and whether
-    /// its claims hold. Parameters come from the paper's own cost tables; nothing is fitted.
+    /// its claims hold. Parameters come from the paper's own tables; what was chosen beside them its first lines say.
     Reproduce(reproduce::ReproduceArgs),
     /// Tell how much local memory a recorded program needs
     ///

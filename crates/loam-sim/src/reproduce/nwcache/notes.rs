@@ -9,13 +9,13 @@ const FITS: &str = "our data fit, or nearly, in memory and ring together, so pag
     the fewer frames are for them the less so (table `assumed`)";
 const HOT: &str = "what our em3d writes to is used in every step, so LRU never lets it go";
 const CHANNELS: &str = "our channels are full for less of the time";
-const BURSTS: &str = "our fft swaps only some hundred pages out in all, in short bursts";
+const BURSTS: &str = "our fft swaps only some thousand pages out in all, in short bursts";
 const ARM: &str =
     "our arm does reads and writes in the order in which they came; what the paper's preferred is not told";
 const KEEPS_UP: &str =
     "with naive prefetching our disks keep up with the swap-outs: the channels are nearly empty";
 const CLEAN: &str = "more of what our mg reads was never written";
-const SHORT: &str = "a short run: with what else could be assumed it is anything from a tenth slower to three tenths faster (table `assumed`)";
+const SHORT: &str = "a short run: with what else could be assumed it is anything from 2% slower to 41% faster (table `assumed`)";
 const ALONE: &str = "a disk that seeks for most reads gives few pages to the network, so nothing is in a hit's way; \
     what was in the paper's is not told";
 
