@@ -7,6 +7,7 @@ fn small_runs_come_to_every_row_twice_the_same() {
     let run = || Experiments::run(Extent::Small, 2, &|_, _| {}).expect("what is computed is right");
     let first = run();
     assert_eq!(first, run());
+    assert!(first.keys.iter().all(|of| of.children == 168), "figure 10's trees are the paper's");
     let reproduction = reproduce(&first);
     let of_kind = |kind| rows().into_iter().filter(|row| row.kind == kind).count();
     assert_eq!(reproduction.results.len(), of_kind(super::super::Kind::Result), "every result is there");
