@@ -11,13 +11,29 @@ at_once=5
 
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
+# A shell's background jobs do not hear Ctrl-C: each has a process group of its own (`set -m` below), which is ended with us. What killed tests leave is taken away: their
+# machines are network namespaces with the test's process id in their names.
+interrupted() {
+    for job in $(jobs -p); do kill -- "-$job" 2>/dev/null; done
+    sleep 1
+    ip netns list 2>/dev/null | grep -oE '^lt[0-9a-f]+-[0-9]+(hub|n[0-9]+)' | while read -r name; do
+        pid=${name#lt}
+        pid=${pid%%-*}
+        # (Of one that has ended and is only not yet reaped there is no command line.)
+        grep -q . "/proc/$((16#$pid))/cmdline" 2>/dev/null || ip netns del "$name"
+    done
+    exit 130
+}
+trap interrupted INT TERM
 run() { "$cargo" test --locked -p loam-tests "$@" -- --test-threads=4; }
 
 "$cargo" test --locked -p loam-tests --no-run || exit
 failed=""
 for name in "${waiting[@]}"; do
     while [ "$(jobs -rp | wc -l)" -ge "$at_once" ]; do wait -n; done
-    { run --test "$name" >"$logs/$name" 2>&1 || touch "$logs/$name.failed"; } &
+    set -m
+    { run --test "$name" >"$logs/$name" 2>&1 </dev/null || touch "$logs/$name.failed"; } &
+    set +m
 done
 wait
 for name in "${waiting[@]}"; do

@@ -14,8 +14,8 @@ pub struct Net {
 impl Net {
     pub(crate) fn new(count: usize) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
-        // Names of interfaces have at most fifteen letters.
-        let tag = format!("lt{:x}{}", std::process::id() & 0xf_ffff, COUNT.fetch_add(1, Ordering::Relaxed));
+        // Names of interfaces have at most fifteen letters. (tests/e2e.sh reads the process id out of it.)
+        let tag = format!("lt{:x}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let net = Self { tag, count };
         // In a namespace of its own: nothing of it can meet this machine's network.
         let hub = net.hub();
