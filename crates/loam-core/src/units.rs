@@ -17,6 +17,8 @@ pub struct Instant(pub u64);
 pub struct Duration(pub u64);
 
 impl Duration {
+    /// No time.
+    pub const ZERO: Self = Self(0);
     /// A span of `ms` milliseconds.
     pub const fn from_millis(ms: u64) -> Self {
         Self(ms * 1_000_000)

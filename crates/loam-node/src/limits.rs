@@ -57,6 +57,9 @@ pub(crate) const BEHIND_FRAMES_TURN: usize = 8;
 pub(crate) const READING_PAGES_MAX: usize = 1024;
 /// Pages under way to the disk store: as many full writes as it takes at a time.
 pub(crate) const DRAINING_PAGES_MAX: u64 = 64 * crate::disk_store::WRITE_PAGES_MAX as u64;
+/// A staged page waits between once and twice as long before it is written, unless its channel is half full or room is short. A sort's passes, a
+/// solver's sweeps write the same page again within it; Linux lets dirty pages of files linger far longer.
+pub(crate) const LINGER: loam_core::units::Duration = loam_core::units::Duration::from_millis(1_000);
 /// The part of what is lent that pages of one borrower may take while they wait for the disk.
 pub(crate) const CHANNEL_PART: u64 = 4;
 /// What was told to be stored is not told again: it waits longer for a loop than other news does.

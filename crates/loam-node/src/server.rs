@@ -529,6 +529,7 @@ fn store_config(pages: BasePages, channel: Option<Bytes>, store: &DiskStore) -> 
         channel: BasePages(channel.clamp(1, pages.0)),
         write_pages_max: WRITE_PAGES_MAX,
         under_way_max: BasePages(DRAINING_PAGES_MAX),
+        linger: LINGER,
     }
 }
 

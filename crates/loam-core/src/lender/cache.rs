@@ -8,7 +8,7 @@ use super::untold::Untold;
 use crate::ids::{ContentHash, PutClass, SpaceId, Version};
 use crate::lender::Slot;
 use crate::staging::{Channel, GROUP_PAGES, Ring, RingConfig, RingWrite};
-use crate::units::{BasePages, Instant};
+use crate::units::{BasePages, Duration, Instant};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
@@ -16,6 +16,8 @@ use alloc::vec::Vec;
 pub const STORED_PAGES_MAX: usize = if cfg!(test) { 4 } else { 1024 };
 /// A channel that has refused has room again when this part of it is free.
 const OK_ROOM_PART: u64 = 8;
+/// A page that comes just before a tick lingers for one whole interval, one that comes just behind it for two.
+const LINGER_TICKS: u64 = 2;
 
 /// The disk store, as the policy sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +30,9 @@ pub struct StoreConfig {
     pub write_pages_max: usize,
     /// Pages that may be under way to the disk, synced or not.
     pub under_way_max: BasePages,
+    /// A page waits at least so long, and at most twice, before it is written while there is room: what a program puts anew or reads meanwhile costs no
+    /// write. Nothing: it is written as soon as the disk has time.
+    pub linger: Duration,
 }
 
 /// One page of a put.
@@ -98,6 +103,8 @@ pub(super) struct Cache {
     pub(super) retell: VecDeque<(SpaceId, Tenancy, u64)>,
     /// Until then nothing is written.
     pub(super) paused_until: Option<Instant>,
+    /// When pages that wait have lingered for another tick.
+    pub(super) ticks_at: Option<Instant>,
 }
 
 impl Cache {
@@ -108,6 +115,7 @@ impl Cache {
             disks: 1,
             group_pages: GROUP_PAGES,
             ok_room_pages: config.channel.0.div_ceil(OK_ROOM_PART),
+            linger_ticks: if config.linger > Duration::ZERO { LINGER_TICKS } else { 0 },
         });
         Self {
             config,
@@ -117,6 +125,7 @@ impl Cache {
             untold: Untold::default(),
             retell: VecDeque::new(),
             paused_until: None,
+            ticks_at: None,
         }
     }
 
@@ -138,6 +147,21 @@ impl Cache {
     pub(super) fn may_drain(&self) -> bool {
         let under_way = self.ring.pages_under_way() as u64;
         !self.is_stuck() && under_way < self.config.under_way_max.0
+    }
+
+    /// A page has come to wait.
+    pub(super) fn waits(&mut self, now: Instant) {
+        if self.ticks_at.is_none() && self.ring.lingers() {
+            self.ticks_at = Some(now + self.config.linger);
+        }
+    }
+
+    /// Time has passed.
+    pub(super) fn tick(&mut self, now: Instant) {
+        if self.ticks_at.is_some_and(|at| at <= now) {
+            self.ring.tick();
+            self.ticks_at = self.ring.lingers().then(|| now + self.config.linger);
+        }
     }
 
     pub(super) fn has_disk_effect(&self) -> bool {

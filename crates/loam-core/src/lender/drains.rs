@@ -118,6 +118,7 @@ impl Lender {
                 self.abort(space, slot);
                 return false;
             }
+            cache.waits(now);
         }
         self.place(now, Page { space, tenancy, index: put.index }, put, slot, standing);
         true
@@ -211,17 +212,18 @@ impl Lender {
         }
     }
 
-    /// When draining goes on.
+    /// When draining goes on, or pages have lingered for another while.
     pub(super) fn drains_again_at(&self) -> Option<Instant> {
-        self.cache.as_ref()?.paused_until
+        let cache = self.cache.as_ref()?;
+        [cache.paused_until, cache.ticks_at].into_iter().flatten().min()
     }
 
     pub(super) fn drain_again(&mut self, now: Instant) {
-        if let Some(cache) = &mut self.cache
-            && cache.paused_until.is_some_and(|at| at <= now)
-        {
+        let Some(cache) = &mut self.cache else { return };
+        if cache.paused_until.is_some_and(|at| at <= now) {
             cache.paused_until = None;
         }
+        cache.tick(now);
     }
 
     /// There is room in memory for a page that was refused: for anybody's, or for those of this channel.

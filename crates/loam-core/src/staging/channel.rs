@@ -16,8 +16,8 @@ const NONE: u32 = u32::MAX;
 pub(super) enum State {
     /// Not in the ring.
     Out,
-    /// In the queue of its disk.
-    Waiting,
+    /// In the queue of its disk, since this tick.
+    Waiting(u64),
     /// In its channel's list of held pages.
     Held,
     /// Part of this write.
@@ -99,6 +99,8 @@ pub(super) struct Pages {
     pub(super) figures: RingFigures,
     /// A page was refused, and room was not told since.
     pub(super) refused: bool,
+    /// Room was short: what waits since an earlier tick lingers no longer.
+    pub(super) hurried_before: u64,
     /// Nothing of it is to be written any more.
     pub(super) closed: bool,
 }
@@ -110,6 +112,7 @@ impl Pages {
             held: Queue::EMPTY,
             figures: RingFigures::default(),
             refused: false,
+            hurried_before: 0,
             closed: false,
         }
     }

@@ -25,6 +25,9 @@ pub struct RingConfig {
     pub group_pages: u32,
     /// A channel that has refused a page has room again when so many fit (in the paper 1; more where an answer costs a message).
     pub ok_room_pages: u64,
+    /// A page is not written before so many [`Ring::tick`]s have passed, unless room is short or half of its channel is taken: what is put anew or read
+    /// meanwhile never costs a write, and more of the others are neighbours. (The paper's disks begin at once: 0.)
+    pub linger_ticks: u64,
 }
 
 /// What became of a page that was swapped out.
@@ -86,6 +89,8 @@ pub struct Ring {
     waiting_pages: u64,
     held_pages: u64,
     number_last: u64,
+    /// Ticks so far.
+    tick: u64,
 }
 
 impl Ring {
@@ -94,7 +99,7 @@ impl Ring {
     /// # Panics
     /// If some count of the configuration is nothing, or more room is waited for than a channel has.
     pub fn new(config: RingConfig) -> Self {
-        let RingConfig { channel_pages, disks, group_pages, ok_room_pages } = config;
+        let RingConfig { channel_pages, disks, group_pages, ok_room_pages, .. } = config;
         assert!(channel_pages > 0 && disks > 0 && group_pages > 0, "a ring without room or disks");
         assert!((1..=channel_pages).contains(&ok_room_pages), "room that never comes is waited for");
         Self {
@@ -108,6 +113,7 @@ impl Ring {
             waiting_pages: 0,
             held_pages: 0,
             number_last: 0,
+            tick: 0,
         }
     }
 
@@ -167,6 +173,17 @@ impl Ring {
             self.refused.push_back(channel);
         }
         self.press_channel(channel, self.config.ok_room_pages);
+        self.channels.get_mut(&channel).expect("it was just there").hurried_before = self.tick + 1;
+    }
+
+    /// Some time has passed: see [`RingConfig::linger_ticks`].
+    pub fn tick(&mut self) {
+        self.tick += 1;
+    }
+
+    /// Whether pages wait that time will make ready to be written.
+    pub fn lingers(&self) -> bool {
+        self.config.linger_ticks > 0 && self.waiting_pages > 0
     }
 
     /// A channel that has refused a page and has room again (section 3.1: "the controller sends a OK message"), first refused first. Once for each time.
@@ -261,10 +278,10 @@ impl Ring {
         let figures = &mut self.channels.get_mut(&channel).expect("its channel").figures;
         figures.victim_hits += 1;
         match (state, victim) {
-            (State::Waiting | State::Held, Victim::TakeOff) => {
+            (State::Waiting(_) | State::Held, Victim::TakeOff) => {
                 self.cancel(slot);
             }
-            (State::Waiting, Victim::Hold) => {
+            (State::Waiting(_), Victim::Hold) => {
                 self.unlink(slot);
                 let pages = self.channels.get_mut(&channel).expect("its channel");
                 pages.held.push(&mut self.entries, slot);
@@ -280,7 +297,7 @@ impl Ring {
     /// A page is not wanted on the disk any more: it was dropped, or put anew. A write of it that is under way ends without it.
     pub fn cancel(&mut self, slot: RingSlot) {
         let state = self.state(slot);
-        if matches!(state, State::Waiting | State::Held) {
+        if matches!(state, State::Waiting(_) | State::Held) {
             let channel = self.unlink(slot);
             self.channels.get_mut(&channel).expect("its channel").figures.cancelled += 1;
             self.entries[slot.0 as usize].state = State::Out;
@@ -290,9 +307,13 @@ impl Ring {
         }
     }
 
-    /// Room is short: queues at least `pages` of the held pages to be written, if there are so many, those of the channel that holds most first.
+    /// Room is short: what waits lingers no longer, and at least `pages` of the held pages are queued to be written, if there are so many, those of the
+    /// channel that holds most first.
     pub fn press(&mut self, pages: u64) {
         let mut left = pages;
+        if pages > 0 {
+            self.channels.values_mut().for_each(|of_channel| of_channel.hurried_before = self.tick + 1);
+        }
         while left > 0 {
             let most = self.channels.iter().filter(|(_, pages)| !pages.closed);
             let Some((&channel, most)) = most.max_by_key(|(_, pages)| pages.held.pages()) else { return };
@@ -330,14 +351,17 @@ impl Ring {
     }
 
     /// The channel that `disk` reads next. ("The interface only starts snooping another channel after the swap-outs on the current channel have been
-    /// exhausted"; then "the most heavily loaded cache channel".) One whose first page is under way in an older version must wait.
+    /// exhausted"; then "the most heavily loaded cache channel".) One whose first page is under way in an older version must wait, and so must one whose
+    /// first page lingers: those behind it came later.
     fn snoop(&self, disk: usize) -> Option<Channel> {
         if self.waiting_pages == 0 {
             return None;
         }
         let load = |pages: &Pages| {
             let first = pages.waiting[disk].first()?;
-            let waits = pages.closed || self.under_way.contains(&self.entries[first.0 as usize].page);
+            let first = &self.entries[first.0 as usize];
+            let waits =
+                pages.closed || self.under_way.contains(&first.page) || self.is_lingering(pages, first);
             (!waits).then(|| pages.waiting[disk].pages())
         };
         let current =
@@ -349,6 +373,12 @@ impl Ring {
         })
     }
 
+    fn is_lingering(&self, pages: &Pages, entry: &Entry) -> bool {
+        let State::Waiting(since) = entry.state else { unreachable!("it is first in its queue") };
+        let hurries = since < pages.hurried_before || pages.load() * 2 >= self.config.channel_pages;
+        !hurries && self.tick - since < self.config.linger_ticks
+    }
+
     /// A slot that is out joins the queue of its disk.
     fn enqueue(&mut self, slot: RingSlot) {
         let Entry { page, channel, .. } = self.entries[slot.0 as usize];
@@ -357,7 +387,7 @@ impl Ring {
         pages.waiting[disk].push(&mut self.entries, slot);
         pages.figures.waiting += 1;
         self.waiting_pages += 1;
-        self.entries[slot.0 as usize].state = State::Waiting;
+        self.entries[slot.0 as usize].state = State::Waiting(self.tick);
     }
 
     /// Takes a waiting or held slot out of its list; the caller gives it its new state.
@@ -365,7 +395,7 @@ impl Ring {
         let Entry { page, channel, state, .. } = self.entries[slot.0 as usize];
         let disk = self.disk_of(page);
         let pages = self.channels.get_mut(&channel).expect("its channel");
-        let (queue, count, all): (&mut Queue, _, _) = if state == State::Waiting {
+        let (queue, count, all): (&mut Queue, _, _) = if let State::Waiting(_) = state {
             (&mut pages.waiting[disk], &mut pages.figures.waiting, &mut self.waiting_pages)
         } else {
             assert_eq!(state, State::Held, "slot {} is in no list", slot.0);

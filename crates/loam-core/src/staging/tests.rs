@@ -13,7 +13,13 @@ const OK_ROOM: u64 = 2;
 const SLOTS: u32 = 40;
 
 fn config() -> RingConfig {
-    RingConfig { channel_pages: CHANNEL_PAGES, disks: DISKS, group_pages: GROUP, ok_room_pages: OK_ROOM }
+    RingConfig {
+        channel_pages: CHANNEL_PAGES,
+        disks: DISKS,
+        group_pages: GROUP,
+        ok_room_pages: OK_ROOM,
+        linger_ticks: 0,
+    }
 }
 
 fn page(index: u64) -> PageId {
@@ -50,6 +56,7 @@ enum Op {
     Press(u64),
     Ok,
     Close(u64),
+    Tick,
 }
 
 fn ops() -> impl Strategy<Value = Vec<Op>> {
@@ -66,6 +73,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         1 => (0..12_u64).prop_map(Op::Press),
         2 => Just(Op::Ok),
         1 => channel.prop_map(Op::Close),
+        2 => Just(Op::Tick),
     ];
     prop::collection::vec(op, 1..200)
 }
@@ -75,6 +83,8 @@ struct Entry {
     channel: u64,
     slot: u32,
     index: u64,
+    /// When it was queued.
+    tick: u64,
 }
 
 #[derive(Debug, Default)]
@@ -87,6 +97,10 @@ struct Model {
     snooped: [Option<u64>; DISKS],
     refused: Vec<u64>,
     closed: Vec<u64>,
+    linger_ticks: u64,
+    tick: u64,
+    /// By channel: what is queued before that tick does not linger.
+    hurried_before: BTreeMap<u64, u64>,
     /// What became of each page that was taken: it must be in one of these or in the ring.
     taken: u64,
     written: u64,
@@ -126,13 +140,20 @@ impl Model {
     /// A closed channel without pages can be opened again.
     fn forget_closed(&mut self) {
         let closed = core::mem::take(&mut self.closed);
-        self.closed = closed.into_iter().filter(|&channel| self.load(channel) > 0).collect();
+        for channel in closed {
+            if self.load(channel) > 0 {
+                self.closed.push(channel);
+            } else {
+                self.hurried_before.remove(&channel);
+            }
+        }
     }
 
     fn press(&mut self, channel: u64, pages: usize) {
         for _ in 0..pages {
             let Some(at) = self.held.iter().position(|entry| entry.channel == channel) else { return };
-            self.waiting.push(self.held.remove(at));
+            let entry = self.held.remove(at);
+            self.waiting.push(Entry { tick: self.tick, ..entry });
         }
     }
 
@@ -145,11 +166,18 @@ impl Model {
         self.waiting.iter().filter(here).copied().collect()
     }
 
+    fn lingers(&self, entry: &Entry) -> bool {
+        let hurried = entry.tick < self.hurried_before.get(&entry.channel).copied().unwrap_or(0);
+        let loaded = self.load(entry.channel) * 2 >= CHANNEL_PAGES as usize;
+        !hurried && !loaded && entry.tick + self.linger_ticks > self.tick
+    }
+
     /// The pages that the next write must have.
     fn next_write(&self, disk: usize, most: usize) -> Option<Vec<Entry>> {
         let can = |channel: &u64| {
             let first = self.of(*channel, disk).first().copied();
-            !self.closed.contains(channel) && first.is_some_and(|entry| !self.is_under_way(entry.index))
+            let ready = |entry: Entry| !self.is_under_way(entry.index) && !self.lingers(&entry);
+            !self.closed.contains(channel) && first.is_some_and(ready)
         };
         let channel = self.snooped[disk].filter(can).or_else(|| {
             let mut can: Vec<u64> = (0..3).filter(can).collect();
@@ -181,7 +209,7 @@ impl Test {
         self.model.cancel(slot);
         let load = self.model.load(channel) as u64;
         let answer = self.ring.swap_out(Channel(channel), RingSlot(slot), page(index));
-        let entry = Entry { channel, slot, index };
+        let entry = Entry { channel, slot, index, tick: self.model.tick };
         if load < CHANNEL_PAGES {
             assert_eq!(answer, SwapOut::Ack, "refused though there was room");
             if CHANNEL_PAGES - load <= CHANNEL_PAGES / 8 {
@@ -192,6 +220,7 @@ impl Test {
         } else {
             assert_eq!(answer, SwapOut::Nack, "more than a channel holds");
             self.model.press(channel, OK_ROOM as usize);
+            self.model.hurried_before.insert(channel, self.model.tick + 1);
             if !self.model.refused.contains(&channel) {
                 self.model.refused.push(channel);
             }
@@ -254,6 +283,10 @@ impl Test {
                 let held = self.model.held.iter().filter(|entry| !closed(&self.model, entry)).count();
                 let before: BTreeMap<_, _> = self.ring.channels().map(|(c, f)| (c, f.held)).collect();
                 self.ring.press(pages);
+                if pages > 0 {
+                    let hurried = before.keys().map(|channel| (channel.0, self.model.tick + 1));
+                    self.model.hurried_before.extend(hurried);
+                }
                 let mut pressed = 0;
                 let after: BTreeMap<_, _> = self.ring.channels().map(|(c, f)| (c, f.held)).collect();
                 // Which channel comes first is the ring's to say; in which order within one is not.
@@ -282,7 +315,14 @@ impl Test {
                 if self.model.load(channel) > 0 && !self.model.closed.contains(&channel) {
                     self.model.closed.push(channel);
                 }
+                if self.model.load(channel) == 0 {
+                    self.model.hurried_before.remove(&channel);
+                }
                 self.model.refused.retain(|other| *other != channel);
+            }
+            Op::Tick => {
+                self.ring.tick();
+                self.model.tick += 1;
             }
             Op::Finish { .. } => {}
         }
@@ -312,8 +352,9 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
-    fn does_what_the_model_does(ops in ops()) {
-        let mut test = Test { ring: Ring::new(config()), model: Model::default() };
+    fn does_what_the_model_does(ops in ops(), linger_ticks in 0..4_u64) {
+        let ring = Ring::new(RingConfig { linger_ticks, ..config() });
+        let mut test = Test { ring, model: Model { linger_ticks, ..Model::default() } };
         for op in &ops {
             test.apply(op);
             test.check();

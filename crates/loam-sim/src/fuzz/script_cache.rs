@@ -28,6 +28,8 @@ pub struct Cache {
     pub sync_us: u64,
     /// See `write_us`.
     pub read_us: u64,
+    /// Milliseconds that a page lingers before it is written; 0: not at all.
+    pub linger_ms: u64,
     /// Milliseconds that a lender that is away is waited for.
     pub patience_ms: u64,
 }
@@ -94,6 +96,7 @@ pub(super) fn settings(dice: &mut Dice, plain: Settings) -> Settings {
         write_us: dice.pick(&[20, 200, 5_000]),
         sync_us: dice.pick(&[50, 1_000, 20_000]),
         read_us: dice.pick(&[80, 200, 8_000]),
+        linger_ms: dice.pick(&[0, 0, 1, 1_000]),
         patience_ms: dice.pick(&[1_000, 60_000, 60_000]),
     };
     let known = if dice.once_in(4) { dice.between(1, lenders) } else { lenders };

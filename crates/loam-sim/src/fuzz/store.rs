@@ -6,7 +6,7 @@ use super::dice::Dice;
 use super::script::{Settings, StoreFault};
 use loam_core::ids::{SpaceId, Version};
 use loam_core::lender::{Drain, Drained, StoreConfig};
-use loam_core::units::{BasePages, Instant};
+use loam_core::units::{BasePages, Duration, Instant};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A page of a space, in one version.
@@ -80,6 +80,7 @@ impl Store {
             channel: BasePages(cache.channel_pages),
             write_pages_max: 32,
             under_way_max: BasePages(cache.under_way_pages),
+            linger: Duration::from_millis(cache.linger_ms),
         })
     }
 

@@ -9,11 +9,16 @@ const GRACE: Duration = Duration::from_millis(10);
 const NOW: Instant = Instant(0);
 
 fn lender(pages: u64, channel: u64, disk: u64) -> Lender {
+    lender_that_lingers(Duration::ZERO, pages, channel, disk)
+}
+
+fn lender_that_lingers(linger: Duration, pages: u64, channel: u64, disk: u64) -> Lender {
     let store = StoreConfig {
         capacity: BasePages(disk),
         channel: BasePages(channel),
         write_pages_max: 32,
         under_way_max: BasePages(64),
+        linger,
     };
     let mut lender = Lender::new(BasePages(pages), GRACE, 2).with_store(NOW, store, []);
     lender.connection_opened(A, "test", Terms::Staging).unwrap();
@@ -52,6 +57,54 @@ fn poll(lender: &mut Lender) -> (Vec<Drain>, Vec<Effect>) {
 fn forget(pages: &[(u64, u32)]) -> Option<DiskEffect> {
     let pages = pages.iter().map(|&(index, version)| (index, Version(version))).collect();
     Some(DiskEffect::Forget(Forget { space: A, pages }))
+}
+
+#[test]
+fn a_page_lingers_before_it_is_written_and_what_is_put_anew_meanwhile_is_written_once() {
+    const LINGER: Duration = Duration::from_millis(1_000);
+    let mut lender = lender_that_lingers(LINGER, 100, 100, 100);
+    (0..8).for_each(|index| assert!(stage(&mut lender, index, 1)));
+    let mut due = Vec::new();
+    for _ in 0..2 {
+        // (They are put anew in each interval but the last.)
+        (2..4).for_each(|index| assert!(stage(&mut lender, index, 2 + due.len() as u32)));
+        assert!(!lender.has_disk_effect(), "nothing is written yet");
+        assert_eq!(lender.poll_disk_effect(), None);
+        due.push(lender.poll_timeout().expect("it goes on by itself"));
+        lender.handle_timeout(*due.last().unwrap());
+    }
+    assert_eq!(due, [NOW + LINGER, NOW + LINGER + LINGER]);
+    assert!(lender.has_disk_effect());
+    let (drains, _) = poll(&mut lender);
+    let written: Vec<u64> = drains.iter().flat_map(indexes).collect();
+    assert_eq!(written, [0, 1, 4, 5, 6, 7], "what was put anew lingers for another interval");
+    lender.handle_timeout(lender.poll_timeout().expect("there is more"));
+    let (last, _) = poll(&mut lender);
+    assert_eq!(last.iter().map(indexes).collect::<Vec<_>>(), [[2, 3]]);
+    assert_eq!(
+        lender.poll_timeout(),
+        Some(NOW + LINGER + LINGER + LINGER + LINGER),
+        "it is not known yet that none waits"
+    );
+    lender.handle_timeout(NOW + LINGER + LINGER + LINGER + LINGER);
+    assert_eq!(lender.poll_timeout(), None, "an idle lender sleeps");
+}
+
+#[test]
+fn nothing_lingers_in_a_channel_that_is_half_full_nor_when_room_is_short() {
+    let mut lender = lender_that_lingers(Duration::from_millis(1_000), 100, 16, 100);
+    (0..7).for_each(|index| assert!(stage(&mut lender, index, 1)));
+    assert!(!lender.has_disk_effect());
+    assert!(stage(&mut lender, 7, 1));
+    let (drains, _) = poll(&mut lender);
+    assert_eq!(drains.iter().map(indexes).collect::<Vec<_>>(), [[0, 1, 2, 3, 4, 5, 6, 7]]);
+
+    let mut lender = lender_that_lingers(Duration::from_millis(1_000), 8, 100, 100);
+    (0..8).for_each(|index| assert!(stage(&mut lender, index, 1)));
+    assert!(!lender.has_disk_effect());
+    assert!(!stage(&mut lender, 8, 1), "there is no room");
+    let (drains, _) = poll(&mut lender);
+    assert_eq!(drains.iter().map(indexes).collect::<Vec<_>>(), [[0, 1, 2, 3, 4, 5, 6, 7]]);
 }
 
 fn indexes(drain: &Drain) -> Vec<u64> {
@@ -257,6 +310,7 @@ fn a_store_is_found_again_by_those_who_come_back() {
         channel: BasePages(8),
         write_pages_max: 4,
         under_way_max: BasePages(8),
+        linger: Duration::ZERO,
     };
     let recovered = [(A, 3, Version(1)), (A, 3, Version(4)), (A, 3, Version(2)), (SpaceId(9), 3, Version(1))];
     let mut lender = Lender::new(BasePages(8), GRACE, 2).with_store(NOW, store, recovered);

@@ -12,6 +12,7 @@ const STORE: StoreConfig = StoreConfig {
     channel: BasePages(9),
     write_pages_max: 3,
     under_way_max: BasePages(5),
+    linger: Duration::from_millis(2),
 };
 const GRACE: Duration = Duration::from_millis(10);
 const SPACES: u64 = 2;
@@ -447,7 +448,8 @@ proptest! {
             model.apply(&Op::Finish { which: 0, drained: Drained::Stored });
             model.check();
         }
-        model.apply(&Op::Pass { ms: 6_000 });
+        // (As often as a page lingers.)
+        (0..3).for_each(|_| model.apply(&Op::Pass { ms: 6_000 }));
         for _ in 0..200 {
             model.apply(&Op::Poll(100));
             model.apply(&Op::Finish { which: 0, drained: Drained::Stored });

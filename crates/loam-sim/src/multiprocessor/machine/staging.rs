@@ -39,6 +39,7 @@ impl Glass {
             disks: config.disks,
             group_pages: config.group_pages as u32,
             ok_room_pages: 1,
+            linger_ticks: 0,
         });
         Self {
             medium,
