@@ -207,7 +207,8 @@ impl Stored {
     fn again(&mut self) {
         self.lender = None;
         let store = self.store.display().to_string();
-        let flags = ["--store", &store, "--store-size", "512M"];
+        // (The walk changes its pages every second or so: lenders that let them linger would write none.)
+        let flags = ["--store", &store, "--store-size", "512M", "--store-linger-ms", "0"];
         self.lender = Some(Lender::start_at_with("512M", self.addr, &flags));
     }
 

@@ -2,7 +2,7 @@
 
 use crate::cluster::{ClusterConfig, EtcdSite};
 use crate::error::NodeError;
-use loam_core::units::{BasePages, Bytes};
+use loam_core::units::{BasePages, Bytes, Duration};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::{fmt, fs};
@@ -74,6 +74,8 @@ pub struct StoreAt {
     pub size: Bytes,
     /// What the pages of one borrower may take of memory while they wait for the disk; `None` is a quarter of what is lent.
     pub channel: Option<Bytes>,
+    /// A page waits between once and twice as long before it is written, while there is room; `None` is a second, nothing is the paper's: at once.
+    pub linger: Option<Duration>,
 }
 
 /// A UNIX socket to listen on.

@@ -4,7 +4,7 @@
 //! back to the system, lets the graces of lost borrowers run out, and waits for the end.
 
 use crate::cluster::{Control, Front, Plane};
-use crate::config::{LendConfig, Lending};
+use crate::config::{LendConfig, Lending, StoreAt};
 use crate::connection::{Origin, Place};
 use crate::disk_store::{DiskStore, WRITE_PAGES_MAX};
 use crate::drainer::{Drainer, StoreLink};
@@ -209,7 +209,7 @@ impl Keeper {
             let found = Bytes(recovered.len() as u64 * BASE_PAGE_BYTES as u64);
             lender = lender.with_store(
                 loam_core::units::Instant(0),
-                store_config(pages, at.channel, &opened),
+                store_config(pages, at, &opened),
                 recovered.iter().map(|page| (page.space, page.index, page.version)),
             );
             let link = StoreLink::new(bell()?, bell()?, &opened);
@@ -521,15 +521,15 @@ impl Keeper {
 }
 
 /// How the lender uses its disk store.
-fn store_config(pages: BasePages, channel: Option<Bytes>, store: &DiskStore) -> StoreConfig {
+fn store_config(pages: BasePages, at: &StoreAt, store: &DiskStore) -> StoreConfig {
     let figures = store.figures();
-    let channel = channel.map_or(pages.0 / CHANNEL_PART, |bytes| bytes.base_pages().0);
+    let channel = at.channel.map_or(pages.0 / CHANNEL_PART, |bytes| bytes.base_pages().0);
     StoreConfig {
         capacity: BasePages(figures.slots - figures.slots_retired),
         channel: BasePages(channel.clamp(1, pages.0)),
         write_pages_max: WRITE_PAGES_MAX,
         under_way_max: BasePages(DRAINING_PAGES_MAX),
-        linger: LINGER,
+        linger: at.linger.unwrap_or(LINGER),
     }
 }
 

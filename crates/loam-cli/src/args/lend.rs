@@ -3,7 +3,7 @@
 use super::PORT;
 use crate::size::{Size, or_nothing};
 use clap::Args;
-use loam_core::units::Bytes;
+use loam_core::units::{Bytes, Duration};
 use loam_node::limits::STORE_GRACE;
 use loam_node::{EtcdSite, LendConfig, StoreAt};
 use std::net::SocketAddr;
@@ -157,6 +157,11 @@ pub(crate) struct StoreArgs {
     /// What the store may take of the disk, reserved at once: 64G, 1T
     #[arg(long, value_name = "SIZE", requires = "dir")]
     pub(crate) store_size: Option<Size>,
+    /// A page waits between once and twice as long in memory before it is written, while there is room; 0: it is written at once
+    ///
+    /// What a program reads or changes meanwhile costs no write.
+    #[arg(long, value_name = "MS", requires = "dir", value_parser = clap::value_parser!(u64).range(0..=600_000))]
+    pub(crate) store_linger_ms: Option<u64>,
     /// What may fail together with this machine, a rack or a host: borrowers put the two copies of a page into different zones
     #[arg(long, value_name = "NAME")]
     pub(crate) zone: Option<String>,
@@ -171,6 +176,7 @@ impl StoreArgs {
             dir,
             size: size.on(memory),
             channel: None,
+            linger: self.store_linger_ms.map(Duration::from_millis),
         });
         if config.store.is_some() {
             config.grace = STORE_GRACE;

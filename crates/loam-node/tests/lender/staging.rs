@@ -2,7 +2,7 @@
 
 use crate::support::*;
 use loam_core::ids::{PutClass, Version};
-use loam_core::units::Bytes;
+use loam_core::units::{Bytes, Duration};
 use loam_node::{LendConfig, LendHandle, StoreAt, spawn};
 use loam_wire::client::{Client, StoreNews, Target};
 use loam_wire::{Frame, PageAck, PageMeta, PageRef, PutStatus, encode, feature, page_hash};
@@ -34,7 +34,8 @@ impl Drop for Dir {
 
 pub(crate) fn store_config(dir: &Path, memory: Bytes) -> LendConfig {
     let mut config = config(memory);
-    config.store = Some(StoreAt { dir: dir.to_owned(), size: Bytes(32 * MIB), channel: None });
+    let linger = Some(Duration::ZERO);
+    config.store = Some(StoreAt { dir: dir.to_owned(), size: Bytes(32 * MIB), channel: None, linger });
     config.zone = Some("rack 7".into());
     config
 }
@@ -188,6 +189,22 @@ fn a_burst_is_refused_when_its_channel_is_full_and_told_of_room() {
         "a mirror needs no channel"
     );
     assert_eq!(staging.get(0..256, 1).len(), 256);
+}
+
+/// As users have it: what is put anew before it has lingered is never written, and what stays is.
+#[test]
+fn what_is_put_anew_at_once_is_written_once() {
+    let dir = Dir::new("linger");
+    let mut config = store_config(&dir.0, Bytes(8 * MIB));
+    config.store.as_mut().unwrap().linger = Some(Duration::from_millis(3_000));
+    let lender = spawn(&config).unwrap();
+    let mut staging = Staging::to(lender.addr(), 1);
+    for version in 1..=5 {
+        assert_eq!(staging.put(0..128, version, PutClass::Staged), [PutStatus::Stored; 128]);
+    }
+    staging.wait_stored(0..128, 5);
+    assert_eq!(staging.stored.len(), 128, "older versions were written, too: {:?}", staging.stored);
+    assert_eq!(staging.get(0..128, 5).len(), 128);
 }
 
 #[test]
