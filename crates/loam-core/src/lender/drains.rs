@@ -85,15 +85,19 @@ impl Lender {
         let own = self.own_room(space);
         let run = self.slots.reserve(u32::try_from(pages).expect("a frame has few pages"), own);
         self.placing(space, run.map_or(0, |run| run.pages.into()));
-        match (run, &mut self.cache, standing) {
-            (None, Some(cache), Standing::Staged) => {
-                // What is written makes room.
-                cache.ring.refuse(channel, pages as u64);
+        if run.is_none() {
+            let staged = standing == Standing::Staged;
+            if let Some(cache) = &mut self.cache {
+                if staged {
+                    cache.ring.refuse(channel, pages as u64);
+                }
+                // What is written makes room, for pages of any kind.
                 cache.ring.press(pages as u64);
             }
             // Reads keep its slots back, or their memory is being given back.
-            (None, ..) if own > 0 => _ = self.refused.insert(space),
-            _ => {}
+            if own > 0 && !staged {
+                self.refused.insert(space);
+            }
         }
         run
     }
