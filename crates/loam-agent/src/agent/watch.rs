@@ -59,7 +59,10 @@ pub(super) struct Watch {
     look_due: Instant,
     /// Processes of the tree that are not under Loam (or not yet).
     strangers: HashMap<Pid, Statm>,
+    /// Those of them that are neither just starting nor ending.
     strangers_seen: HashSet<Pid>,
+    /// How many there have been in all.
+    without_loam: u64,
     pressed: bool,
     copied: Copied,
     /// Base pages that were known to be copied when the policy was told last.
@@ -90,6 +93,7 @@ impl Watch {
             look_due: Instant(0),
             strangers: HashMap::new(),
             strangers_seen: HashSet::new(),
+            without_loam: 0,
             pressed: false,
             copied: Copied::default(),
             copied_told: 0,
@@ -112,7 +116,7 @@ impl Watch {
 
     /// Processes that ran without Loam, as far as seen.
     pub(super) fn without_loam(&self) -> u64 {
-        self.strangers_seen.len() as u64
+        self.without_loam
     }
 
     /// A process that was taken for a stranger is served now; counted as both it would press the tree for nothing.
@@ -343,12 +347,14 @@ impl Agent<'_> {
         let known: Vec<Pid> =
             self.processes.values().filter(|p| p.statm.is_some()).filter_map(|p| p.pid).collect();
         self.watch.strangers.retain(|pid, _| tree.contains(pid) && !known.contains(pid));
+        // The number of one that has ended may be another's by and by. (The list may miss one that lives.)
+        self.watch.strangers_seen.retain(|pid| tree.contains(pid) || Statm::open(*pid).is_ok());
         let joining: Vec<Pid> = self.peers.values().map(super::join::Peer::pid).collect();
         for pid in tree.iter().filter(|pid| !known.contains(pid)) {
             if let Ok(statm) = Statm::open(*pid) {
                 // Seen twice: it is not just starting, or ending.
                 if self.watch.strangers.insert(*pid, statm).is_some() && !joining.contains(pid) {
-                    self.watch.strangers_seen.insert(*pid);
+                    self.watch.without_loam += u64::from(self.watch.strangers_seen.insert(*pid));
                 }
             }
         }
