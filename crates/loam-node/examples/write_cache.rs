@@ -87,8 +87,9 @@ fn main() {
     let dir = std::path::Path::new(&dir).join("write-cache");
     let mut config = LendConfig::new(Bytes::from_mib(mib / 4));
     config.listen = "127.0.0.1:0".parse().expect("an address");
-    config.store =
-        Some(StoreAt { dir: dir.clone(), size: Bytes::from_mib(mib * 3), channel: None, linger: None });
+    // How long pages linger is not what is measured.
+    let linger = Some(loam_core::units::Duration::ZERO);
+    config.store = Some(StoreAt { dir: dir.clone(), size: Bytes::from_mib(mib * 3), channel: None, linger });
     let lender = spawn(&config).expect("it lends");
     let features = feature::RECALL | feature::STAGING;
     let client = Client::connect_with(lender.addr(), features, 7, "write_cache", Duration::from_secs(60));
