@@ -6,10 +6,10 @@
 //! A run of which another mount is known to hold a copy is a *duplicate*, else a *singlet* (gms-1995, sections 3.1 and 4.5). When room
 //! is needed, a singlet whose turn it is stays once more, so that duplicates leave before the last copy in the cluster does.
 
-use crate::buffers::Buffers;
 use crate::figures::Figures;
 use crate::run::{RUN_BYTES, RUN_OVERHEAD_BYTES, Run, RunKey};
 use loam_core::replacement::{Lru, Numbering, Order};
+use loam_disk::Pieces;
 use std::collections::HashSet;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -18,6 +18,9 @@ use std::time::{Duration, Instant};
 const SPARED_MAX: usize = 32;
 /// The least that a cache may hold: two of the kernel's largest reads.
 pub(crate) const CACHE_BYTES_MIN: u64 = 16 * (RUN_BYTES as u64 + RUN_OVERHEAD_BYTES);
+
+/// Runs whose memory is taken from the system at a time: two of the kernel's largest reads.
+const BLOCK_RUNS: u32 = 16;
 
 #[derive(Debug)]
 struct Slot {
@@ -46,7 +49,9 @@ pub(crate) struct Cache {
     shared: bool,
     state: Mutex<State>,
     arrived: Condvar,
-    pub(crate) buffers: Arc<Buffers>,
+    /// Memory for runs, also of those that are on their way. Large pages are not asked for: several threads would each have one cleared, and a virtual machine
+    /// may have to get them from its host; measured, that was slower.
+    pub(crate) buffers: Arc<Pieces>,
     figures: Arc<Figures>,
 }
 
@@ -74,12 +79,13 @@ impl Claimed<'_> {
         &self.keys
     }
 
-    /// Brings one; the answer is what had to leave for it.
-    pub(crate) fn bring(&mut self, key: RunKey, run: Arc<Run>, duplicate: bool) -> Vec<RunKey> {
-        let at =
-            self.keys.iter().position(|&claimed| claimed == key).expect("only what was claimed is brought");
-        self.keys.remove(at);
-        self.cache.insert(key, run, duplicate)
+    /// Brings some; the answer is what had to leave for them.
+    pub(crate) fn bring(&mut self, runs: &[(RunKey, Arc<Run>)], duplicate: bool) -> Vec<RunKey> {
+        for (key, _) in runs {
+            let at = self.keys.iter().position(|claimed| claimed == key);
+            self.keys.remove(at.expect("only what was claimed is brought"));
+        }
+        self.cache.insert(runs, duplicate)
     }
 }
 
@@ -105,7 +111,7 @@ impl Cache {
             shared,
             state: Mutex::default(),
             arrived: Condvar::new(),
-            buffers: Arc::default(),
+            buffers: Pieces::new(RUN_BYTES, BLOCK_RUNS),
             figures,
         }
     }
@@ -142,26 +148,28 @@ impl Cache {
         state.touch(key)
     }
 
-    fn insert(&self, key: RunKey, run: Arc<Run>, duplicate: bool) -> Vec<RunKey> {
+    fn insert(&self, runs: &[(RunKey, Arc<Run>)], duplicate: bool) -> Vec<RunKey> {
+        let mut evicted = Vec::new();
         let mut state = self.state();
-        assert!(state.pending.remove(&key), "what is brought was pending");
-        let number = state.numbers.number(key);
-        if state.slots.len() <= number as usize {
-            state.slots.resize_with(number as usize + 1, || None);
+        for (key, run) in runs {
+            assert!(state.pending.remove(key), "what is brought was pending");
+            let number = state.numbers.number(*key);
+            if state.slots.len() <= number as usize {
+                state.slots.resize_with(number as usize + 1, || None);
+            }
+            state.held_bytes += run.cost_bytes();
+            let slot = Slot { run: Arc::clone(run), duplicate, spared: false };
+            assert!(state.slots[number as usize].replace(slot).is_none(), "a pending run is not there");
+            state.order.inserted(number);
+            self.make_room(&mut state, &mut evicted);
         }
-        state.held_bytes += run.cost_bytes();
-        let slot = Slot { run, duplicate, spared: false };
-        assert!(state.slots[number as usize].replace(slot).is_none(), "a pending run is not there");
-        state.order.inserted(number);
-        let evicted = self.make_room(&mut state);
         drop(state);
         self.arrived.notify_all();
         evicted
     }
 
-    fn make_room(&self, state: &mut State) -> Vec<RunKey> {
-        let mut evicted = Vec::new();
-        let mut spared = 0;
+    fn make_room(&self, state: &mut State, evicted: &mut Vec<RunKey>) {
+        let (mut spared, evicted_before) = (0, evicted.len());
         while state.held_bytes > self.room_bytes {
             let number = state.order.victim().expect("what holds bytes is in the order");
             let slot = state.slots[number as usize].as_mut().expect("what is in the order is there");
@@ -177,9 +185,8 @@ impl Cache {
             state.numbers.remove(key);
             evicted.push(key);
         }
-        self.figures.runs_evicted.add(evicted.len() as u64);
+        self.figures.runs_evicted.add((evicted.len() - evicted_before) as u64);
         self.figures.runs_spared.add(spared as u64);
-        evicted
     }
 
     /// A run for another mount, which has a copy from then on. That is no use of this mount's own.

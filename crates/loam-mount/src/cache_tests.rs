@@ -28,7 +28,7 @@ fn read(cache: &Cache, run: u64, duplicate: bool) -> Vec<RunKey> {
             assert_eq!(found.contents()[0], run as u8 | 1);
             Vec::new()
         }
-        [Claim::Mine] => claimed.bring(key(run), run_of(cache, run), duplicate),
+        [Claim::Mine] => claimed.bring(&[(key(run), run_of(cache, run))], duplicate),
         other => panic!("{other:?}"),
     }
 }
@@ -140,7 +140,7 @@ fn a_run_is_brought_once_and_waited_for() {
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| cache.wait(key(1), Duration::from_secs(20)));
         let in_vain = scope.spawn(|| cache.wait(key(2), Duration::from_secs(20)));
-        claimed.bring(key(1), run_of(&cache, 1), false);
+        claimed.bring(&[(key(1), run_of(&cache, 1))], false);
         // The thread that had claimed the other one gives up.
         drop(claimed);
         assert!(waiting.join().expect("no panic").is_some());

@@ -11,7 +11,6 @@
 //! The kernel's questions come to several threads (`fs/`); each answers one at a time, and reads by `reader.rs`.
 #![forbid(unsafe_code)]
 
-mod buffers;
 mod cache;
 mod config;
 mod error;

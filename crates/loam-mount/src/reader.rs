@@ -5,7 +5,6 @@
 //! version. After a few rounds of that, or when the last change is so recent that a further one might leave no trace, the reader gets
 //! what the file has, as from any file that is being written, and nothing is kept.
 
-use crate::buffers::Buffer;
 use crate::cache::{Cache, Claim, Claimed};
 use crate::figures::Figures;
 use crate::inodes::{Inodes, Seen};
@@ -14,6 +13,7 @@ use crate::peers::Peers;
 use crate::run::{RUN_BYTES, Run, RunKey};
 use crate::source::{Source, is_away};
 use crate::stat::Version;
+use loam_disk::Piece;
 use loam_wire::mount::ExtentRef;
 use rustix::io::Errno;
 use std::collections::BTreeMap;
@@ -161,24 +161,22 @@ impl Reader {
                 }
                 let got = self.peers.fetch(node, &wanted, version.size);
                 self.figures.runs_from_peers.add(got.len() as u64);
-                for (key, run) in got {
-                    self.keep(key, run, true, claimed, found);
-                }
+                self.keep(got, true, claimed, found);
             }
         }
     }
 
     fn keep(
         &self,
-        key: RunKey,
-        run: Arc<Run>,
+        runs: Vec<(RunKey, Arc<Run>)>,
         duplicate: bool,
         claimed: &mut Claimed<'_>,
         found: &mut BTreeMap<RunKey, Arc<Run>>,
     ) {
-        let evicted = claimed.bring(key, Arc::clone(&run), duplicate);
-        found.insert(key, run);
-        self.peers.now_have(&[key]);
+        let evicted = claimed.bring(&runs, duplicate);
+        let keys: Vec<RunKey> = runs.iter().map(|(key, _)| *key).collect();
+        found.extend(runs);
+        self.peers.now_have(&keys);
         self.peers.no_longer(&evicted);
     }
 
@@ -192,9 +190,8 @@ impl Reader {
     ) -> Result<(), Missed> {
         let left = claimed.keys().to_vec();
         for keys in left.chunk_by(|one, next| one.run + 1 == next.run) {
-            for (key, run) in keys.iter().zip(self.read_source(file, version, keys)?) {
-                self.keep(*key, run, false, claimed, found);
-            }
+            let read = self.read_source(file, version, keys)?;
+            self.keep(keys.iter().copied().zip(read).collect(), false, claimed, found);
         }
         Ok(())
     }
@@ -212,7 +209,7 @@ impl Reader {
         version: &Version,
         keys: &[RunKey],
     ) -> Result<Vec<Arc<Run>>, Missed> {
-        let mut buffers: Vec<Buffer> = keys.iter().map(|_| self.cache.buffers.take()).collect();
+        let mut buffers = self.cache.buffers.take_row(keys.len());
         let due: Vec<usize> = keys.iter().map(|key| key.bytes_in(version.size)).collect();
         self.fill(file, &mut buffers, &due, keys[0].run * RUN_BYTES as u64)?;
         self.figures.runs_from_source.add(keys.len() as u64);
@@ -220,13 +217,7 @@ impl Reader {
         Ok(runs.map(|(buffer, bytes)| Arc::new(Run::read(buffer, bytes))).collect())
     }
 
-    fn fill(
-        &self,
-        file: &OpenFile,
-        buffers: &mut [Buffer],
-        due: &[usize],
-        offset: u64,
-    ) -> Result<(), Missed> {
+    fn fill(&self, file: &OpenFile, buffers: &mut [Piece], due: &[usize], offset: u64) -> Result<(), Missed> {
         let total: usize = due.iter().sum();
         let at_source = self.at_source(file)?;
         let mut read = 0;
@@ -293,12 +284,19 @@ impl Reader {
     }
 }
 
-/// Gives the bytes from `offset` to `end` of the runs that hold them: from where they lie if that is one run, else copied together.
+/// Gives the bytes from `offset` to `end` of the runs that hold them: from where they lie if they lie side by side, else copied together.
 fn assemble(runs: &[Arc<Run>], offset: u64, end: u64, scratch: &mut Vec<u8>, answer: impl FnOnce(&[u8])) {
     let start = (offset % RUN_BYTES as u64) as usize;
     let bytes = (end - offset) as usize;
-    if let [run] = runs {
-        return answer(&run.contents()[start..start + bytes]);
+    let (last, whole) = runs.split_last().expect("some bytes are asked for");
+    let there = whole.len() * RUN_BYTES + last.contents().len();
+    let is_whole = |run: &Arc<Run>| run.contents().len() == RUN_BYTES;
+    assert!(whole.iter().all(is_whole) && start + bytes <= there, "runs are whole up to the file's end");
+    if whole.is_empty() {
+        return answer(&last.contents()[start..start + bytes]);
+    }
+    if let Some(contents) = Run::joined(runs) {
+        return answer(&contents[start..start + bytes]);
     }
     scratch.clear();
     for (at, run) in runs.iter().enumerate() {
@@ -306,6 +304,76 @@ fn assemble(runs: &[Arc<Run>], offset: u64, end: u64, scratch: &mut Vec<u8>, ans
         let to = run.contents().len().min(from + bytes - scratch.len());
         scratch.extend_from_slice(&run.contents()[from..to]);
     }
-    assert_eq!(scratch.len(), bytes, "runs are whole up to the file's end");
     answer(scratch);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use loam_disk::Pieces;
+
+    const LAST_BYTES: usize = 3 * 4096 + 10;
+
+    fn byte_at(at: usize) -> u8 {
+        let run = at / RUN_BYTES;
+        (at % 251) as u8 ^ run as u8
+    }
+
+    /// Three runs of a file and its end, of these pieces.
+    fn runs(pieces: Vec<Piece>) -> Vec<Arc<Run>> {
+        let last = pieces.len() - 1;
+        let run = |(n, mut piece): (usize, Piece)| {
+            piece.iter_mut().enumerate().for_each(|(at, byte)| *byte = byte_at(n * RUN_BYTES + at));
+            Arc::new(Run::read(piece, if n == last { LAST_BYTES } else { RUN_BYTES }))
+        };
+        pieces.into_iter().enumerate().map(run).collect()
+    }
+
+    fn read(runs: &[Arc<Run>], offset: usize, end: usize, scratch: &mut Vec<u8>) -> Vec<u8> {
+        let mut answered = None;
+        assemble(runs, offset as u64, end as u64, scratch, |bytes| answered = Some(bytes.to_vec()));
+        answered.expect("it is answered")
+    }
+
+    #[test]
+    fn what_is_read_is_the_same_however_runs_lie() {
+        let end = 3 * RUN_BYTES + LAST_BYTES;
+        let expected: Vec<u8> = (0..end).map(byte_at).collect();
+        let pieces = Pieces::new(RUN_BYTES, 8);
+        let side_by_side = runs(pieces.take_row(4));
+        let mut apart = pieces.take_row(4);
+        apart.reverse();
+        let apart = runs(apart);
+        for (first, to) in [(0, end), (5, end - 5), (RUN_BYTES - 1, 2 * RUN_BYTES + 1), (4096, RUN_BYTES)] {
+            let of = (to - 1) / RUN_BYTES + 1;
+            let (mut scratch, mut copied) = (Vec::new(), Vec::new());
+            assert_eq!(read(&side_by_side[..of], first, to, &mut scratch), expected[first..to]);
+            assert_eq!(read(&apart[..of], first, to, &mut copied), expected[first..to]);
+            assert!(scratch.is_empty(), "nothing was copied");
+            assert_eq!(copied.is_empty(), of == 1);
+        }
+    }
+
+    #[test]
+    fn a_run_of_zeros_lies_nowhere() {
+        let pieces = Pieces::new(RUN_BYTES, 8);
+        let mut row = pieces.take_row(3);
+        row[0].fill(1);
+        row[2].fill(3);
+        let runs: Vec<Arc<Run>> =
+            row.into_iter().map(|piece| Arc::new(Run::read(piece, RUN_BYTES))).collect();
+        let all = read(&runs, 0, 3 * RUN_BYTES, &mut Vec::new());
+        assert!((0..3 * RUN_BYTES).all(|at| all[at] == [1, 0, 3][at / RUN_BYTES]));
+    }
+
+    #[test]
+    #[should_panic(expected = "runs are whole up to the file's end")]
+    fn a_run_that_is_short_in_the_middle_is_caught() {
+        let pieces = Pieces::new(RUN_BYTES, 8);
+        let row = pieces.take_row(2).into_iter().map(|mut piece| {
+            piece.fill(7);
+            Arc::new(Run::read(piece, RUN_BYTES - 1))
+        });
+        read(&row.collect::<Vec<_>>(), 0, 2 * RUN_BYTES - 1, &mut Vec::new());
+    }
 }

@@ -1,12 +1,12 @@
 //! A run: 32 base pages of one version of a file, or its last part, with the hash of each page.
 
-use crate::buffers::Buffer;
 use loam_core::ids::ContentHash;
 use loam_core::replacement::Key;
 use loam_core::units::BASE_PAGE_BYTES;
+use loam_disk::Piece;
 use loam_wire::mount::{EXTENT_RUNS, ExtentRef, FileVersion, RUN_PAGES};
 use loam_wire::page_hash;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 /// Bytes of a run.
 pub(crate) const RUN_BYTES: usize = RUN_PAGES * BASE_PAGE_BYTES;
@@ -58,14 +58,14 @@ impl Key for RunKey {
 #[derive(Debug)]
 pub(crate) struct Run {
     /// `None`: zeros.
-    buffer: Option<Buffer>,
+    buffer: Option<Piece>,
     bytes: usize,
     hashes: Box<[ContentHash]>,
 }
 
 impl Run {
     /// Takes the first `bytes` of a buffer as they were read from the source, and hashes them.
-    pub(crate) fn read(buffer: Buffer, bytes: usize) -> Self {
+    pub(crate) fn read(buffer: Piece, bytes: usize) -> Self {
         let buffer = padded(buffer, bytes);
         let pages = bytes.div_ceil(BASE_PAGE_BYTES);
         let hashes = buffer.chunks_exact(BASE_PAGE_BYTES).take(pages).map(page_hash).collect();
@@ -74,7 +74,7 @@ impl Run {
 
     /// Takes a buffer as another mount sent it, with the hashes that came with it. `None` if a page is not what its hash
     /// says, or what lies behind the file's end is not zero.
-    pub(crate) fn received(buffer: Buffer, bytes: usize, hashes: Box<[ContentHash]>) -> Option<Self> {
+    pub(crate) fn received(buffer: Piece, bytes: usize, hashes: Box<[ContentHash]>) -> Option<Self> {
         let pages = bytes.div_ceil(BASE_PAGE_BYTES);
         let proved = hashes.len() == pages
             && buffer.chunks_exact(BASE_PAGE_BYTES).zip(&hashes).all(|(page, hash)| page_hash(page) == *hash)
@@ -82,7 +82,7 @@ impl Run {
         proved.then(|| Self::new(buffer, bytes, hashes))
     }
 
-    fn new(buffer: Buffer, bytes: usize, hashes: Box<[ContentHash]>) -> Self {
+    fn new(buffer: Piece, bytes: usize, hashes: Box<[ContentHash]>) -> Self {
         assert!(bytes > 0 && bytes <= RUN_BYTES);
         let zeros = hashes.iter().all(|hash| *hash == *ZERO_HASH);
         Self { buffer: (!zeros).then_some(buffer), bytes, hashes }
@@ -98,6 +98,12 @@ impl Run {
         &self.buffer.as_deref().unwrap_or(&ZEROS)[..self.hashes.len() * BASE_PAGE_BYTES]
     }
 
+    /// The contents of runs that follow each other, as one, with whatever lies behind the last one's. `None`: they do not lie so.
+    pub(crate) fn joined(runs: &[Arc<Self>]) -> Option<&[u8]> {
+        let pieces: Option<Vec<&Piece>> = runs.iter().map(|run| run.buffer.as_ref()).collect();
+        Piece::joined(pieces?)
+    }
+
     /// The hash of each page.
     pub(crate) fn hashes(&self) -> &[ContentHash] {
         &self.hashes
@@ -111,9 +117,17 @@ impl Run {
 }
 
 /// Zeros from where the contents end to the end of that page.
-fn padded(mut buffer: Buffer, bytes: usize) -> Buffer {
+fn padded(mut buffer: Piece, bytes: usize) -> Piece {
     let end = bytes.next_multiple_of(BASE_PAGE_BYTES);
     buffer[bytes..end].fill(0);
+    buffer
+}
+
+/// A buffer of the tests', with these contents.
+#[cfg(test)]
+pub(crate) fn buffer_of(byte_at: impl Fn(usize) -> u8) -> Piece {
+    let mut buffer = loam_disk::Pieces::new(RUN_BYTES, 1).take();
+    buffer.iter_mut().enumerate().for_each(|(at, byte)| *byte = byte_at(at));
     buffer
 }
 
@@ -121,8 +135,8 @@ fn padded(mut buffer: Buffer, bytes: usize) -> Buffer {
 mod tests {
     use super::*;
 
-    fn buffer(seed: u8) -> Buffer {
-        Buffer::of(|at| (at / 3) as u8 ^ (at / 4096) as u8 ^ seed)
+    fn buffer(seed: u8) -> Piece {
+        buffer_of(|at| (at / 3) as u8 ^ (at / 4096) as u8 ^ seed)
     }
 
     #[test]
@@ -150,7 +164,7 @@ mod tests {
 
     #[test]
     fn zeros_take_no_room() {
-        let run = Run::read(Buffer::of(|_| 0), 5000);
+        let run = Run::read(buffer_of(|_| 0), 5000);
         assert_eq!((run.contents(), run.pages().len()), (&[0; 5000][..], 8192));
         assert_eq!(run.cost_bytes(), RUN_OVERHEAD_BYTES);
         assert!(run.buffer.is_none(), "its buffer is free");

@@ -25,8 +25,8 @@ use std::time::{Duration, Instant};
 
 /// Threads that answer the kernel. Each answers one question at a time, so this many may wait for a slow source.
 const THREADS: usize = 16;
-/// What the kernel reads ahead, in KiB: several of its largest reads, so that several threads have something to do.
-const READ_AHEAD_KIB: u32 = 4096;
+/// What the kernel reads ahead, in KiB: several of its largest reads, so that several threads have something to do, also while the directory is asked for the next.
+const READ_AHEAD_KIB: u32 = 8192;
 /// How long an end waits for the kernel to let go of a mount that nobody uses any more.
 const END_WITHIN: Duration = Duration::from_secs(2);
 

@@ -297,6 +297,7 @@ impl Peers for Group {
 
     fn fetch(&self, from: NodeId, keys: &[RunKey], size_bytes: u64) -> Vec<(RunKey, Arc<Run>)> {
         let Some(peer) = self.shared.peer_of(from) else { return Vec::new() };
+        let _turn = peer.transfer();
         let mut got = Vec::new();
         for keys in keys.chunks(REQUEST_PAGES_MAX / RUN_PAGES) {
             match peer.ask(|link| link.get(keys, size_bytes, &self.shared.cache.buffers)) {

@@ -10,7 +10,8 @@ use loam_wire::limits::REGISTER_EXTENTS_MAX;
 use loam_wire::mount::{self, ExtentRef, ExtentRuns};
 use std::collections::BTreeMap;
 use std::sync::mpsc::Receiver;
-use std::time::{Duration, Instant};
+use std::thread;
+use std::time::Duration;
 
 /// News that may wait.
 pub(crate) const NEWS_MAX: usize = 1 << 16;
@@ -40,7 +41,8 @@ pub(crate) fn run(shared: &Shared, news: &Receiver<News>) {
         let mut last: BTreeMap<NodeId, Vec<ExtentRuns>> = BTreeMap::new();
         let mut next = Some(first);
         let mut taken = 0;
-        let gathered = Instant::now() + GATHER;
+        // Asleep: who has news wakes nobody meanwhile.
+        thread::sleep(GATHER);
         while let Some(news_item) = next {
             // What comes later counts: a run may come and go within one batch.
             match news_item {
@@ -49,8 +51,7 @@ pub(crate) fn run(shared: &Shared, news: &Receiver<News>) {
                 News::Last(node, runs) => last.entry(node).or_default().push(runs),
             }
             taken += 1;
-            let left = gathered.saturating_duration_since(Instant::now());
-            next = if taken < BATCH_MAX { news.recv_timeout(left).ok() } else { None };
+            next = if taken < BATCH_MAX { news.try_recv().ok() } else { None };
         }
         let members = shared.members();
         tell_own(shared, &members, &own);

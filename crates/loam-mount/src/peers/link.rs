@@ -1,10 +1,10 @@
 //! One connection to another mount, which waits for each answer. Several are open to the same mount when several threads ask.
 
 use super::NodeId;
-use crate::buffers::Buffers;
 use crate::run::{Run, RunKey};
 use loam_core::ids::{ContentHash, Version};
 use loam_core::units::BASE_PAGE_BYTES;
+use loam_disk::Pieces;
 use loam_wire::client::{self, ClientError, Target, read_frame};
 use loam_wire::mount::{self, ExtentRef, Holders, RUN_PAGES};
 use loam_wire::tls::Watched;
@@ -126,7 +126,7 @@ impl Link {
         &mut self,
         keys: &[RunKey],
         size_bytes: u64,
-        buffers: &Arc<Buffers>,
+        buffers: &Arc<Pieces>,
     ) -> Result<Vec<(RunKey, Arc<Run>)>, ClientError> {
         let pages_of = |key: &RunKey| key.bytes_in(size_bytes).div_ceil(BASE_PAGE_BYTES);
         let first_of = |key: &RunKey| key.run * RUN_PAGES as u64;
@@ -138,6 +138,8 @@ impl Link {
         self.send(|out| mount::getpage(out, asked, &keys[0].file, &refs))?;
         let deadline = self.deadline();
         let mut got = Vec::new();
+        // Side by side, as they will be read.
+        let mut row = buffers.take_row(keys.len()).into_iter().enumerate();
         let mut answered = 0;
         let mut next = 0;
         while answered < refs.len() {
@@ -165,7 +167,7 @@ impl Link {
                 return Err(ClientError::Unexpected);
             }
             let hashes: Box<[ContentHash]> = head.pages.iter().map(loam_wire::PageMeta::hash).collect();
-            let mut contents = buffers.take();
+            let (_, mut contents) = row.find(|(n, _)| *n == at).expect("runs come in their order");
             stream.read_exact(&mut contents[..hashes.len() * BASE_PAGE_BYTES])?;
             answered += hashes.len();
             next = at + 1;

@@ -2,10 +2,10 @@
 
 use super::link::{Card, Link};
 use super::*;
-use crate::buffers::Buffer;
 use crate::cache::{CACHE_BYTES_MIN, Cache, Claim};
 use crate::figures::Figures;
-use crate::run::RUN_BYTES;
+use crate::run::{RUN_BYTES, buffer_of};
+use loam_disk::Pieces;
 use loam_wire::client::{ClientError, read_frame};
 use loam_wire::mount::{self, FileVersion};
 use loam_wire::tls::testing::Authority;
@@ -58,7 +58,7 @@ fn has(node: &Node, run: u64) {
     let made = Arc::new(Run::read(buffer, bytes.len()));
     let (claims, mut claimed) = node.cache.claim([key(run)].into_iter());
     assert!(matches!(claims[..], [Claim::Mine]));
-    assert!(claimed.bring(key(run), made, false).is_empty());
+    assert!(claimed.bring(&[(key(run), made)], false).is_empty());
     node.group.now_have(&[key(run)]);
 }
 
@@ -138,9 +138,9 @@ fn who_keeps_the_last_copy_is_told() {
     });
     // Now a's is the last one: it is spared where a duplicate would have left.
     let fill = |run: u64| {
-        let made = Arc::new(Run::read(Buffer::of(|_| 1), RUN_BYTES));
+        let made = Arc::new(Run::read(buffer_of(|_| 1), RUN_BYTES));
         let (_, mut claimed) = a.cache.claim([key(run)].into_iter());
-        claimed.bring(key(run), made, true)
+        claimed.bring(&[(key(run), made)], true)
     };
     let mut gone = Vec::new();
     until("the last copy is known as such", || {
@@ -329,7 +329,7 @@ fn nothing_is_taken_from_a_liar() {
     for (what, lie, taken) in lies {
         let limit = if taken { Duration::from_secs(20) } else { Duration::from_millis(500) };
         let mut link = Link::open(liar(1, lie), &card, limit).expect("it shakes hands");
-        let buffers = Arc::default();
+        let buffers = Pieces::new(RUN_BYTES, 1);
         match link.get(&[key(3)], SIZE, &buffers) {
             Ok(got) if taken => assert_eq!(got[0].1.contents(), contents(3), "{what}"),
             Ok(got) => panic!("{what} was taken: {got:?}"),
