@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """`loam mount` beside what it is made of: the source itself, and one plain TCP stream.
 
-    sudo bench/mount.py [--loam target/release/loam] [--mib 512] [--repeat 5] [--rate 1gbit,10gbit,none] [--disk-mb N] [--dir DIR]
+    sudo bench/mount.py [--loam target/release/loam] [--mib 512] [--repeat 5] [--rate 1gbit,10gbit,none] [--disk-mb N] [--touch-mb N] [--dir DIR]
 
 Two mounts of one source, each in a network namespace, with a cable between them of each --rate (tbf; `none`: as fast as memory). Per
 round, in turn:
@@ -11,7 +11,8 @@ round, in turn:
     tcp      one TCP stream between a process in each namespace, 1 MiB at a time, into a buffer
 Prints medians and two ratios: cold over direct, second over tcp. The page cache is dropped before each
 (/proc/sys/vm/drop_caches), so it needs root. A virtual disk may still be cached by its host, and answers as it likes; with --disk-mb whoever reads it
-gets no more than so many megabytes a second (a blkio cgroup, version 1), as from a disk of that speed.
+gets no more than so many megabytes a second (a blkio cgroup, version 1), as from a disk of that speed. And its host may take memory that has been free for
+a while, and has to find it again when it is used (page reporting): with --touch-mb so much is touched and freed before each read, so that it is there.
 """
 
 import argparse
@@ -29,9 +30,12 @@ from placement import MIB, ROOT, ip
 from write_cache import Slow
 
 
-def drop_caches():
+def drop_caches(touch_mb=0):
     os.sync()
     Path("/proc/sys/vm/drop_caches").write_text("3")
+    if touch_mb:
+        code = "import sys\nb=bytearray(int(sys.argv[1])<<20)\nb[::4096]=bytes([1])*(len(b)//4096)"
+        subprocess.run([sys.executable, "-c", code, str(touch_mb)], check=True, timeout=120)
 
 
 def read(path, disk=None):
@@ -124,6 +128,7 @@ def main():
     parse.add_argument("--repeat", type=int, default=5)
     parse.add_argument("--rate", default="1gbit,10gbit,none")
     parse.add_argument("--disk-mb", type=int)
+    parse.add_argument("--touch-mb", type=int, default=0)
     parse.add_argument("--dir", default="/var/tmp")
     args = parse.parse_args()
     if os.geteuid():
@@ -153,7 +158,7 @@ def main():
 
 
 def round_of(args, disk, folder, names, rates):
-    drop_caches()
+    drop_caches(args.touch_mb)
     rates["direct"].append(read(folder / "source/file", disk))
     first = Mount(args.loam, disk, names[0], folder / "source", folder / "a", "--listen", "10.97.0.1:7080")
     try:
@@ -161,10 +166,10 @@ def round_of(args, disk, folder, names, rates):
                        "--peer", "10.97.0.1:7080")
         try:
             time.sleep(1)
-            drop_caches()
+            drop_caches(args.touch_mb)
             rates["cold"].append(read(folder / "a/file"))
             time.sleep(0.5)
-            drop_caches()
+            drop_caches(args.touch_mb)
             rates["second"].append(read(folder / "b/file"))
             peers, source = second.figure("runs_from_peers"), second.figure("runs_from_source")
             assert source <= peers // 50, f"the second reader read the source: {source} of {peers}"
