@@ -277,17 +277,20 @@ mod tests {
 
     #[test]
     fn pages_are_taken_by_the_first_who_writes_and_only_then() {
-        let pieces = Pieces::new(16 * BYTES, BLOCK);
+        // A block so large that the allocator maps it for itself, whatever was freed before.
+        const PAGES: usize = 4096;
+        let pieces = Pieces::new(PAGES * BYTES, BLOCK);
         let resident = |piece: &Piece| {
-            let mut pages = [0_u8; 16];
-            // SAFETY: the range is the piece's, and the kernel writes a byte for each of its 16 pages.
-            let done = unsafe { libc::mincore(piece.start.as_ptr().cast(), 16 * BYTES, pages.as_mut_ptr()) };
+            let mut pages = vec![0_u8; PAGES];
+            // SAFETY: the range is the piece's, and the kernel writes a byte for each of its pages.
+            let done =
+                unsafe { libc::mincore(piece.start.as_ptr().cast(), PAGES * BYTES, pages.as_mut_ptr()) };
             assert_eq!(done, 0);
             pages.iter().filter(|&&page| page & 1 == 1).count()
         };
         let mut row = pieces.take_row(3);
         row[1][0] = 1;
-        assert_eq!(row.iter().map(resident).collect::<Vec<_>>(), [0, 16, 0]);
+        assert_eq!(row.iter().map(resident).collect::<Vec<_>>(), [0, PAGES, 0]);
         drop(row);
         let row = pieces.take_row(4);
         assert_eq!(row.iter().map(|piece| piece.fresh).collect::<Vec<_>>(), [false, false, false, true]);
