@@ -5,6 +5,8 @@
 //! that `sendfile` handed to a socket may sit in the receiver's queue by reference for as long as it likes, so no
 //! slot could be written again without punching it out first (1 to 7 us a page).
 //!
+//! A page that is mapped in is dear to give back, as every core has to forget it: what is given back piece by piece is taken out of the mapping first, a block at a time.
+//!
 //! Without swap: locking a mapping does not help, since pages that come in through `pwrite` are in no mapping. A
 //! private tmpfs with `noswap` (Linux 6.4) does; it takes CAP_SYS_ADMIN. An ordinary user gets a plain memfd and, if the machine has
 //! swap, a warning.
@@ -18,12 +20,20 @@ use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::{Mutex, PoisonError};
+
+/// Where a second small run of so much memory is given back, all of it is taken out of the mapping first, as more will follow (the page table of so much is one page) …
+const UNMAP_BYTES: usize = 2 << 20;
+/// … and again after so many, as what stays is read, and mapped in, meanwhile.
+const UNMAP_RUNS: u32 = 64;
 
 #[derive(Debug)]
 pub(crate) struct Slab {
     file: OwnedFd,
     /// All of its whole pages, to read from.
     mapped: Option<Mapped>,
+    /// The block of [`UNMAP_BYTES`] in which memory was given back last, and how many times one after the other.
+    punched: Mutex<(usize, u32)>,
     /// Keeps the private tmpfs that the file is in.
     _mount: Option<OwnedFd>,
 }
@@ -42,7 +52,10 @@ impl Slab {
                 let file = rustix::fs::memfd_create("loam-slab", flags)
                     .or_else(|_| rustix::fs::memfd_create("loam-slab", MemfdFlags::CLOEXEC))
                     .map_err(NodeError::system("making the memory file (memfd_create)"))?;
-                (Self { file, mapped: None, _mount: None }, swap_warning(why.into()))
+                (
+                    Self { file, mapped: None, punched: Mutex::default(), _mount: None },
+                    swap_warning(why.into()),
+                )
             }
         };
         rustix::fs::ftruncate(&slab.file, size.0).map_err(NodeError::system(
@@ -68,7 +81,7 @@ impl Slab {
         let mount = rustix::mount::fsmount(&config, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?;
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
         let file = rustix::fs::openat(&mount, ".", flags, Mode::RUSR | Mode::WUSR)?;
-        Ok(Self { file, mapped: None, _mount: Some(mount) })
+        Ok(Self { file, mapped: None, punched: Mutex::default(), _mount: Some(mount) })
     }
 
     /// Copies stored slots out.
@@ -116,12 +129,30 @@ impl Slab {
     /// Gives the memory of a run back to the system.
     pub(crate) fn punch(&self, run: SlotRun) -> io::Result<()> {
         let bytes = u64::from(run.pages) * BASE_PAGE_BYTES as u64;
+        self.unmap_around(run);
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         loop {
             match rustix::fs::fallocate(&self.file, flags, offset(run.first), bytes) {
                 Err(rustix::io::Errno::INTR) => {}
                 other => return other.map_err(io::Error::from),
             }
+        }
+    }
+
+    /// Where one small run of a block after the other is given back, the block is taken out of the mapping by one call.
+    fn unmap_around(&self, run: SlotRun) {
+        let Some(mapped) = &self.mapped else { return };
+        let (first, pages) = (run.first.0 as usize, run.pages as usize);
+        let block = first * BASE_PAGE_BYTES / UNMAP_BYTES;
+        let is_small = (first + pages) * BASE_PAGE_BYTES <= (block + 1) * UNMAP_BYTES;
+        if !is_small {
+            return;
+        }
+        let mut punched = self.punched.lock().unwrap_or_else(PoisonError::into_inner);
+        *punched = if punched.0 == block { (block, punched.1 + 1) } else { (block, 1) };
+        if punched.1 % UNMAP_RUNS == 2 {
+            let end = ((block + 1) * UNMAP_BYTES).min(mapped.bytes());
+            mapped.unmap((block * UNMAP_BYTES).min(end)..end);
         }
     }
 
@@ -178,6 +209,27 @@ mod tests {
             assert_eq!(back[..pages.len()], pages);
             assert!(back[pages.len()..].iter().all(|byte| *byte == 0));
             slab.mapped = None;
+        }
+    }
+
+    #[test]
+    fn what_lies_between_pages_that_are_given_back_stays() {
+        let (slab, _) = Slab::create(Bytes::from_mib(5)).unwrap();
+        // The last block is none of a whole one's size.
+        let pages = 5 * 256_u32;
+        for page in 0..pages {
+            slab.write(run(page, 1), &vec![page as u8 | 1; BASE_PAGE_BYTES]).unwrap();
+        }
+        let mut back = vec![0; BASE_PAGE_BYTES];
+        for page in 0..pages {
+            slab.read(run(page, 1), &mut back).unwrap();
+        }
+        (0..pages).step_by(2).for_each(|page| slab.punch(run(page, 1)).unwrap());
+        assert_eq!(slab.memory().unwrap(), Bytes(u64::from(pages / 2) * 4096));
+        for page in 0..pages {
+            slab.read(run(page, 1), &mut back).unwrap();
+            let expected = if page % 2 == 0 { 0 } else { page as u8 | 1 };
+            assert!(back.iter().all(|byte| *byte == expected), "page {page}");
         }
     }
 
