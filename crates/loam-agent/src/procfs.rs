@@ -6,7 +6,7 @@ mod pagemap;
 mod threads;
 mod tree;
 
-pub(crate) use maps::{ADOPT_BYTES_LEAST, ADOPT_BYTES_MIN, adoptable, flags, mappings, stack_end};
+pub(crate) use maps::{ADOPT_BYTES_LEAST, ADOPT_BYTES_MIN, Mapping, adoptable, flags, mappings, stack_end};
 pub(crate) use pagemap::Pagemap;
 pub(crate) use threads::control_blocks;
 pub(crate) use tree::{descendants, is_descendant, stat};

@@ -235,6 +235,32 @@ static void heap(void) {
         if (blocks[i].at != NULL) check("heap block at the end", blocks[i].at, blocks[i].bytes, blocks[i].seed);
 }
 
+static void heap_edge(void) {
+    /* What C libraries do all the time: a little of the heap's end is given back, and soon taken again. */
+    enum { STEP_PAGES = 256, ROUNDS = 2000 };
+    unsigned char *base = sbrk(0);
+    base += -(uintptr_t)base % PAGE_BYTES;
+    size_t pages = 0, target = options.data_bytes / PAGE_BYTES;
+    uint64_t x = 395;
+    for (int round = 0; round < ROUNDS || pages < target; round++) {
+        size_t more = 1 + (x = splitmix64(x)) % STEP_PAGES;
+        EXPECT(brk(base + (pages + more) * PAGE_BYTES) == 0);
+        check_zero("what the heap has grown by", base + pages * PAGE_BYTES, more * PAGE_BYTES);
+        fill_at(base + pages * PAGE_BYTES, more * PAGE_BYTES, 395, pages * PAGE_BYTES);
+        pages += more;
+        for (int i = 0; i < 8; i++) {
+            /* Most of them near the end. */
+            size_t page = pages - 1 - (x = splitmix64(x)) % (i == 0 || pages < 2 * STEP_PAGES ? pages : 2 * STEP_PAGES);
+            check_at("page of the heap", base + page * PAGE_BYTES, PAGE_BYTES, 395, page * PAGE_BYTES);
+        }
+        size_t less = (x = splitmix64(x)) % (pages < target ? more : 2 * STEP_PAGES);
+        pages -= less < pages ? less : 0;
+        EXPECT(brk(base + pages * PAGE_BYTES) == 0);
+    }
+    sweep();
+    check("heap at the end", base, pages * PAGE_BYTES, 395);
+}
+
 const struct trap traps_map[] = {
     {"mremap_grow", grow, "mremap growing and shrinking", 0},
     {"mremap_move", move, "mremap to another address", 0},
@@ -246,5 +272,6 @@ const struct trap traps_map[] = {
     {"map_fixed", fixed_over, "MAP_FIXED over used memory", 0},
     {"munmap_race", unmap_race, "munmap, mmap, discard at the same address by threads", 0},
     {"heap", heap, "malloc, realloc, free of small and large blocks", 0},
+    {"heap_edge", heap_edge, "the end of the heap is given back and taken again by brk", 0},
     {NULL, NULL, NULL, 0},
 };

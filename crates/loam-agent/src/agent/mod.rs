@@ -4,6 +4,7 @@
 //! step of it is bounded: hand, disk and lenders answer later, as events. So the traps of DESIGN.md,
 //! section 3 (a reader that waits for the hand, which waits for the reader) cannot spring.
 
+mod adopt;
 mod alarm;
 mod away;
 mod background;

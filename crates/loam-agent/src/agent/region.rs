@@ -1,13 +1,9 @@
 //! Regions: of a process that has one, only that is adopted; and what the processes of the tree had from theirs.
 
-use super::Agent;
 use super::process::Process;
 use crate::config::RegionConfig;
 use crate::direct::Pool;
-use crate::procfs;
 use crate::summary::{DirectSummary, RegionSummary};
-use loam_core::borrower::{BaseRange, SpaceKey};
-use rustix::process::Pid;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// What processes that have ended had.
@@ -60,26 +56,4 @@ fn add(all: &mut RegionSummary, process: &Process) {
     }
     all.peak_bytes = all.peak_bytes.max(figures.peak_bytes.load(Relaxed));
     all.processes_not_calling += u64::from(figures.called.load(Relaxed) == 0);
-}
-
-impl Agent<'_> {
-    /// Adopts what is not yet adopted of a process's region.
-    pub(super) fn adopt_region(&mut self, key: SpaceKey, pid: Pid) {
-        let Some(region) = self.processes.get(&key).and_then(|process| process.region) else { return };
-        let adopted: u64 = self.borrower.ranges(key).iter().map(|r| r.intersect(region).len()).sum();
-        if adopted == region.len() {
-            return;
-        }
-        let Ok(details) = procfs::flags(pid) else { return };
-        for detail in details {
-            let mapping = detail.mapping;
-            let part = BaseRange::new(mapping.start >> 12, mapping.end >> 12).intersect(region);
-            // Where memory is hidden from children by us, what the program itself hides must stay apart.
-            let hidden = !self.fork_events && detail.flags.has("dc") && !detail.is_hidden_by_us();
-            // The region is large enough: a piece of it is small only because the program protects or locks its neighbours.
-            if !part.is_empty() && !hidden && procfs::adoptable(&mapping, detail.flags, true, 0).is_ok() {
-                self.adopt_mapping(key, part, &[]);
-            }
-        }
-    }
 }

@@ -6,12 +6,10 @@
 //! program can write, far past any budget.)
 
 use super::Agent;
-use super::calls::MADV_DONTFORK;
 use super::copied::Copied;
 use crate::procfs::{self, Statm};
-use crate::uffd::Watch as Mode;
-use loam_core::borrower::{BaseRange, SpaceKey};
-use loam_core::units::{BASE_PAGE_BYTES, BasePages, Duration, Instant};
+use loam_core::borrower::SpaceKey;
+use loam_core::units::{BasePages, Duration, Instant};
 use rustix::process::Pid;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering::Relaxed;
@@ -47,8 +45,6 @@ const COPYING_PAGES: u64 = 4 << 8;
 const ANNOUNCED_COPIES: u64 = 3;
 /// The part of the time that looking may take.
 const LOOK_SHARE: u32 = 10;
-
-const MADV_NOHUGEPAGE: u32 = 15;
 
 /// See the module's documentation.
 pub(super) struct Watch {
@@ -129,7 +125,7 @@ impl Watch {
         self.local_pages - self.margin().min(self.local_pages / 2)
     }
 
-    fn adopt_bytes_min(&self) -> u64 {
+    pub(super) fn adopt_bytes_min(&self) -> u64 {
         if self.crowded { procfs::ADOPT_BYTES_LEAST } else { procfs::ADOPT_BYTES_MIN }
     }
 
@@ -146,11 +142,6 @@ impl Watch {
     fn margin(&self) -> u64 {
         (self.local_pages / 8).max(16 << 8)
     }
-}
-
-/// What is left of the parts.
-fn without<'a>(parts: Vec<BaseRange>, holes: impl IntoIterator<Item = &'a BaseRange>) -> Vec<BaseRange> {
-    holes.into_iter().fold(parts, |parts, hole| parts.into_iter().flat_map(|p| p.without(*hole)).collect())
 }
 
 impl Agent<'_> {
@@ -367,27 +358,7 @@ impl Agent<'_> {
         self.watch.shared_peak_bytes = self.watch.shared_peak_bytes.max(shared.saturating_sub(ours));
     }
 
-    /// Adopts what can be adopted of a process. False: not all of it, as its mappings are just changing; soon, then.
-    pub(super) fn adopt(&mut self, key: SpaceKey) -> bool {
-        let Some(process) = self.processes.get_mut(&key) else { return true };
-        let Some(pid) = process.pid else { return true };
-        if process.has_unread_changes() || process.uffd.is_changing(process.probe << 12) {
-            return false; // what is adopted now may or may not be a child's, too
-        }
-        process.adoption_unsure = false;
-        if process.hand.as_ref().is_some_and(|hand| hand.forks > 0) {
-            return true; // what is adopted now would be hidden from the child
-        }
-        if self.config.region.is_some() {
-            self.adopt_region(key, pid);
-        } else if self.adopt_grown(key, pid) && !self.adopt_others(key, pid) {
-            return false;
-        }
-        self.set_looked_at(key);
-        self.processes.get(&key).is_none_or(|process| !process.adoption_unsure)
-    }
-
-    /// The same once more, if looking has not taken its share of the time yet.
+    /// Adopts what can be adopted of a process ([`Self::adopt`]), if looking has not taken its share of the time yet.
     pub(super) fn adopt_in_time(&mut self, key: SpaceKey) -> bool {
         let now = self.now();
         if now < self.watch.look_due {
@@ -397,150 +368,5 @@ impl Agent<'_> {
         let spent = self.now() - now;
         self.watch.look_due = self.now() + Duration(spent.0 * u64::from(LOOK_SHARE));
         is_adopted
-    }
-
-    /// Adopts mappings of which nothing was adopted before. False: they cannot be read now.
-    fn adopt_others(&mut self, key: SpaceKey, pid: Pid) -> bool {
-        let adopted = self.borrower.ranges(key);
-        let least = self.watch.adopt_bytes_min();
-        let Ok(details) = procfs::flags(pid) else { return false };
-        let blocks = procfs::control_blocks(pid);
-        let mut below = None;
-        for detail in details {
-            let mapping = detail.mapping;
-            let end = procfs::stack_end(&mapping, detail.flags, below.replace(mapping).as_ref());
-            let whole = BaseRange::new(mapping.start >> 12, mapping.end >> 12);
-            let touches = adopted
-                .iter()
-                .any(|r| r.end == whole.start || r.start == whole.end || !r.intersect(whole).is_empty());
-            // Where memory is hidden from children by us, what the program itself hides must stay apart.
-            let hidden = !self.fork_events && detail.flags.has("dc") && !detail.is_hidden_by_us();
-            if !hidden && procfs::adoptable(&mapping, detail.flags, touches, least).is_ok() {
-                let last = [(end, mapping.end)];
-                let stays: Vec<BaseRange> = blocks
-                    .iter()
-                    .chain(&last)
-                    .map(|(start, end)| BaseRange::new(start >> 12, end >> 12).intersect(whole))
-                    .filter(|range| !range.is_empty())
-                    .collect();
-                self.adopt_mapping(key, whole, &stays);
-            }
-        }
-        true
-    }
-
-    /// Adopts what adopted memory has grown by: a heap that fills at full speed cannot wait for a look at every page of
-    /// the process. True: there are mappings of another kind to look at.
-    fn adopt_grown(&mut self, key: SpaceKey, pid: Pid) -> bool {
-        let Ok(mappings) = procfs::mappings(pid) else { return false };
-        if let Some(process) = self.processes.get_mut(&key) {
-            process.released.keep(mappings.iter().map(|m| BaseRange::new(m.start >> 12, m.end >> 12)));
-        }
-        let mut others = false;
-        for mapping in mappings.iter().filter(|m| m.looks_adoptable()) {
-            let whole = BaseRange::new(mapping.start >> 12, mapping.end >> 12);
-            let adopted = |base| self.borrower.is_adopted(key, base);
-            if adopted(whole.start) && adopted(whole.end - 1) {
-                continue; // whole, or a hole in it that the program keeps for itself
-            }
-            // Of one mapping, the flags are one. What a heap grows by is a new mapping at first.
-            let grew = adopted(whole.start) || mapping.is_heap() && adopted(whole.start.saturating_sub(1));
-            if self.fork_events && grew {
-                self.adopt_mapping(key, whole, &[]);
-            } else {
-                let adjacent = adopted(whole.end) || adopted(whole.start.saturating_sub(1));
-                others |= adjacent || mapping.end - mapping.start >= self.watch.adopt_bytes_min();
-            }
-        }
-        others
-    }
-
-    /// What of a process is still hidden from children, not by its own wish; `None`: its mappings are changing just now. A mapping that grows
-    /// (`mremap`) stays hidden, and the policy, which knows only those pages of the new part that were touched, is told of it.
-    pub(super) fn still_hidden(&mut self, key: SpaceKey) -> Option<Vec<BaseRange>> {
-        let Some(process) = self.processes.get(&key) else { return Some(Vec::new()) };
-        if process.has_unread_changes() || process.uffd.is_changing(process.probe << 12) {
-            return None;
-        }
-        let released = process.released.clone();
-        let known = self.borrower.ranges(key);
-        let mut hidden = Vec::new();
-        let details = process.pid.and_then(|pid| procfs::flags(pid).ok()).unwrap_or_default();
-        for detail in details.iter().filter(|detail| detail.may_be_hidden_by_us()) {
-            let whole = BaseRange::new(detail.mapping.start >> 12, detail.mapping.end >> 12);
-            let parts = without(vec![whole], released.iter());
-            if detail.is_hidden_by_us() {
-                let now = self.now();
-                for part in without(parts.clone(), &known) {
-                    tracing::debug!(?part, "grown");
-                    self.borrower.handle_adopted(now, key, part, &[]); // what is in there has come by a fault
-                }
-            }
-            hidden.extend(parts);
-        }
-        Some(hidden)
-    }
-
-    fn set_looked_at(&mut self, key: SpaceKey) {
-        let Some(process) = self.processes.get_mut(&key) else { return };
-        if process.adoption_unsure {
-            return; // to be looked at again soon
-        }
-        let resident = process.statm.as_ref().and_then(|s| s.resident_pages().ok()).unwrap_or(0);
-        process.looked_at_pages = resident.saturating_sub(self.borrower.local_in(key).0);
-    }
-
-    /// Adopts a mapping, or what of it is not. The pages of `stays` are not to leave.
-    pub(super) fn adopt_mapping(&mut self, key: SpaceKey, whole: BaseRange, stays: &[BaseRange]) {
-        let process = &self.processes[&key];
-        let mut parts = vec![whole];
-        let kept = [process.window, BaseRange::new(process.probe, process.probe + 1)];
-        for hole in self.borrower.ranges(key).iter().chain(process.released.iter()).chain(&kept) {
-            parts = parts.into_iter().flat_map(|p| p.without(*hole)).collect();
-        }
-        for part in parts {
-            let process = self.processes.get_mut(&key).expect("looked at above");
-            // Children that nobody tells of share nothing that is adopted.
-            let mode = if self.fork_events { Mode::Pages } else { Mode::Missing };
-            if process.uffd.register(part.start << 12..part.end << 12, mode).is_err() {
-                continue; // the program's own userfaultfd has it, or it has just changed
-            }
-            if process.uffd.is_changing(process.probe << 12) {
-                // A fork, maybe: the kernel has had us wait until the child had its copy, and so is likelier here than anywhere. If the child's is
-                // not registered, what the hand took from it would read as zeros: the policy hears of it at a later look. It stays
-                // registered: by now it may be another mapping, moved here, that was registered before. A fault there, in a child too, is
-                // of memory that was never taken, and is answered page by page.
-                tracing::debug!(?part, "adoption unsure");
-                process.adoption_unsure = true;
-                continue;
-            }
-            if let Some(hand) = &mut process.hand {
-                hand.advise(&[part], MADV_NOHUGEPAGE);
-                if !self.fork_events {
-                    // A child made behind libc's back must not find the mapping, where it would read zeros.
-                    hand.advise(&[part], MADV_DONTFORK);
-                }
-            }
-            // Listed before another event is read: a discard that is under way comes after this, and clears it again.
-            let mut present = Vec::new();
-            let listed =
-                process.pagemap.as_ref().map(|p| p.present(part.start << 12, part.end << 12, &mut present));
-            if !matches!(listed, Some(Ok(()))) {
-                present.clear();
-            }
-            // What stays is empty to the policy, which chooses nothing of that to leave, and installs zeros only where there is no page: so the
-            // mapping stays one, for an `mremap` of all of it. (Not in there yet, it will come by a fault and be as any other; those are few.)
-            let present = present
-                .iter()
-                .map(|&(start, end)| {
-                    BaseRange::new(start / BASE_PAGE_BYTES as u64, end / BASE_PAGE_BYTES as u64)
-                })
-                .collect();
-            let runs = without(present, stays);
-            tracing::debug!(?part, present = runs.iter().map(|r| r.len()).sum::<u64>(), ?listed, "adopted");
-            let now = self.now();
-            self.borrower.handle_adopted(now, key, part, &runs);
-            self.drain();
-        }
     }
 }

@@ -72,7 +72,7 @@ impl Mapping {
     }
 
     /// Parses `start-end perms offset device inode   name`.
-    pub(super) fn parse(line: &str) -> Option<Self> {
+    pub(crate) fn parse(line: &str) -> Option<Self> {
         let mut rest = line;
         let mut next = || {
             let (word, after) = rest.split_once(' ').unwrap_or((rest, ""));

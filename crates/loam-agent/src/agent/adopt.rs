@@ -1,0 +1,333 @@
+//! Adoption: memory of a process is registered with its userfaultfd, and the policy is told of it.
+//!
+//! Which mappings there are is read first, and by the time that they are registered the program may have changed them: of a heap that has just shrunk only what is left
+//! gets registered. The kernel tells of no change to memory that is not registered. So the policy is told of a range only if, after its pages were listed, it is found to be one mapping (a
+//! mapping is registered whole or not at all) and nothing that was registered has changed meanwhile. Otherwise pages could be taken from memory that is not registered, and the program would find zeros
+//! at their places.
+
+use super::Agent;
+use super::calls::MADV_DONTFORK;
+use crate::procfs::{self, Mapping};
+use crate::uffd::Watch as Mode;
+use loam_core::borrower::{BaseRange, SpaceKey};
+use loam_core::units::BASE_PAGE_BYTES;
+use rustix::process::Pid;
+
+const MADV_NOHUGEPAGE: u32 = 15;
+
+/// What has been registered, and the policy has not been told of.
+#[derive(Debug)]
+struct Registered {
+    part: BaseRange,
+    /// Those of its pages that are there and may leave.
+    present: Vec<BaseRange>,
+}
+
+/// The range is within one mapping of a kind that is adopted. `mappings`: in the order of their addresses.
+fn is_one_mapping(mappings: &[Mapping], range: BaseRange) -> bool {
+    let (start, end) = (range.start << 12, range.end << 12);
+    let at = mappings.partition_point(|mapping| mapping.end <= start);
+    mappings.get(at).is_some_and(|of| of.start <= start && end <= of.end && of.looks_adoptable())
+}
+
+/// What is left of the parts.
+fn without<'a>(parts: Vec<BaseRange>, holes: impl IntoIterator<Item = &'a BaseRange>) -> Vec<BaseRange> {
+    holes.into_iter().fold(parts, |parts, hole| parts.into_iter().flat_map(|p| p.without(*hole)).collect())
+}
+
+impl Agent<'_> {
+    /// Adopts what can be adopted of a process. False: not all of it, as its mappings are just changing; soon, then.
+    pub(super) fn adopt(&mut self, key: SpaceKey) -> bool {
+        let Some(process) = self.processes.get_mut(&key) else { return true };
+        let Some(pid) = process.pid else { return true };
+        if process.has_unread_changes() || process.uffd.is_changing(process.probe << 12) {
+            return false; // what is adopted now may or may not be a child's, too
+        }
+        process.adoption_unsure = false;
+        if process.hand.as_ref().is_some_and(|hand| hand.forks > 0) {
+            return true; // what is adopted now would be hidden from the child
+        }
+        if self.config.region.is_some() {
+            self.adopt_region(key, pid);
+        } else if self.adopt_grown(key, pid) && !self.adopt_others(key, pid) {
+            return false;
+        }
+        self.set_looked_at(key);
+        self.processes.get(&key).is_none_or(|process| !process.adoption_unsure)
+    }
+
+    /// Adopts mappings of which nothing was adopted before. False: they cannot be read now.
+    fn adopt_others(&mut self, key: SpaceKey, pid: Pid) -> bool {
+        let adopted = self.borrower.ranges(key);
+        let mut registered = Vec::new();
+        let least = self.watch.adopt_bytes_min();
+        let Ok(details) = procfs::flags(pid) else { return false };
+        let blocks = procfs::control_blocks(pid);
+        let mut below = None;
+        for detail in details {
+            let mapping = detail.mapping;
+            let end = procfs::stack_end(&mapping, detail.flags, below.replace(mapping).as_ref());
+            let whole = BaseRange::new(mapping.start >> 12, mapping.end >> 12);
+            let touches = adopted
+                .iter()
+                .any(|r| r.end == whole.start || r.start == whole.end || !r.intersect(whole).is_empty());
+            // Where memory is hidden from children by us, what the program itself hides must stay apart.
+            let hidden = !self.fork_events && detail.flags.has("dc") && !detail.is_hidden_by_us();
+            if !hidden && procfs::adoptable(&mapping, detail.flags, touches, least).is_ok() {
+                let last = [(end, mapping.end)];
+                let stays: Vec<BaseRange> = blocks
+                    .iter()
+                    .chain(&last)
+                    .map(|(start, end)| BaseRange::new(start >> 12, end >> 12).intersect(whole))
+                    .filter(|range| !range.is_empty())
+                    .collect();
+                self.register_mapping(key, whole, &stays, &mut registered);
+            }
+        }
+        self.adopt_registered(key, pid, registered);
+        true
+    }
+
+    /// Adopts what adopted memory has grown by: a heap that fills at full speed cannot wait for a look at every page of
+    /// the process. True: there are mappings of another kind to look at.
+    fn adopt_grown(&mut self, key: SpaceKey, pid: Pid) -> bool {
+        let Ok(mappings) = procfs::mappings(pid) else { return false };
+        if let Some(process) = self.processes.get_mut(&key) {
+            process.released.keep(mappings.iter().map(|m| BaseRange::new(m.start >> 12, m.end >> 12)));
+        }
+        let (mut registered, mut others) = (Vec::new(), false);
+        for mapping in mappings.iter().filter(|m| m.looks_adoptable()) {
+            let whole = BaseRange::new(mapping.start >> 12, mapping.end >> 12);
+            let adopted = |base| self.borrower.is_adopted(key, base);
+            if adopted(whole.start) && adopted(whole.end - 1) {
+                continue; // whole, or a hole in it that the program keeps for itself
+            }
+            // Of one mapping, the flags are one. What a heap grows by is a new mapping at first.
+            let grew = adopted(whole.start) || mapping.is_heap() && adopted(whole.start.saturating_sub(1));
+            if self.fork_events && grew {
+                self.register_mapping(key, whole, &[], &mut registered);
+            } else {
+                let adjacent = adopted(whole.end) || adopted(whole.start.saturating_sub(1));
+                others |= adjacent || mapping.end - mapping.start >= self.watch.adopt_bytes_min();
+            }
+        }
+        self.adopt_registered(key, pid, registered);
+        others
+    }
+
+    /// Adopts what is not yet adopted of a process's region.
+    fn adopt_region(&mut self, key: SpaceKey, pid: Pid) {
+        let Some(region) = self.processes.get(&key).and_then(|process| process.region) else { return };
+        let adopted: u64 = self.borrower.ranges(key).iter().map(|r| r.intersect(region).len()).sum();
+        if adopted == region.len() {
+            return;
+        }
+        let Ok(details) = procfs::flags(pid) else { return };
+        let mut registered = Vec::new();
+        for detail in details {
+            let mapping = detail.mapping;
+            let part = BaseRange::new(mapping.start >> 12, mapping.end >> 12).intersect(region);
+            // Where memory is hidden from children by us, what the program itself hides must stay apart.
+            let hidden = !self.fork_events && detail.flags.has("dc") && !detail.is_hidden_by_us();
+            // The region is large enough: a piece of it is small only because the program protects or locks its neighbours.
+            if !part.is_empty() && !hidden && procfs::adoptable(&mapping, detail.flags, true, 0).is_ok() {
+                self.register_mapping(key, part, &[], &mut registered);
+            }
+        }
+        self.adopt_registered(key, pid, registered);
+    }
+
+    /// What of a process is still hidden from children, not by its own wish; `None`: its mappings are changing just now. A mapping that grows
+    /// (`mremap`) stays hidden, and the policy, which knows only those pages of the new part that were touched, is told of it.
+    pub(super) fn still_hidden(&mut self, key: SpaceKey) -> Option<Vec<BaseRange>> {
+        let Some(process) = self.processes.get(&key) else { return Some(Vec::new()) };
+        if process.has_unread_changes() || process.uffd.is_changing(process.probe << 12) {
+            return None;
+        }
+        let released = process.released.clone();
+        let known = self.borrower.ranges(key);
+        let mut hidden = Vec::new();
+        let details = process.pid.and_then(|pid| procfs::flags(pid).ok()).unwrap_or_default();
+        for detail in details.iter().filter(|detail| detail.may_be_hidden_by_us()) {
+            let whole = BaseRange::new(detail.mapping.start >> 12, detail.mapping.end >> 12);
+            let parts = without(vec![whole], released.iter());
+            if detail.is_hidden_by_us() {
+                let now = self.now();
+                for part in without(parts.clone(), &known) {
+                    tracing::debug!(?part, "grown");
+                    self.borrower.handle_adopted(now, key, part, &[]); // what is in there has come by a fault
+                }
+            }
+            hidden.extend(parts);
+        }
+        Some(hidden)
+    }
+
+    fn set_looked_at(&mut self, key: SpaceKey) {
+        let Some(process) = self.processes.get_mut(&key) else { return };
+        if process.adoption_unsure {
+            return; // to be looked at again soon
+        }
+        let resident = process.statm.as_ref().and_then(|s| s.resident_pages().ok()).unwrap_or(0);
+        process.looked_at_pages = resident.saturating_sub(self.borrower.local_in(key).0);
+    }
+
+    /// Registers a mapping, or what of it is not, and lists what is there. The pages of `stays` are not to leave.
+    fn register_mapping(
+        &mut self,
+        key: SpaceKey,
+        whole: BaseRange,
+        stays: &[BaseRange],
+        registered: &mut Vec<Registered>,
+    ) {
+        let adopted = self.borrower.ranges(key);
+        let process = self.processes.get_mut(&key).expect("the caller has it");
+        let kept = [process.window, BaseRange::new(process.probe, process.probe + 1)];
+        // (While the list is read a mapping may grow, and be in it twice, one line after the other.)
+        let before: Vec<BaseRange> = registered.last().iter().map(|of| of.part).collect();
+        let holes = adopted.iter().chain(process.released.iter()).chain(&kept).chain(&before);
+        for part in without(vec![whole], holes) {
+            // Children that nobody tells of share nothing that is adopted.
+            let mode = if self.fork_events { Mode::Pages } else { Mode::Missing };
+            if process.uffd.register(part.start << 12..part.end << 12, mode).is_err() {
+                continue; // the program's own userfaultfd has it, or it has just changed
+            }
+            // Listed before another event is read: a discard that is under way comes after this, and clears it again.
+            let mut present = Vec::new();
+            let listed =
+                process.pagemap.as_ref().map(|p| p.present(part.start << 12, part.end << 12, &mut present));
+            if !matches!(listed, Some(Ok(()))) {
+                present.clear();
+            }
+            // What stays is empty to the policy, which chooses nothing of that to leave, and installs zeros only where there is no page: so the
+            // mapping stays one, for an `mremap` of all of it. (Not in there yet, it will come by a fault and be as any other; those are few.)
+            let bytes = BASE_PAGE_BYTES as u64;
+            let present =
+                present.iter().map(|&(start, end)| BaseRange::new(start / bytes, end / bytes)).collect();
+            registered.push(Registered { part, present: without(present, stays) });
+        }
+    }
+
+    /// Tells the policy of what has been registered, as far as that is known of all of it (see the module's documentation); the rest at a later look.
+    fn adopt_registered(&mut self, key: SpaceKey, pid: Pid, registered: Vec<Registered>) {
+        if registered.is_empty() {
+            return;
+        }
+        let mappings = procfs::mappings(pid).unwrap_or_default();
+        let process = self.processes.get_mut(&key).expect("the caller has it");
+        // A fork, maybe: the kernel has had us wait until the child had its copy, and so is likelier here than anywhere. If the child's is
+        // not registered, what the hand took from it would read as zeros. It stays
+        // registered: by now it may be another mapping, moved here, that was registered before. A fault there, in a child too, is
+        // of memory that was never taken, and is answered page by page.
+        let changing = process.uffd.is_changing(process.probe << 12);
+        let (sure, unsure): (Vec<_>, Vec<_>) =
+            registered.into_iter().partition(|of| !changing && is_one_mapping(&mappings, of.part));
+        if !unsure.is_empty() {
+            tracing::debug!(changing, ?unsure, "adoption unsure");
+            process.adoption_unsure = true;
+        }
+        if let Some(hand) = &mut process.hand {
+            let parts: Vec<BaseRange> = sure.iter().map(|of| of.part).collect();
+            hand.advise(&parts, MADV_NOHUGEPAGE);
+            if !self.fork_events {
+                // A child made behind libc's back must not find the mapping, where it would read zeros.
+                hand.advise(&parts, MADV_DONTFORK);
+            }
+        }
+        for Registered { part, present } in sure {
+            tracing::debug!(?part, present = present.iter().map(|r| r.len()).sum::<u64>(), "adopted");
+            let now = self.now();
+            self.borrower.handle_adopted(now, key, part, &present);
+            self.drain();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::uffd::{Uffd, open_device};
+    use rustix::fd::AsFd;
+
+    const PAGES: u64 = 8;
+    /// Far below where the kernel puts mappings by itself: what is not mapped here stays so, whatever other tests do.
+    const AREA: u64 = 0x1000_0000_0000;
+
+    fn call(answer: *mut libc::c_void) {
+        assert_ne!(answer, libc::MAP_FAILED, "{}", std::io::Error::last_os_error());
+    }
+
+    /// Maps private memory at pages of `AREA`, where nothing is.
+    fn map(pages: BaseRange) {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+        let at = std::ptr::without_provenance_mut((AREA + (pages.start << 12)) as usize);
+        // SAFETY: a new mapping that takes no other's place, which the flag asks for.
+        call(unsafe {
+            libc::mmap(at, (pages.len() << 12) as usize, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
+        });
+    }
+
+    fn unmap(pages: BaseRange) {
+        let at = std::ptr::without_provenance_mut((AREA + (pages.start << 12)) as usize);
+        // SAFETY: what `map` has made, to which no reference exists.
+        assert_eq!(unsafe { libc::munmap(at, (pages.len() << 12) as usize) }, 0);
+    }
+
+    /// The same in the numbers of the policy.
+    fn there(pages: BaseRange) -> BaseRange {
+        BaseRange::new((AREA >> 12) + pages.start, (AREA >> 12) + pages.end)
+    }
+
+    /// A heap is read to end at `AREA` + 8 pages, shrinks, is registered, and has grown again when its pages are listed: of that, `grown` is not registered.
+    #[test]
+    fn what_has_shrunk_and_grown_meanwhile_is_not_adopted() {
+        let uffd = match open_device().and_then(|device| Uffd::from_device(device.as_fd())) {
+            Ok(uffd) => uffd,
+            Err(error) => {
+                println!("skipped: {error}");
+                return;
+            }
+        };
+        uffd.api(0).unwrap();
+        let me = rustix::process::getpid();
+        let one = |range| is_one_mapping(&procfs::mappings(me).unwrap(), range);
+        let (all, kept, gone) =
+            (BaseRange::new(0, PAGES), BaseRange::new(0, PAGES - 3), BaseRange::new(PAGES - 3, PAGES));
+        map(all);
+        assert!(one(there(all)));
+        unmap(gone);
+        // The kernel registers what there is of the range, and says that all is well.
+        uffd.register(there(all).start << 12..there(all).end << 12, Mode::Missing).unwrap();
+        assert!(!one(there(all)), "a hole in it");
+        map(gone);
+        assert!(!one(there(all)), "two mappings, of which one is not registered");
+        assert!(one(there(kept)) && one(there(gone)));
+        // The next look finds the rest.
+        uffd.register(there(gone).start << 12..there(gone).end << 12, Mode::Missing).unwrap();
+        assert!(one(there(all)), "joined, as both are registered");
+        unmap(all);
+        assert!(!one(there(all)));
+    }
+
+    #[test]
+    fn only_memory_that_is_adopted_counts() {
+        let line = |text| Mapping::parse(text).unwrap();
+        let mappings = [
+            line("1000-4000 rw-p 00000000 00:00 0 [heap]"),
+            line("4000-6000 r--p 00000000 00:00 0 "),
+            line("6000-9000 rw-s 00000000 00:01 17 /memfd:x (deleted)"),
+            line("a000-c000 rw-p 00000000 00:00 0 "),
+        ];
+        let one = |start, end| is_one_mapping(&mappings, BaseRange::new(start, end));
+        assert!(one(1, 4) && one(2, 3) && one(0xa, 0xc));
+        assert!(
+            !one(0, 2)
+                && !one(3, 5)
+                && !one(4, 6)
+                && !one(6, 9)
+                && !one(8, 0xb)
+                && !one(0xb, 0xd)
+                && !one(0xd, 0xe)
+        );
+    }
+}
