@@ -8,6 +8,7 @@ mod cluster;
 mod config;
 mod conn;
 mod control;
+mod delays;
 mod direct;
 pub mod ending;
 pub mod floor;

@@ -4,6 +4,7 @@
 //! there" and "gone", and the descriptor of a forked child, which is a bare number in the message until it is
 //! wrapped.
 
+use crate::delays;
 use linux_raw_sys::general::{
     _UFFDIO_POISON, UFFD_API, UFFD_EVENT_FORK, UFFD_EVENT_PAGEFAULT, UFFD_EVENT_REMAP, UFFD_EVENT_REMOVE,
     UFFD_EVENT_UNMAP, UFFD_PAGEFAULT_FLAG_WP, UFFDIO, UFFDIO_COPY_MODE_DONTWAKE,
@@ -360,6 +361,7 @@ impl Uffd {
         raw: &mut [RawMsg],
         events: &mut impl Extend<Event>,
     ) -> Result<usize, UffdError> {
+        delays::maybe(24);
         let got_bytes = loop {
             match rustix::io::read(&self.fd, raw.as_flattened_mut()) {
                 Err(Errno::INTR) => {}
@@ -370,6 +372,7 @@ impl Uffd {
         };
         assert_eq!(got_bytes % MSG_BYTES, 0, "userfaultfd gave part of a message");
         let count = got_bytes / MSG_BYTES;
+        delays::maybe(24);
         events.extend(raw[..count].iter().map(|msg| {
             // SAFETY: the message came out of the read above and is decoded once.
             unsafe { decode(msg) }
@@ -378,11 +381,16 @@ impl Uffd {
     }
 
     fn ioctl<T>(&self, request: u32, arg: &mut T) -> Result<(), Errno> {
+        // Registrations are few.
+        let one_in = if request == UFFDIO_REGISTER { 2 } else { 24 };
+        delays::maybe(one_in);
         // SAFETY: every caller above pairs the request with the kernel's structure for it, which lives through the
         // call. What the call does to memory is confined to ranges registered with userfaultfd, which Rust code
         // never refers to, or only reads (the source of a copy).
         let result = unsafe { libc::ioctl(self.fd.as_raw_fd(), u64::from(request), std::ptr::from_mut(arg)) };
-        if result < 0 { Err(last_errno()) } else { Ok(()) }
+        let answer = if result < 0 { Err(last_errno()) } else { Ok(()) };
+        delays::maybe(one_in);
+        answer
     }
 }
 

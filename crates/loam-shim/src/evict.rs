@@ -11,6 +11,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use loam_hand::{BASE_PAGE_BYTES, COMMAND_PAGES, CONTROL_BYTES, Command, GATE_PAGES, TRANSFER_BYTES, result};
 
+use crate::delays;
 use crate::hand::Hand;
 use crate::message::{self, Piece};
 use crate::sys::{self, Errno, map};
@@ -143,7 +144,9 @@ fn take_chunk(hand: &Hand, command: &Command, chunk: &Chunk) -> core::result::Re
             }
             Step::Finished | Step::GateWanted => {}
         }
+        delays::maybe(8);
         copy_out(hand, chunk.slot, command, chunk.first + before..chunk.first + known);
+        delays::maybe(8);
         control.gate.unlock();
         match step {
             Step::Finished => return Ok(()),
@@ -179,10 +182,12 @@ fn move_pages(hand: &Hand, command: &Command, chunk: &Chunk, done: &mut usize) -
         let take = at_once.min(pages - *done);
         let source = address + *done * BASE_PAGE_BYTES;
         let destination = hand.start.window + (first + *done) * BASE_PAGE_BYTES;
+        delays::maybe(16);
         // SAFETY: the window is ours, empty (see `empty_window`) and registered; the agent serves the source's pages.
         let moved = unsafe {
             userfault::move_pages(hand.start.userfaultfd, destination, source, take * BASE_PAGE_BYTES)
         };
+        delays::maybe(16);
         let outcome = match moved {
             Moved::Bytes(bytes) => {
                 let count = bytes / BASE_PAGE_BYTES;
@@ -276,6 +281,7 @@ fn copy_out(hand: &Hand, slot: usize, command: &Command, pages: Range<usize>) {
 /// Gives the frames of the window's first `pages` pages back and leaves it empty for the next command.
 pub(crate) fn empty_window(hand: &Hand, pages: usize) {
     if pages > 0 {
+        delays::maybe(8);
         discard(hand, 0..pages);
     }
 }

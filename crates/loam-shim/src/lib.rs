@@ -19,6 +19,7 @@ compile_error!(
 );
 
 mod connect;
+mod delays;
 mod evict;
 mod fork;
 mod hand;

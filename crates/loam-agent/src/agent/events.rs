@@ -3,6 +3,7 @@
 use super::Agent;
 use super::pause::is_want;
 use super::process::Process;
+use crate::delays;
 use crate::uffd::{Event, RawMsg};
 use loam_core::borrower::{BaseRange, BaseState, SpaceKey};
 use loam_hand::part_number;
@@ -112,7 +113,9 @@ impl Agent<'_> {
                     }
                     let process = self.processes.get_mut(&key).expect("looked at above");
                     let event = process.events.remove(at).expect("its place was just found");
+                    delays::maybe(4);
                     self.change(key, event);
+                    delays::maybe(4);
                     self.let_go_on(key);
                 }
                 None => match process.events.pop_front() {

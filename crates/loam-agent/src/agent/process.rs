@@ -3,6 +3,7 @@
 
 use super::evictions::MADV_POPULATE_WRITE;
 use super::released::Released;
+use crate::delays;
 use crate::packets;
 use crate::procfs::{Pagemap, Statm};
 use crate::shared::Shared;
@@ -151,7 +152,9 @@ impl Hand {
         command.state.store(state::POSTED, SeqCst);
         self.ring[slot] = Some(Posted { batch: order.batch, sequence: self.posted, cancelled: false });
         self.posted = self.posted.wrapping_add(1);
+        delays::maybe(24);
         control.posted.store(self.posted, SeqCst);
+        delays::maybe(24);
         if control.hand_sleeps.load(SeqCst) != 0 {
             packets::ring(self.socket.as_fd());
         }
