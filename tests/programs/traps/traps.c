@@ -10,7 +10,7 @@
 #include "traps.h"
 #include <getopt.h>
 
-static const struct trap *const families[] = {traps_fork, traps_exec,   traps_map,    traps_protect,
+static const struct trap *const families[] = {traps_fork, traps_exec,   traps_map,    traps_mixed, traps_protect,
                                               traps_io,   traps_thread, traps_signal, traps_uffd};
 
 /* The trap of that name, or NULL. */

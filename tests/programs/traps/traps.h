@@ -79,7 +79,7 @@ struct trap {
     const char *what;   /* one line for `traps list` */
     int ends_by_signal; /* what `traps all` expects: 0, or the signal that ends it */
 };
-extern const struct trap traps_fork[], traps_exec[], traps_map[], traps_protect[], traps_io[], traps_thread[],
-    traps_signal[], traps_uffd[];
+extern const struct trap traps_fork[], traps_exec[], traps_map[], traps_mixed[], traps_protect[], traps_io[],
+    traps_thread[], traps_signal[], traps_uffd[];
 
 #endif
