@@ -7,6 +7,7 @@ enum { THREADS = 2, AREAS = 40, ROUNDS = 1500, PAGES_MAX = 1500, WORDS = PAGE_BY
 struct area {
     unsigned char *at; /* NULL: none */
     size_t pages;
+    bool may_be_split; /* into several mappings */
     uint64_t stamps[PAGES_MAX]; /* 0: a page of zeros */
 };
 
@@ -62,6 +63,7 @@ static void map_new(struct worker *worker, struct area *area) {
     area->at = map_at(NULL, pages, 0);
     EXPECT(area->at != MAP_FAILED);
     area->pages = pages;
+    area->may_be_split = false;
     worker->pages_left -= pages;
     begin(worker, "new", area, 0, pages);
 }
@@ -76,7 +78,8 @@ static void resize(struct worker *worker, struct area *area) {
     size_t pages = 1 + draw(worker, PAGES_MAX), before = area->pages;
     if (pages > before && pages - before > worker->pages_left) return;
     void *at = mremap(area->at, before * PAGE_BYTES, pages * PAGE_BYTES, MREMAP_MAYMOVE);
-    if (at == MAP_FAILED) return; /* by now it is several mappings */
+    if (at == MAP_FAILED && area->may_be_split) return;
+    EXPECT(at != MAP_FAILED);
     area->at = at;
     area->pages = pages;
     worker->pages_left += before - pages; /* modulo 2^64, as it may grow */
@@ -88,6 +91,7 @@ static void change_part(struct worker *worker, struct area *area, int what) {
     size_t first = draw(worker, area->pages), pages = 1 + draw(worker, area->pages - first);
     unsigned char *at = area->at + first * PAGE_BYTES;
     size_t bytes = pages * PAGE_BYTES;
+    if (what > 0) area->may_be_split = true;
     switch (what) {
     case 0:
         EXPECT(madvise(at, bytes, MADV_DONTNEED) == 0);

@@ -1,12 +1,14 @@
 //! Adoption: memory of a process is registered with its userfaultfd, and the policy is told of it.
 //!
 //! Which mappings there are is read first, and by the time that they are registered the program may have changed them: of a heap that has just shrunk only what is left
-//! gets registered. The kernel tells of no change to memory that is not registered. So the policy is told of a range only if, after its pages were listed, it is found to be one mapping (a
-//! mapping is registered whole or not at all) and nothing that was registered has changed meanwhile. Otherwise pages could be taken from memory that is not registered, and the program would find zeros
-//! at their places.
+//! gets registered. The kernel tells of no change to memory that is not registered. So the mappings are read once more, and the policy is told of a range only if it is one mapping then: at least a page of
+//! it has been registered, and a mapping is registered whole or not at all. Then its pages are listed, and after that no change of what is registered may be unread. Otherwise pages could be taken from
+//! memory that is not registered, and the program would find zeros at their places.
 
 use super::Agent;
 use super::calls::MADV_DONTFORK;
+use super::process::Process;
+use crate::delays;
 use crate::procfs::{self, Mapping};
 use crate::uffd::Watch as Mode;
 use loam_core::borrower::{BaseRange, SpaceKey};
@@ -19,8 +21,8 @@ const MADV_NOHUGEPAGE: u32 = 15;
 #[derive(Debug)]
 struct Registered {
     part: BaseRange,
-    /// Those of its pages that are there and may leave.
-    present: Vec<BaseRange>,
+    /// Pages that are not to leave.
+    stays: Vec<BaseRange>,
 }
 
 /// The range is within one mapping of a kind that is adopted. `mappings`: in the order of their addresses.
@@ -43,13 +45,13 @@ impl Agent<'_> {
         if process.has_unread_changes() || process.uffd.is_changing(process.probe << 12) {
             return false; // what is adopted now may or may not be a child's, too
         }
-        process.adoption_unsure = false;
+        let unsure = std::mem::take(&mut process.adoption_unsure);
         if process.hand.as_ref().is_some_and(|hand| hand.forks > 0) {
             return true; // what is adopted now would be hidden from the child
         }
         if self.config.region.is_some() {
             self.adopt_region(key, pid);
-        } else if self.adopt_grown(key, pid) && !self.adopt_others(key, pid) {
+        } else if self.adopt_grown(key, pid, unsure) && !self.adopt_others(key, pid) {
             return false;
         }
         self.set_looked_at(key);
@@ -89,8 +91,8 @@ impl Agent<'_> {
     }
 
     /// Adopts what adopted memory has grown by: a heap that fills at full speed cannot wait for a look at every page of
-    /// the process. True: there are mappings of another kind to look at.
-    fn adopt_grown(&mut self, key: SpaceKey, pid: Pid) -> bool {
+    /// the process. True: there are mappings of another kind to look at. `unsure`: some may be registered of which the policy knows nothing but pages that were touched since.
+    fn adopt_grown(&mut self, key: SpaceKey, pid: Pid, unsure: bool) -> bool {
         let Ok(mappings) = procfs::mappings(pid) else { return false };
         if let Some(process) = self.processes.get_mut(&key) {
             process.released.keep(mappings.iter().map(|m| BaseRange::new(m.start >> 12, m.end >> 12)));
@@ -99,15 +101,18 @@ impl Agent<'_> {
         for mapping in mappings.iter().filter(|m| m.looks_adoptable()) {
             let whole = BaseRange::new(mapping.start >> 12, mapping.end >> 12);
             let adopted = |base| self.borrower.is_adopted(key, base);
-            if adopted(whole.start) && adopted(whole.end - 1) {
+            let is_known = adopted(whole.start) && adopted(whole.end - 1);
+            if is_known && (!unsure || self.left(key, whole).is_empty()) {
                 continue; // whole, or a hole in it that the program keeps for itself
             }
             // Of one mapping, the flags are one. What a heap grows by is a new mapping at first.
-            let grew = adopted(whole.start) || mapping.is_heap() && adopted(whole.start.saturating_sub(1));
+            let is_next = adopted(whole.start.saturating_sub(1))
+                || registered.last().is_some_and(|last: &Registered| last.part.end == whole.start);
+            let grew = mapping.is_heap() && is_next || adopted(whole.start) && (!unsure || mapping.is_heap());
             if self.fork_events && grew {
                 self.register_mapping(key, whole, &[], &mut registered);
             } else {
-                let adjacent = adopted(whole.end) || adopted(whole.start.saturating_sub(1));
+                let adjacent = adopted(whole.end) || adopted(whole.start) || is_next;
                 others |= adjacent || mapping.end - mapping.start >= self.watch.adopt_bytes_min();
             }
         }
@@ -172,7 +177,16 @@ impl Agent<'_> {
         process.looked_at_pages = resident.saturating_sub(self.borrower.local_in(key).0);
     }
 
-    /// Registers a mapping, or what of it is not, and lists what is there. The pages of `stays` are not to leave.
+    /// What of a mapping the policy does not know, and may.
+    fn left(&self, key: SpaceKey, whole: BaseRange) -> Vec<BaseRange> {
+        let process = &self.processes[&key];
+        let adopted = self.borrower.ranges(key);
+        let kept = [process.window, BaseRange::new(process.probe, process.probe + 1)];
+        let holes = adopted.iter().chain(process.released.iter()).chain(&kept);
+        without(vec![whole], holes.filter(|hole| !hole.intersect(whole).is_empty()))
+    }
+
+    /// Registers what of a mapping is not. The pages of `stays` are not to leave.
     fn register_mapping(
         &mut self,
         key: SpaceKey,
@@ -180,31 +194,25 @@ impl Agent<'_> {
         stays: &[BaseRange],
         registered: &mut Vec<Registered>,
     ) {
-        let adopted = self.borrower.ranges(key);
-        let process = self.processes.get_mut(&key).expect("the caller has it");
-        let kept = [process.window, BaseRange::new(process.probe, process.probe + 1)];
         // (While the list is read a mapping may grow, and be in it twice, one line after the other.)
-        let before: Vec<BaseRange> = registered.last().iter().map(|of| of.part).collect();
-        let holes = adopted.iter().chain(process.released.iter()).chain(&kept).chain(&before);
-        for part in without(vec![whole], holes) {
+        let twice = registered.iter().rev().take_while(|of| of.part.end > whole.start).map(|of| &of.part);
+        let parts = without(self.left(key, whole), twice);
+        let process = self.processes.get_mut(&key).expect("the caller has it");
+        for part in parts {
             // Children that nobody tells of share nothing that is adopted.
             let mode = if self.fork_events { Mode::Pages } else { Mode::Missing };
             if process.uffd.register(part.start << 12..part.end << 12, mode).is_err() {
                 continue; // the program's own userfaultfd has it, or it has just changed
             }
-            // Listed before another event is read: a discard that is under way comes after this, and clears it again.
-            let mut present = Vec::new();
-            let listed =
-                process.pagemap.as_ref().map(|p| p.present(part.start << 12, part.end << 12, &mut present));
-            if !matches!(listed, Some(Ok(()))) {
-                present.clear();
+            // Also if the policy is not told of it yet: a page of it that is touched before is adopted by itself, and must not become a mapping by itself.
+            if let Some(hand) = &mut process.hand {
+                hand.advise(&[part], MADV_NOHUGEPAGE);
+                if !self.fork_events {
+                    // A child made behind libc's back must not find the mapping, where it would read zeros.
+                    hand.advise(&[part], MADV_DONTFORK);
+                }
             }
-            // What stays is empty to the policy, which chooses nothing of that to leave, and installs zeros only where there is no page: so the
-            // mapping stays one, for an `mremap` of all of it. (Not in there yet, it will come by a fault and be as any other; those are few.)
-            let bytes = BASE_PAGE_BYTES as u64;
-            let present =
-                present.iter().map(|&(start, end)| BaseRange::new(start / bytes, end / bytes)).collect();
-            registered.push(Registered { part, present: without(present, stays) });
+            registered.push(Registered { part, stays: stays.to_vec() });
         }
     }
 
@@ -213,34 +221,50 @@ impl Agent<'_> {
         if registered.is_empty() {
             return;
         }
+        delays::maybe(2);
         let mappings = procfs::mappings(pid).unwrap_or_default();
+        delays::maybe(2);
+        let (sure, unsure): (Vec<_>, Vec<_>) =
+            registered.into_iter().partition(|of| is_one_mapping(&mappings, of.part));
         let process = self.processes.get_mut(&key).expect("the caller has it");
+        // Listed before another event is read: a discard that is under way comes after this, and clears it again.
+        let listed: Vec<_> = sure.into_iter().map(|of| (of.part, present(process, &of))).collect();
+        delays::maybe(2);
         // A fork, maybe: the kernel has had us wait until the child had its copy, and so is likelier here than anywhere. If the child's is
         // not registered, what the hand took from it would read as zeros. It stays
         // registered: by now it may be another mapping, moved here, that was registered before. A fault there, in a child too, is
         // of memory that was never taken, and is answered page by page.
-        let changing = process.uffd.is_changing(process.probe << 12);
-        let (sure, unsure): (Vec<_>, Vec<_>) =
-            registered.into_iter().partition(|of| !changing && is_one_mapping(&mappings, of.part));
-        if !unsure.is_empty() {
-            tracing::debug!(changing, ?unsure, "adoption unsure");
+        let is_changing = process.uffd.is_changing(process.probe << 12);
+        if is_changing || !unsure.is_empty() {
+            tracing::debug!(is_changing, ?unsure, "adoption unsure");
             process.adoption_unsure = true;
         }
-        if let Some(hand) = &mut process.hand {
-            let parts: Vec<BaseRange> = sure.iter().map(|of| of.part).collect();
-            hand.advise(&parts, MADV_NOHUGEPAGE);
-            if !self.fork_events {
-                // A child made behind libc's back must not find the mapping, where it would read zeros.
-                hand.advise(&parts, MADV_DONTFORK);
-            }
+        if is_changing {
+            return;
         }
-        for Registered { part, present } in sure {
+        for (part, present) in listed {
             tracing::debug!(?part, present = present.iter().map(|r| r.len()).sum::<u64>(), "adopted");
             let now = self.now();
             self.borrower.handle_adopted(now, key, part, &present);
             self.drain();
         }
     }
+}
+
+/// Those pages of what has been registered that are there and may leave.
+fn present(process: &Process, registered: &Registered) -> Vec<BaseRange> {
+    let part = registered.part;
+    let mut present = Vec::new();
+    let listed = process.pagemap.as_ref().map(|p| p.present(part.start << 12, part.end << 12, &mut present));
+    if !matches!(listed, Some(Ok(()))) {
+        tracing::debug!(?part, ?listed, "not listed");
+        present.clear();
+    }
+    // What stays is empty to the policy, which chooses nothing of that to leave, and installs zeros only where there is no page: so the
+    // mapping stays one, for an `mremap` of all of it. (Not in there yet, it will come by a fault and be as any other; those are few.)
+    let bytes = BASE_PAGE_BYTES as u64;
+    let runs = present.iter().map(|&(start, end)| BaseRange::new(start / bytes, end / bytes)).collect();
+    without(runs, &registered.stays)
 }
 
 #[cfg(test)]

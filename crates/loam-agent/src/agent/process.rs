@@ -60,7 +60,7 @@ pub(super) struct Process {
     pub region: Option<BaseRange>,
     /// Ranges that the program keeps for itself.
     pub released: Released,
-    /// A mapping is registered, and the policy was not told: nobody can say whether a child of which we have not heard inherited that.
+    /// A mapping is registered, and the policy was not told: nobody can say whether all of it is, or whether a child of which we have not heard inherited that.
     pub adoption_unsure: bool,
     pub statm: Option<Statm>,
     pub pagemap: Option<Pagemap>,
