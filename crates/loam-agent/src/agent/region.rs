@@ -1,4 +1,4 @@
-//! Regions: of a process that has one, only that is adopted; and what the processes of the tree had from theirs.
+//! What the processes of the tree had from their regions. (That of a process with a region only this is adopted: `adopt.rs`.)
 
 use super::process::Process;
 use crate::config::RegionConfig;
