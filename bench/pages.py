@@ -65,11 +65,11 @@ def fitting(kernel, ratio, longer):
     return command, plain, peak
 
 
-def borrowed(command, local_mib, page, parts, limit):
+def borrowed(command, local_mib, page, parts, limit, lenders=("--embedded", "2x2G"), options=(), prefix=()):
     """Seconds of the whole run under Loam, or None if it took longer than the limit; its output, and its summary."""
     with tempfile.TemporaryDirectory() as folder:
         summary = os.path.join(folder, "summary.json")
-        run = [LOAM, "run", "--embedded", "2x2G", "--local", f"{local_mib}M", "--page", page, "--quiet"]
+        run = [*prefix, LOAM, "run", *lenders, "--local", f"{local_mib}M", "--page", page, "--quiet", *options]
         run += ["--disk", folder, "--summary", summary, "--", *command, "--parts", parts]
         begin = time.monotonic()
         child = subprocess.Popen(run, stdout=subprocess.PIPE, stderr=subprocess.PIPE)

@@ -35,8 +35,8 @@ const MIN_ALLOC_DEFAULT: Bytes = Bytes(256 << 10);
 const REGION_MIN: Bytes = Bytes(1 << 20);
 
 /// The page's size at first, where it is to be found. Larger pages gain little on a network of 10 Gb/s. What is larger than a program wants shrinks
-/// within one turn of local memory, and what is smaller has cost a fault each until it has grown.
-const PAGE_AT_FIRST: Bytes = Bytes(64 << 10);
+/// after a few dozen pages, and what is smaller has cost a fault each until it has grown, a turn of local memory later.
+const PAGE_AT_FIRST: Bytes = Bytes(256 << 10);
 
 /// All that a run needs, and where its figures go.
 pub(crate) struct Borrowing {

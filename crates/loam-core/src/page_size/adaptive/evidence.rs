@@ -226,6 +226,11 @@ impl Evidence {
         sizes.min_by(|&a, &b| cost(a).total_cmp(&cost(b)))
     }
 
+    /// The size was another's, and is given up for a smaller one: what was seen of it is worth little.
+    pub(super) fn start_again(&mut self) {
+        self.rings.iter_mut().for_each(Rate::weaken);
+    }
+
     /// The size that pages should have, if it is another one, and why. `returns`: the share of base pages that come back soon after they
     /// have left.
     pub(super) fn judge(

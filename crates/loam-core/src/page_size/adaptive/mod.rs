@@ -23,7 +23,7 @@
 //! A page of zeros has a size of its own, if that is larger than what is fetched there: it is worth what a page is worth, and costs next to nothing beside its fault.
 //!
 //! A size grows, up to four times at once (in the paper it doubles: there nothing tells what a larger one is worth before it is tried), and
-//! shrinks at once to where it should be, as in the paper; and only for a gain that is worth it, so that it does not swing.
+//! shrinks at once to where it should be, as in the paper, but for the size that it begins with; and only for a gain that is worth it, so that it does not swing.
 
 mod evidence;
 mod phases;
@@ -66,6 +66,9 @@ const PAGES_LEAST: u64 = 96;
 /// And of pages up to 64 KiB, whose faults cost as much as their transfer, so many.
 const SMALL_PAGES_LEAST: u64 = 64;
 const SMALL_MAX: PageSize = PageSize::from_log2(4);
+/// The size that a place or a part begins with is another's. The first time it shrinks so far at most: of pages that push each other out before they are used
+/// nothing is wanted, and nothing would be of smaller ones that leave as soon. They leave later.
+const FIRST_HALVINGS: u8 = 2;
 /// A page that has grown and shrinks again does not grow for so many judgements, and four times as many each time that it happens.
 const HOLD_LEAST: u32 = 4;
 const HOLD_MOST: u32 = 1024;
@@ -84,6 +87,8 @@ struct Known {
     events: u32,
     /// The last change was a growth; and how many judgements growing waits, now and the next time.
     grew: bool,
+    /// It has shrunk before.
+    shrank: bool,
     hold: u32,
     hold_next: u32,
     /// Of a part: wanted base pages that left in its last run.
@@ -93,7 +98,7 @@ struct Known {
 impl Known {
     fn new(size: PageSize, fresh: PageSize) -> Self {
         let (evidence, hold_next) = (Evidence::default(), HOLD_LEAST);
-        Self { size, fresh, evidence, events: 0, grew: false, hold: 0, hold_next, left: 0 }
+        Self { size, fresh, evidence, events: 0, grew: false, shrank: false, hold: 0, hold_next, left: 0 }
     }
 
     /// The largest pages that it gives.
@@ -118,7 +123,9 @@ impl Known {
         let (least, most) = limits;
         let fresh = self.evidence.fresh(prior, (least, most.min(FRESH_MAX)), path.returns);
         self.fresh = fresh.unwrap_or(self.fresh).min(most);
-        let (to, reason) = self.evidence.judge(prior, self.size, limits, path.costs, path.returns)?;
+        let first_least = PageSize::from_log2(self.size.log2().saturating_sub(FIRST_HALVINGS)).min(most);
+        let least = if self.shrank { least } else { least.max(first_least) };
+        let (to, reason) = self.evidence.judge(prior, self.size, (least, most), path.costs, path.returns)?;
         let grows = to > self.size;
         if grows && self.hold > 0 {
             return None;
@@ -130,6 +137,9 @@ impl Known {
         self.grew = grows;
         let from = core::mem::replace(&mut self.size, to);
         self.evidence.size_changed(from, to);
+        if !grows && !core::mem::replace(&mut self.shrank, true) {
+            self.evidence.start_again();
+        }
         Some(Verdict { from, to, reason })
     }
 }

@@ -148,6 +148,34 @@ fn random_touches_have_the_smallest_pages() {
 }
 
 #[test]
+fn what_a_place_begins_with_is_given_up_in_steps() {
+    let mut pager = Pager::new(16_384, 6);
+    let mut draw = Draw::new(3);
+    for _ in 0..60_000 {
+        pager.touch(draw.below(80_000));
+    }
+    let mut shrank = BTreeSet::new();
+    let (mut first_steps, mut at_once) = (0, 0);
+    let changes = core::iter::from_fn(|| pager.sizer.poll_change());
+    for change in changes.filter(|change| change.to < change.from) {
+        let place = match change.scope {
+            Scope::All => None,
+            Scope::Range(at, _) => Some(at.base),
+        };
+        let halvings = change.from.log2() - change.to.log2();
+        if shrank.insert(place) {
+            assert!(halvings <= FIRST_HALVINGS, "{change:?}");
+            first_steps += 1;
+        } else {
+            at_once += u32::from(halvings > FIRST_HALVINGS);
+        }
+    }
+    assert!(first_steps > 20, "{first_steps} places");
+    assert!(at_once > 0, "later sizes shrink to where they should be");
+    assert!((0..80_000).step_by(2048).all(|base| pager.size(base).log2() <= 2));
+}
+
+#[test]
 fn a_sweep_and_random_touches_side_by_side_have_their_own_sizes() {
     let mut pager = Pager::new(8_192, 4);
     let mut draw = Draw::new(5);
