@@ -93,7 +93,10 @@ fn whoever_has_the_gate_has_what_was_moved_so_far() {
         let number = mini.post(0, &[(area, 256)]);
         let results = || command.results.iter().map(|r| r.load(SeqCst)).collect::<Vec<_>>();
         while results()[0] != MOVED {}
+        // As the agent does: the hand has the gate again within nanoseconds if nobody says so.
+        control.agent_wants_gate.store(1, SeqCst);
         while !control.gate.try_lock() {}
+        control.agent_wants_gate.store(0, SeqCst);
         let so_far = results();
         let pages: Vec<_> = (0..256)
             .filter(|&page| so_far[page] == MOVED)
