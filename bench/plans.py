@@ -13,6 +13,7 @@ import argparse
 import contextlib
 import json
 import math
+import os
 import resource
 import statistics
 import subprocess
@@ -96,6 +97,8 @@ def main():
     parser.add_argument("--out")
     args = parser.parse_args()
     plans, rows = args.plans.split(","), []
+    if os.geteuid() and args.rate != "none":
+        sys.exit("a cable needs root: --rate none does without")
     print("| kernel | MiB | rate | " + " | ".join(plans + [f"{plans[0]} / {plan}" for plan in plans[1:]]) + " |")
     print("| --- " * (2 + 2 * len(plans)) + "|")
     for rate in args.rate.split(","):
