@@ -226,7 +226,7 @@ impl Evidence {
         sizes.min_by(|&a, &b| cost(a).total_cmp(&cost(b)))
     }
 
-    /// The size was another's, and is given up for a smaller one: what was seen of it is worth little.
+    /// The size is given up for a smaller one for the first time: what was seen of it says little of that.
     pub(super) fn start_again(&mut self) {
         self.rings.iter_mut().for_each(Rate::weaken);
     }

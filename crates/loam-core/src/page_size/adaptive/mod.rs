@@ -23,7 +23,7 @@
 //! A page of zeros has a size of its own, if that is larger than what is fetched there: it is worth what a page is worth, and costs next to nothing beside its fault.
 //!
 //! A size grows, up to four times at once (in the paper it doubles: there nothing tells what a larger one is worth before it is tried), and
-//! shrinks at once to where it should be, as in the paper, but for the size that it begins with; and only for a gain that is worth it, so that it does not swing.
+//! shrinks at once to where it should be, as in the paper, but for the first time; and only for a gain that is worth it, so that it does not swing.
 
 mod evidence;
 mod phases;
@@ -66,8 +66,8 @@ const PAGES_LEAST: u64 = 96;
 /// And of pages up to 64 KiB, whose faults cost as much as their transfer, so many.
 const SMALL_PAGES_LEAST: u64 = 64;
 const SMALL_MAX: PageSize = PageSize::from_log2(4);
-/// The size that a place or a part begins with is another's. The first time it shrinks so far at most: of pages that push each other out before they are used
-/// nothing is wanted, and nothing would be of smaller ones that leave as soon. They leave later.
+/// The size that a place or a part begins with is another's. The first time that it shrinks (after it has grown, too) it does so far at most: of pages that push
+/// each other out before they are used nothing is wanted, and nothing would be of smaller ones that leave as soon. They leave later.
 const FIRST_HALVINGS: u8 = 2;
 /// A page that has grown and shrinks again does not grow for so many judgements, and four times as many each time that it happens.
 const HOLD_LEAST: u32 = 4;
@@ -87,10 +87,10 @@ struct Known {
     events: u32,
     /// The last change was a growth; and how many judgements growing waits, now and the next time.
     grew: bool,
-    /// It has shrunk before.
-    shrank: bool,
     hold: u32,
     hold_next: u32,
+    /// It has shrunk before.
+    shrank: bool,
     /// Of a part: wanted base pages that left in its last run.
     left: u64,
 }
@@ -98,7 +98,7 @@ struct Known {
 impl Known {
     fn new(size: PageSize, fresh: PageSize) -> Self {
         let (evidence, hold_next) = (Evidence::default(), HOLD_LEAST);
-        Self { size, fresh, evidence, events: 0, grew: false, shrank: false, hold: 0, hold_next, left: 0 }
+        Self { size, fresh, evidence, events: 0, grew: false, hold: 0, hold_next, shrank: false, left: 0 }
     }
 
     /// The largest pages that it gives.
