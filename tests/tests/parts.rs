@@ -2,17 +2,17 @@
 
 use loam_tests::borrow::{Borrow, Borrowed};
 use loam_tests::place::{self, Scratch};
-use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// In which parts sizes have changed.
-fn parts_of(borrowed: &Borrowed) -> BTreeSet<u64> {
+/// The smallest size that any of a part's pages has been changed to.
+fn smallest_kib(borrowed: &Borrowed, part: u64) -> Option<u64> {
     let changes = borrowed.summary["page_size_changes"].as_array().expect("a list");
-    changes.iter().map(|change| change["part"].as_u64().expect("a number")).collect()
+    let of_part = changes.iter().filter(|change| change["part"] == part);
+    of_part.map(|change| change["to_bytes"].as_u64().expect("a number") / 1024).min()
 }
 
 fn parts_program() -> Command {
@@ -34,8 +34,13 @@ fn sizes_are_found_for_each_part_that_a_program_names() {
         borrowed.assert_ended_well("parts");
         borrowed.assert_memory_left("parts");
         assert_eq!(borrowed.ended.stdout, plain.stdout, "{flags:?}");
-        let parts = parts_of(&borrowed);
-        assert!(parts.contains(&1) && parts.contains(&2), "{flags:?}: sizes changed in parts {parts:?}");
+        // What is touched at random does not stay as large as pages begin, and what is swept through may, or becomes larger.
+        let (swept, random) = (smallest_kib(&borrowed, 1), smallest_kib(&borrowed, 2));
+        let random = random.unwrap_or_else(|| panic!("{flags:?}: no size changed in part 2"));
+        assert!(
+            swept.is_none_or(|swept| random < swept),
+            "{flags:?}: {random} KiB at random, {swept:?} where it is swept"
+        );
     }
 }
 
@@ -63,5 +68,5 @@ for turn in range(4):
     let borrowed = borrow.run(&program(), None, LIMIT);
     borrowed.assert_ended_well("python3");
     assert_eq!(borrowed.ended.stdout, plain.stdout);
-    assert!(parts_of(&borrowed).contains(&5), "sizes changed in parts {:?}", parts_of(&borrowed));
+    assert!(smallest_kib(&borrowed, 5).is_some(), "no size changed in part 5");
 }
