@@ -28,7 +28,7 @@ fn sizes_are_found_for_each_part_that_a_program_names() {
     let plain = parts_program().output().expect("parts runs without Loam");
     assert!(plain.status.success(), "the call is harmless without Loam");
     // A subpage may be larger than pages are at first.
-    for flags in [["--page", "auto"], ["--page", "aapc"], ["--subpage", "128K"]] {
+    for flags in [["--page", "auto"], ["--page", "aapc"], ["--subpage", "512K"]] {
         let borrow = Borrow::new(scratch.path()).embedded("2x256M").flags(&flags);
         let borrowed = borrow.run(&parts_program(), None, LIMIT);
         borrowed.assert_ended_well("parts");
