@@ -8,18 +8,19 @@ use std::time::Duration;
 
 const MIB: u64 = 128;
 const LIMIT: Duration = Duration::from_secs(90);
-/// With memory that the program itself hides from its children, or wants empty there.
-const FORKS: &[&str] = &["fork_tree", "fork_both_write", "fork_wipe", "fork_dont", "fork_grown"];
+/// With memory that the program itself hides from its children, or wants empty there; and memory that grows, where the new part is not hidden yet.
+const TRAPS: &[&str] =
+    &["fork_tree", "fork_both_write", "fork_wipe", "fork_dont", "fork_grown", "mremap_grow_by_pages"];
 
 #[test]
-fn children_find_their_memory_without_fork_events() {
+fn memory_is_as_it_should_be_without_fork_events() {
     let _alone = place::alone();
     if !place::is_root() {
         println!("passed over: needs root, to give a capability up");
         return;
     }
     let scratch = Scratch::new("unprivileged");
-    for name in FORKS {
+    for name in TRAPS {
         let mut trap = Command::new(place::program("traps"));
         trap.args([name, "--mib", &MIB.to_string(), "--limit", "60", "--dir"]).arg(scratch.path());
         trap.current_dir(scratch.path());

@@ -17,7 +17,7 @@ use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 pub use plan::{REGION_BYTES_MAX, RegionPlan};
 
 /// Changes with every change of the layout; the agent refuses a shim that was built with another.
-pub const LAYOUT_VERSION: u32 = 7;
+pub const LAYOUT_VERSION: u32 = 8;
 /// Bytes of a base page.
 pub const BASE_PAGE_BYTES: usize = 4096;
 /// Commands that may be posted and not yet taken back by the agent.
@@ -47,6 +47,9 @@ pub mod kind {
     /// End the hand's thread: the program's last own thread has gone. `Span::extra` of the one span is how, as `wait` says it: the process ends as its last
     /// thread does, which is the hand.
     pub const EXIT: u32 = 4;
+    /// Huge pages are not for this process any more: a property of the process and not of its mappings, which must not differ from their neighbours by it
+    /// (`mremap` refuses what has become two mappings). It has no spans, and its failure is ignored.
+    pub const NO_HUGE_PAGES: u32 = 5;
 }
 
 /// What became of one page of an EVICT command.
@@ -344,6 +347,9 @@ pub mod call {
     pub const USERFAULTFD: u32 = 14;
     /// A fork is about to happen of a process that has more than [`super::Control::announce_above`] here. Answered when its memory is adopted.
     pub const FORK_COMES: u32 = 15;
+    /// `mremap` of the range was refused (EFAULT), as adoption may have made several mappings of one that grew meanwhile. EFAULT: it has not. Else it may be tried
+    /// again, soon if not at once.
+    pub const MAKE_WHOLE: u32 = 16;
 }
 
 /// [`Call::terms`] with a page of `page_bytes`, or 0, and 1 plus the number of a plan, or 0. `None`: pages have no such size, or there is no such number.

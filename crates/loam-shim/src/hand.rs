@@ -208,6 +208,11 @@ impl Hand {
                 command.outcome.store(advise(self, command), Relaxed);
                 command.state.store(state::DONE, SeqCst);
             }
+            kind::NO_HUGE_PAGES => {
+                // A kernel without them answers EINVAL, and has none to turn off.
+                let _ = turn_off_huge_pages();
+                command.state.store(state::DONE, SeqCst);
+            }
             kind::EXIT => {
                 let wait_status = self.spans(command).next().map_or(0, |(_, _, status)| status);
                 command.state.store(state::DONE, SeqCst);
@@ -272,6 +277,13 @@ impl Hand {
             Piece::Text(b"; the program is ended"),
         ])
     }
+}
+
+/// From now on nothing of this process is made of huge pages; those that are there stay until a page is taken out of them. Its children begin like that.
+fn turn_off_huge_pages() -> Result<()> {
+    const PR_SET_THP_DISABLE: usize = 41;
+    // SAFETY: it changes nothing of what memory contains.
+    unsafe { sys::call(sys::PRCTL, [PR_SET_THP_DISABLE, 1, 0, 0, 0, 0]) }.map(drop)
 }
 
 /// Gives the advice to each span; the first errno.

@@ -18,6 +18,7 @@ impl Errno {
     pub(crate) const EINTR: Errno = Errno(4);
     pub(crate) const EAGAIN: Errno = Errno(11);
     pub(crate) const ENOMEM: Errno = Errno(12);
+    pub(crate) const EFAULT: Errno = Errno(14);
     pub(crate) const EBUSY: Errno = Errno(16);
     pub(crate) const EEXIST: Errno = Errno(17);
     pub(crate) const EINVAL: Errno = Errno(22);
@@ -146,6 +147,11 @@ pub(crate) fn thread() -> usize {
 
 pub(crate) fn sched_yield() {
     let _ = plain(SCHED_YIELD, 0, 0, 0);
+}
+
+/// Sleeps for so long, or until a signal comes.
+pub(crate) fn sleep_ms(ms: usize) {
+    let _ = plain(POLL, 0, 0, ms);
 }
 
 pub(crate) fn socket(domain: usize, kind: usize) -> Result<Fd> {

@@ -389,6 +389,16 @@ fn advice_and_the_hands_end() {
     assert_eq!(control.commands[number as usize].outcome.load(SeqCst), libc::ENOMEM as u32);
     mini.collect(0, number);
     let pid = mini.processes[0].joined.as_ref().unwrap().pid;
+    let has_huge_pages = || {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        text.lines().any(|line| line.split_whitespace().eq(["THP_enabled:", "1"]))
+    };
+    assert!(has_huge_pages(), "as long as nobody has said otherwise");
+    let number = mini.post_command(0, kind::NO_HUGE_PAGES, 0, &[]);
+    mini.wait_done(0, number);
+    mini.collect(0, number);
+    assert!(!has_huge_pages());
+    let control = mini.processes[0].control();
     let hand = control.hand_tid.load(SeqCst);
     let task = format!("/proc/{pid}/task/{hand}");
     assert_eq!(std::fs::read_to_string(format!("{task}/comm")).unwrap(), "loam-hand\n");

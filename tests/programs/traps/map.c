@@ -30,6 +30,28 @@ static void grow(void) {
     check("kept by shrinking", area, bytes / 2, 300);
 }
 
+/* A mapping grows all the time, also while the pager looks at it, and stays one. */
+static void grow_by_pages(void) {
+    prepare(305);
+    size_t least = 256 * PAGE_BYTES, most = 656 * PAGE_BYTES;
+    for (int round = 0; round < 150; round++) {
+        unsigned char *small = area_new(least);
+        fill(small, least, 306);
+        for (size_t bytes = least; bytes < most; bytes += PAGE_BYTES) {
+            small = mremap(small, bytes, bytes + PAGE_BYTES, MREMAP_MAYMOVE);
+            EXPECT(small != MAP_FAILED);
+            fill_at(small + bytes, PAGE_BYTES, 306, bytes);
+        }
+        check("grown by pages", small, most, 306);
+        EXPECT(munmap(small, most) == 0);
+        if (round % 15 == 0) check("beside it", area, options.data_bytes, 305);
+    }
+    /* What is two mappings, of which one is not to be read, is still not one. */
+    unsigned char *two = area_new(2 * MIB);
+    EXPECT(mprotect(two + MIB, MIB, PROT_NONE) == 0);
+    EXPECT(mremap(two, 2 * MIB, 4 * MIB, MREMAP_MAYMOVE) == MAP_FAILED && errno == EFAULT);
+}
+
 static void move(void) {
     prepare(310);
     for (int round = 0; round < 4; round++) {
@@ -263,6 +285,7 @@ static void heap_edge(void) {
 
 const struct trap traps_map[] = {
     {"mremap_grow", grow, "mremap growing and shrinking", 0},
+    {"mremap_grow_by_pages", grow_by_pages, "mremap of what has only just grown", 0},
     {"mremap_move", move, "mremap to another address", 0},
     {"mremap_part", move_part, "mremap of the middle of a mapping", 0},
     {"mremap_dontunmap", move_dontunmap, "mremap that leaves an empty mapping behind", 0},

@@ -79,11 +79,6 @@ static void resize(struct worker *worker, struct area *area) {
     if (pages > before && pages - before > worker->pages_left) return;
     void *at = mremap(area->at, before * PAGE_BYTES, pages * PAGE_BYTES, MREMAP_MAYMOVE);
     if (at == MAP_FAILED && area->may_be_split) return;
-    /* Where it has only just grown, large pages may be turned off in a part of it, which is a mapping by itself until Loam looks again. */
-    for (int again = 0; at == MAP_FAILED && again < 100; again++) {
-        usleep(10000);
-        at = mremap(area->at, before * PAGE_BYTES, pages * PAGE_BYTES, MREMAP_MAYMOVE);
-    }
     EXPECT(at != MAP_FAILED);
     area->at = at;
     area->pages = pages;

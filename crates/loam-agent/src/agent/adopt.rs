@@ -204,9 +204,13 @@ impl Agent<'_> {
             if process.uffd.register(part.start << 12..part.end << 12, mode).is_err() {
                 continue; // the program's own userfaultfd has it, or it has just changed
             }
-            // Also if the policy is not told of it yet: a page of it that is touched before is adopted by itself, and must not become a mapping by itself.
             if let Some(hand) = &mut process.hand {
-                hand.advise(&[part], MADV_NOHUGEPAGE);
+                match process.region {
+                    // The rest of the program keeps its huge pages, and no part of a region is moved.
+                    Some(_) => hand.advise(&[part], MADV_NOHUGEPAGE),
+                    // All of the process's: advice on this part would come after a while, and what it has grown by meanwhile would be a mapping by itself.
+                    None => hand.turn_off_huge_pages(),
+                }
                 if !self.fork_events {
                     // A child made behind libc's back must not find the mapping, where it would read zeros.
                     hand.advise(&[part], MADV_DONTFORK);
@@ -214,6 +218,37 @@ impl Agent<'_> {
             }
             registered.push(Registered { part, stays: stays.to_vec() });
         }
+    }
+
+    /// The program moves or resizes what it has as one mapping, and the kernel has found several (`mremap`: EFAULT): a part of it was adopted when it had just grown. Makes them
+    /// one again; the policy hears of the rest at the next look. False: there are several for another reason.
+    pub(super) fn make_whole(&mut self, key: SpaceKey, pid: Pid, range: BaseRange) -> bool {
+        let nothing_is_adopted = self.config.region.is_some() || self.borrower.ranges(key).is_empty();
+        let Ok(mappings) = procfs::mappings(pid) else { return false };
+        let Some(process) = self.processes.get_mut(&key) else { return false };
+        let (mut at, mut parts) = (range.start << 12, Vec::new());
+        for mapping in mappings.iter().skip_while(|mapping| mapping.end <= range.start << 12) {
+            if nothing_is_adopted || mapping.start > at || !mapping.looks_adoptable() {
+                return false;
+            }
+            parts.push(BaseRange::new(mapping.start >> 12, mapping.end >> 12));
+            at = mapping.end;
+            if at >= range.end << 12 {
+                break;
+            }
+        }
+        tracing::debug!(?range, ?parts, "made whole");
+        let mode = if self.fork_events { Mode::Pages } else { Mode::Missing };
+        for part in &parts {
+            if process.uffd.register(part.start << 12..part.end << 12, mode).is_err() {
+                return false;
+            }
+        }
+        if let Some(hand) = process.hand.as_mut().filter(|_| !self.fork_events) {
+            hand.advise(&parts, MADV_DONTFORK);
+        }
+        process.adoption_unsure = true;
+        true
     }
 
     /// Tells the policy of what has been registered, as far as that is known of all of it (see the module's documentation); the rest at a later look.

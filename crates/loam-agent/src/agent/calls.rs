@@ -163,6 +163,10 @@ impl Agent<'_> {
                 answer(&socket);
             }
             call::USERFAULTFD => self.give_userfaultfd(&socket),
+            call::MAKE_WHOLE => {
+                let is_made = self.make_whole(space, pid, pages_of(&request, false));
+                reply(&socket, if is_made { 0 } else { Errno::FAULT.raw_os_error().unsigned_abs() });
+            }
             call::FORK_COMES => {
                 self.press(now);
                 self.watch_tick(now); // so that the policy knows the limit first

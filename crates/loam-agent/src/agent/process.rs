@@ -101,6 +101,8 @@ pub(super) struct Hand {
     pub forks: u32,
     /// It was told to end.
     leaves: bool,
+    /// It was told that huge pages are not for its process.
+    has_small_pages: bool,
     /// How often was looked since the last of them began or ended whether all is shown to the child.
     pub shows: u32,
 }
@@ -108,7 +110,17 @@ pub(super) struct Hand {
 impl Hand {
     pub(super) fn new(shared: Shared, socket: OwnedFd) -> Self {
         let (ring, waiting) = ([None; RING_COMMANDS], VecDeque::new());
-        Self { shared, socket, posted: 0, ring, waiting, forks: 0, leaves: false, shows: 0 }
+        Self {
+            shared,
+            socket,
+            posted: 0,
+            ring,
+            waiting,
+            forks: 0,
+            leaves: false,
+            has_small_pages: false,
+            shows: 0,
+        }
     }
 
     pub(super) fn command(&self, slot: usize) -> &Command {
@@ -268,6 +280,13 @@ impl Hand {
     pub(super) fn leave(&mut self, wait_status: u32) {
         if !std::mem::replace(&mut self.leaves, true) {
             self.order(Order { kind: kind::EXIT, spans: vec![(0, 0, wait_status)], batch: None });
+        }
+    }
+
+    /// Has all of the process's memory be made of base pages from now on.
+    pub(super) fn turn_off_huge_pages(&mut self) {
+        if !std::mem::replace(&mut self.has_small_pages, true) {
+            self.order(Order { kind: kind::NO_HUGE_PAGES, spans: Vec::new(), batch: None });
         }
     }
 
