@@ -163,7 +163,7 @@ pub(super) fn config(program: &Program, percent: u64, sizes: Sizes, base_pages: 
             Sizing::Aapc { basic: if program.paper { basic } else { PageSize::SMALLEST }, start, most }
         }
         Sizes::Auto | Sizes::AutoUnmarked => {
-            Sizing::Auto { least: PageSize::SMALLEST, start: size(64), most: PageSize::LARGEST }
+            Sizing::Auto { least: PageSize::SMALLEST, start: size(256), most: PageSize::LARGEST }
         }
     };
     let fixed = matches!(sizes, Sizes::Fixed(_));
