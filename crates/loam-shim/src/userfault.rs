@@ -77,6 +77,8 @@ pub(crate) enum Moved {
 /// The destination must be the caller's own, empty and registered with `userfaultfd`. The program must be prepared to
 /// have the source's pages missing: the agent serves them from what it gets.
 pub(crate) unsafe fn move_pages(userfaultfd: Fd, destination: usize, source: usize, bytes: usize) -> Moved {
+    /// Nobody waits at the destination, and to find that out the kernel would look at everybody who waits anywhere: a thousand threads, once a page.
+    const DONT_WAKE: u64 = 1;
     #[repr(C)]
     struct Request {
         destination: u64,
@@ -89,7 +91,7 @@ pub(crate) unsafe fn move_pages(userfaultfd: Fd, destination: usize, source: usi
         destination: destination as u64,
         source: source as u64,
         bytes: bytes as u64,
-        mode: 0,
+        mode: DONT_WAKE,
         moved: 0,
     };
     // SAFETY: the request lives; what it does to memory is the caller's promise.
