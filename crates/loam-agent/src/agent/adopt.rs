@@ -221,21 +221,33 @@ impl Agent<'_> {
     }
 
     /// The program moves or resizes what it has as one mapping, and the kernel has found several (`mremap`: EFAULT): a part of it was adopted when it had just grown. Makes them
-    /// one again; the policy hears of the rest at the next look. False: there are several for another reason.
+    /// one again, if not at once; the policy hears of the rest at the next look. False: there are several for another reason.
     pub(super) fn make_whole(&mut self, key: SpaceKey, pid: Pid, range: BaseRange) -> bool {
-        let nothing_is_adopted = self.config.region.is_some() || self.borrower.ranges(key).is_empty();
+        if self.config.region.is_some() || self.borrower.ranges(key).is_empty() {
+            return false;
+        }
         let Ok(mappings) = procfs::mappings(pid) else { return false };
         let Some(process) = self.processes.get_mut(&key) else { return false };
         let (mut at, mut parts) = (range.start << 12, Vec::new());
         for mapping in mappings.iter().skip_while(|mapping| mapping.end <= range.start << 12) {
-            if nothing_is_adopted || mapping.start > at || !mapping.looks_adoptable() {
+            if mapping.start > at || !mapping.looks_adoptable() {
                 return false;
             }
-            parts.push(BaseRange::new(mapping.start >> 12, mapping.end >> 12));
+            let part = BaseRange::new(mapping.start >> 12, mapping.end >> 12);
+            if process.released.iter().any(|released| !released.intersect(part).is_empty()) {
+                return false; // let go for good
+            }
+            parts.push(part);
             at = mapping.end;
             if at >= range.end << 12 {
                 break;
             }
+        }
+        if at < range.end << 12 {
+            return false;
+        }
+        if process.hand.as_ref().is_some_and(|hand| hand.forks > 0) {
+            return true; // later: what is adopted now would be hidden from the child
         }
         tracing::debug!(?range, ?parts, "made whole");
         let mode = if self.fork_events { Mode::Pages } else { Mode::Missing };
