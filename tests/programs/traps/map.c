@@ -52,6 +52,35 @@ static void grow_by_pages(void) {
     EXPECT(mremap(two, 2 * MIB, 4 * MIB, MREMAP_MAYMOVE) == MAP_FAILED && errno == EFAULT);
 }
 
+/* Mappings of several threads grow and move: one may come to where another has just been, of which the kernel tells later. */
+static void *grow_and_move(void *argument) {
+    uint64_t seed = (uintptr_t)argument, x = seed;
+    for (int round = 0; round < 8; round++) {
+        size_t bytes = 200 * PAGE_BYTES;
+        unsigned char *mine = area_new(bytes);
+        fill(mine, bytes, seed);
+        for (int step = 0; step < 400; step++) {
+            size_t more = bytes + (1 + (x = splitmix64(x)) % 16) * PAGE_BYTES;
+            mine = mremap(mine, bytes, more, MREMAP_MAYMOVE);
+            EXPECT(mine != MAP_FAILED);
+            check_zero("new part", mine + bytes, more - bytes);
+            fill_at(mine + bytes, more - bytes, seed, bytes);
+            bytes = more;
+        }
+        check("grown beside others", mine, bytes, seed);
+        EXPECT(munmap(mine, bytes) == 0);
+    }
+    return NULL;
+}
+
+static void grow_by_threads(void) {
+    prepare(307);
+    pthread_t threads[3];
+    for (uintptr_t n = 0; n < 3; n++) threads[n] = thread_start(grow_and_move, (void *)(308 + n * 1000));
+    for (int n = 0; n < 3; n++) thread_join(threads[n]);
+    check("beside them", area, options.data_bytes, 307);
+}
+
 static void move(void) {
     prepare(310);
     for (int round = 0; round < 4; round++) {
@@ -286,6 +315,7 @@ static void heap_edge(void) {
 const struct trap traps_map[] = {
     {"mremap_grow", grow, "mremap growing and shrinking", 0},
     {"mremap_grow_by_pages", grow_by_pages, "mremap of what has only just grown", 0},
+    {"mremap_by_threads", grow_by_threads, "mappings of several threads grow and move", 0},
     {"mremap_move", move, "mremap to another address", 0},
     {"mremap_part", move_part, "mremap of the middle of a mapping", 0},
     {"mremap_dontunmap", move_dontunmap, "mremap that leaves an empty mapping behind", 0},

@@ -49,6 +49,7 @@ impl Agent<'_> {
             token: 0,
             region: from.region,
             released: from.released.clone(),
+            moved_in: Vec::new(),
             adoption_unsure: false,
             statm: None,
             pagemap: None,

@@ -4,6 +4,7 @@ use super::Agent;
 use super::pause::is_want;
 use super::process::Process;
 use crate::delays;
+use crate::procfs;
 use crate::uffd::{Event, RawMsg};
 use loam_core::borrower::{BaseRange, BaseState, SpaceKey};
 use loam_hand::part_number;
@@ -228,16 +229,44 @@ impl Agent<'_> {
                 }
             }
             Event::Unmap { start, end } => {
-                let range = BaseRange::new(start >> 12, end >> 12);
-                self.borrower.handle_unmapped(now, key, range);
-                let process = self.processes.get_mut(&key).expect("still there");
-                process.released.remove(range);
+                for range in self.really_unmapped(key, BaseRange::new(start >> 12, end >> 12)) {
+                    self.borrower.handle_unmapped(now, key, range);
+                    let process = self.processes.get_mut(&key).expect("still there");
+                    process.released.remove(range);
+                }
             }
             Event::Remap { from, to, bytes } => {
                 let from = BaseRange::new(from >> 12, (from + bytes) >> 12);
                 self.borrower.handle_remapped(now, key, from, to >> 12);
+                let process = self.processes.get_mut(&key).expect("still there");
+                process.moved_in.push(BaseRange::new(to >> 12, (to + bytes) >> 12));
             }
             Event::Fork { uffd } => self.forked(key, uffd),
         }
+    }
+
+    /// What is unmapped of a range of which the kernel says so. It says so after the fact, and to the thread's own time: of memory that was moved, after it has told of the move. Another
+    /// thread may have moved its memory there by then, and that has been told already. What is there, and registered, is that memory.
+    fn really_unmapped(&mut self, key: SpaceKey, range: BaseRange) -> Vec<BaseRange> {
+        let Some(process) = self.processes.get_mut(&key) else { return vec![range] };
+        let moved: Vec<BaseRange> =
+            process.moved_in.iter().map(|moved| moved.intersect(range)).filter(|r| !r.is_empty()).collect();
+        if !process.uffd.is_changing(process.probe << 12) {
+            process.moved_in.clear(); // nothing late is to come
+        }
+        if moved.is_empty() {
+            return vec![range];
+        }
+        let details = process.pid.and_then(|pid| procfs::flags(pid).ok()).unwrap_or_default();
+        let registered = details.iter().filter(|detail| detail.flags.has("um"));
+        let there = registered.map(|d| BaseRange::new(d.mapping.start >> 12, d.mapping.end >> 12));
+        let mut parts = vec![range];
+        for mapping in there {
+            for kept in moved.iter().map(|moved| moved.intersect(mapping)).filter(|kept| !kept.is_empty()) {
+                tracing::debug!(?kept, "said to be unmapped, and is not");
+                parts = parts.into_iter().flat_map(|part| part.without(kept)).collect();
+            }
+        }
+        parts
     }
 }

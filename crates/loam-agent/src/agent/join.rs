@@ -271,6 +271,7 @@ impl Agent<'_> {
             token: 0,
             region: self.region_at(hello.region_address),
             released: Released::default(),
+            moved_in: Vec::new(),
             adoption_unsure: false,
             statm: None,
             pagemap: None,

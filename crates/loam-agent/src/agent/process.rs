@@ -56,6 +56,8 @@ pub(super) struct Process {
     pub window: BaseRange,
     /// What it is in the table of a direct region; 0: nothing, or not yet.
     pub token: u32,
+    /// Where mappings have been moved to while changes went on (see [`super::Agent::really_unmapped`]).
+    pub moved_in: Vec<BaseRange>,
     /// Its region, where there are such: nothing else of it is adopted. A direct one is not adopted either.
     pub region: Option<BaseRange>,
     /// Ranges that the program keeps for itself.
