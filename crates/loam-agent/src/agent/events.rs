@@ -239,21 +239,20 @@ impl Agent<'_> {
                 let from = BaseRange::new(from >> 12, (from + bytes) >> 12);
                 self.borrower.handle_remapped(now, key, from, to >> 12);
                 let process = self.processes.get_mut(&key).expect("still there");
+                process.forget_moves_if_quiet();
                 process.moved_in.push(BaseRange::new(to >> 12, (to + bytes) >> 12));
             }
             Event::Fork { uffd } => self.forked(key, uffd),
         }
     }
 
-    /// What is unmapped of a range of which the kernel says so. It says so after the fact, and to the thread's own time: of memory that was moved, after it has told of the move. Another
+    /// What is unmapped of a range of which the kernel says so. It says so after the fact: of what a move has left, after the word of the move has been read. Another
     /// thread may have moved its memory there by then, and that has been told already. What is there, and registered, is that memory.
     fn really_unmapped(&mut self, key: SpaceKey, range: BaseRange) -> Vec<BaseRange> {
         let Some(process) = self.processes.get_mut(&key) else { return vec![range] };
         let moved: Vec<BaseRange> =
             process.moved_in.iter().map(|moved| moved.intersect(range)).filter(|r| !r.is_empty()).collect();
-        if !process.uffd.is_changing(process.probe << 12) {
-            process.moved_in.clear(); // nothing late is to come
-        }
+        process.forget_moves_if_quiet();
         if moved.is_empty() {
             return vec![range];
         }

@@ -89,6 +89,14 @@ impl Process {
     pub(super) fn has_unread_changes(&self) -> bool {
         self.events.iter().any(|e| !matches!(e, Event::Fault { .. }))
     }
+
+    /// Once no change is unread, here or in the kernel, no late word of an earlier one is to come.
+    pub(super) fn forget_moves_if_quiet(&mut self) {
+        if !self.moved_in.is_empty() && !self.has_unread_changes() && !self.uffd.is_changing(self.probe << 12)
+        {
+            self.moved_in.clear();
+        }
+    }
 }
 
 /// The agent's end of a hand.
