@@ -1,5 +1,6 @@
 //! Processes that come and go.
 
+use super::moves::Moves;
 use super::process::{Hand, Process};
 use super::{Agent, Token};
 use crate::procfs;
@@ -49,7 +50,7 @@ impl Agent<'_> {
             token: 0,
             region: from.region,
             released: from.released.clone(),
-            moved_in: Vec::new(),
+            moves: Moves::default(),
             adoption_unsure: false,
             statm: None,
             pagemap: None,

@@ -1,10 +1,9 @@
 //! Userfaultfd events of one process, in the order in which they were read.
 
-use super::Agent;
 use super::pause::is_want;
 use super::process::Process;
+use super::{Agent, Token};
 use crate::delays;
-use crate::procfs;
 use crate::uffd::{Event, RawMsg};
 use loam_core::borrower::{BaseRange, BaseState, SpaceKey};
 use loam_hand::part_number;
@@ -57,6 +56,10 @@ impl Agent<'_> {
 
     /// Reads what there is, if anything, and deals with it.
     pub(super) fn read_events(&mut self, key: SpaceKey) -> Look {
+        let Some(process) = self.processes.get(&key) else { return Look::Nothing };
+        if process.moves.waits() && self.is_paused(Token::Faults(key)) {
+            return Look::Nothing;
+        }
         let Some(process) = self.processes.get_mut(&key) else { return Look::Nothing };
         // The gate: no page is taken while we read, and what was posted before an event that changes mappings is void
         // (the crate `loam-hand` says why).
@@ -105,26 +108,28 @@ impl Agent<'_> {
     /// a thread waits at an address; it may always be answered by what holds now.
     pub(super) fn deal_with_events(&mut self, key: SpaceKey) {
         loop {
-            let Some(process) = self.processes.get_mut(&key) else { return };
-            let change = process.events.iter().position(|e| !matches!(e, Event::Fault { .. }));
-            match change {
+            match self.next_change(key) {
                 Some(at) => {
                     if !self.put_hand_to_rest(key) {
                         return;
                     }
-                    let process = self.processes.get_mut(&key).expect("looked at above");
+                    let process = self.processes.get_mut(&key).expect("it has a change");
                     let event = process.events.remove(at).expect("its place was just found");
                     delays::maybe(4);
                     self.change(key, event);
                     delays::maybe(4);
                     self.let_go_on(key);
                 }
-                None => match process.events.pop_front() {
-                    Some(Event::Fault { address, writes, tid }) => {
-                        self.fault(key, address >> 12, writes, tid);
+                None => {
+                    let Some(process) = self.processes.get_mut(&key) else { return };
+                    if process.has_unread_changes() {
+                        break; // not yet
                     }
-                    _ => break,
-                },
+                    let Some(Event::Fault { address, writes, tid }) = process.events.pop_front() else {
+                        break;
+                    };
+                    self.fault(key, address >> 12, writes, tid);
+                }
             }
         }
         self.drain();
@@ -141,11 +146,15 @@ impl Agent<'_> {
         self.borrower.handle_rest(now, key, true);
         self.drain();
         self.take_last(key);
-        while let Some(event) = self.processes.get_mut(&key).and_then(|p| p.events.pop_front()) {
-            if !matches!(event, Event::Fault { .. }) {
-                self.change(key, event);
-                self.drain();
+        while self.processes.get(&key).is_some_and(Process::has_unread_changes) {
+            let next = self.next_change(key);
+            let process = self.processes.get_mut(&key).expect("looked at above");
+            // In its turn, if its time has not come: no word is to come of whom there is no more.
+            match process.events.remove(next.unwrap_or(0)) {
+                None | Some(Event::Fault { .. }) => {}
+                Some(event) => self.change(key, event),
             }
+            self.drain();
         }
     }
 
@@ -229,43 +238,15 @@ impl Agent<'_> {
                 }
             }
             Event::Unmap { start, end } => {
-                for range in self.really_unmapped(key, BaseRange::new(start >> 12, end >> 12)) {
-                    self.borrower.handle_unmapped(now, key, range);
-                    let process = self.processes.get_mut(&key).expect("still there");
-                    process.released.remove(range);
-                }
+                self.unmapped(key, BaseRange::new(start >> 12, end >> 12));
             }
             Event::Remap { from, to, bytes } => {
                 let from = BaseRange::new(from >> 12, (from + bytes) >> 12);
                 self.borrower.handle_remapped(now, key, from, to >> 12);
                 let process = self.processes.get_mut(&key).expect("still there");
-                process.forget_moves_if_quiet();
-                process.moved_in.push(BaseRange::new(to >> 12, (to + bytes) >> 12));
+                process.moves.left(from);
             }
             Event::Fork { uffd } => self.forked(key, uffd),
         }
-    }
-
-    /// What is unmapped of a range of which the kernel says so. It says so after the fact: of what a move has left, after the word of the move has been read. Another
-    /// thread may have moved its memory there by then, and that has been told already. What is there, and registered, is that memory.
-    fn really_unmapped(&mut self, key: SpaceKey, range: BaseRange) -> Vec<BaseRange> {
-        let Some(process) = self.processes.get_mut(&key) else { return vec![range] };
-        let moved: Vec<BaseRange> =
-            process.moved_in.iter().map(|moved| moved.intersect(range)).filter(|r| !r.is_empty()).collect();
-        process.forget_moves_if_quiet();
-        if moved.is_empty() {
-            return vec![range];
-        }
-        let details = process.pid.and_then(|pid| procfs::flags(pid).ok()).unwrap_or_default();
-        let registered = details.iter().filter(|detail| detail.flags.has("um"));
-        let there = registered.map(|d| BaseRange::new(d.mapping.start >> 12, d.mapping.end >> 12));
-        let mut parts = vec![range];
-        for mapping in there {
-            for kept in moved.iter().map(|moved| moved.intersect(mapping)).filter(|kept| !kept.is_empty()) {
-                tracing::debug!(?kept, "said to be unmapped, and is not");
-                parts = parts.into_iter().flat_map(|part| part.without(kept)).collect();
-            }
-        }
-        parts
     }
 }

@@ -1,5 +1,6 @@
 //! Shims that join: the handshake of `loam-hand`, on sockets that never make us wait.
 
+use super::moves::Moves;
 use super::pause::is_want;
 use super::process::{Hand, Process};
 use super::released::Released;
@@ -271,7 +272,7 @@ impl Agent<'_> {
             token: 0,
             region: self.region_at(hello.region_address),
             released: Released::default(),
-            moved_in: Vec::new(),
+            moves: Moves::default(),
             adoption_unsure: false,
             statm: None,
             pagemap: None,

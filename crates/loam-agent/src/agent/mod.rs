@@ -19,6 +19,7 @@ mod events;
 mod evictions;
 mod join;
 mod lenders;
+mod moves;
 mod pause;
 mod process;
 mod program;

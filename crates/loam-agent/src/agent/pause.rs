@@ -1,5 +1,6 @@
 //! Descriptors that epoll would report again and again while nothing can be done about them: not listened to for a moment.
 
+use super::moves::WORD_PAUSE;
 use super::{Agent, Token};
 use loam_core::borrower::SpaceKey;
 use loam_core::units::{Duration, Instant};
@@ -30,6 +31,10 @@ impl Pauses {
         if self.0.iter().all(|&(_, of)| of != token) {
             self.0.push((due, token));
         }
+    }
+
+    fn has(&self, token: Token) -> bool {
+        self.0.iter().any(|&(_, of)| of == token)
     }
 
     fn take_due(&mut self, now: Instant) -> Vec<Token> {
@@ -71,6 +76,15 @@ impl Agent<'_> {
         ));
     }
 
+    /// A word of a process is on its way ([`super::moves`]).
+    pub(super) fn wait_for_word(&mut self, key: SpaceKey) {
+        self.pause(Token::Faults(key), WORD_PAUSE);
+    }
+
+    pub(super) fn is_paused(&self, token: Token) -> bool {
+        self.pauses.has(token)
+    }
+
     fn pause(&mut self, token: Token, time: Duration) {
         // Left in the set, without interest: only a descriptor that is gone cannot be, and that is not listened to anyway.
         if let Some(fd) = self.descriptor(token)
@@ -87,6 +101,9 @@ impl Agent<'_> {
             let Some(fd) = self.descriptor(token) else { continue };
             if let Err(errno) = self.poll_on(fd, token, false) {
                 self.end(format!("epoll failed ({errno})"));
+            }
+            if let Token::Faults(key) = token {
+                self.deal_with_events(key); // what was read before may have waited as well
             }
         }
     }
@@ -113,6 +130,7 @@ mod tests {
         pauses.begin(Instant(10), Token::Faults(SpaceKey(1)));
         pauses.begin(Instant(5), Token::Listener);
         assert_eq!(pauses.due(), Some(Instant(10)));
+        assert!(pauses.has(Token::Listener) && !pauses.has(Token::Control));
         assert_eq!(pauses.take_due(Instant(9)), []);
         assert_eq!(pauses.take_due(Instant(10)), [Token::Faults(SpaceKey(1))]);
         assert_eq!(pauses.take_due(Instant(30)), [Token::Listener]);

@@ -2,6 +2,7 @@
 //! that are posted there.
 
 use super::evictions::MADV_POPULATE_WRITE;
+use super::moves::Moves;
 use super::released::Released;
 use crate::delays;
 use crate::packets;
@@ -56,8 +57,7 @@ pub(super) struct Process {
     pub window: BaseRange,
     /// What it is in the table of a direct region; 0: nothing, or not yet.
     pub token: u32,
-    /// Where mappings have been moved to while changes went on (see [`super::Agent::really_unmapped`]).
-    pub moved_in: Vec<BaseRange>,
+    pub moves: Moves,
     /// Its region, where there are such: nothing else of it is adopted. A direct one is not adopted either.
     pub region: Option<BaseRange>,
     /// Ranges that the program keeps for itself.
@@ -88,14 +88,6 @@ impl Process {
     /// Changes of mappings have been read and not been dealt with: nothing may be installed by what was known before.
     pub(super) fn has_unread_changes(&self) -> bool {
         self.events.iter().any(|e| !matches!(e, Event::Fault { .. }))
-    }
-
-    /// Once no change is unread, here or in the kernel, no late word of an earlier one is to come.
-    pub(super) fn forget_moves_if_quiet(&mut self) {
-        if !self.moved_in.is_empty() && !self.has_unread_changes() && !self.uffd.is_changing(self.probe << 12)
-        {
-            self.moved_in.clear();
-        }
     }
 }
 

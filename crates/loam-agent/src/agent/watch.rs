@@ -178,6 +178,7 @@ impl Agent<'_> {
             self.look_for_silence();
             self.join_more(now);
         }
+        self.look_at_moves();
         let mut resident = 0;
         let mut managed = 0;
         let mut sharing = 0;

@@ -98,6 +98,12 @@ impl Borrower {
         self.copies.len()
     }
 
+    /// Something is known of a range: it is adopted, or has contents.
+    pub fn is_known(&self, space: SpaceKey, range: BaseRange) -> bool {
+        self.ranges(space).iter().any(|of| !of.intersect(range).is_empty())
+            || !self.used(space, range).is_empty()
+    }
+
     /// `base` of `space` is adopted.
     pub fn is_adopted(&self, space: SpaceKey, base: u64) -> bool {
         self.spaces.get(&space).is_some_and(|s| s.table.range_of(base).is_some())
