@@ -9,8 +9,15 @@ use std::time::Duration;
 const MIB: u64 = 128;
 const LIMIT: Duration = Duration::from_secs(90);
 /// With memory that the program itself hides from its children, or wants empty there; and memory that grows, where the new part is not hidden yet.
-const TRAPS: &[&str] =
-    &["fork_tree", "fork_both_write", "fork_wipe", "fork_dont", "fork_grown", "mremap_grow_by_pages"];
+const TRAPS: &[&str] = &[
+    "fork_tree",
+    "fork_both_write",
+    "fork_wipe",
+    "fork_dont",
+    "fork_grown",
+    "fork_growing",
+    "mremap_grow_by_pages",
+];
 
 #[test]
 fn memory_is_as_it_should_be_without_fork_events() {

@@ -20,7 +20,7 @@ use crate::message::{self, Piece};
 use crate::process::{self, Place};
 use crate::sys::map::{self, map, unmap};
 use crate::sys::{self, Errno, Fd, Result, SignalsBlocked};
-use crate::{connect, evict, join};
+use crate::{connect, delays, evict, join};
 
 /// How long the hand waits awake for the next command before it sleeps: twice as long after a wait that paid off, half as long
 /// after one that did not. So it learns whether the agent runs on another core, or needs the one that the hand is
@@ -58,6 +58,7 @@ pub(crate) fn start(start: &Start) -> Result<()> {
             map(low + BASE_PAGE_BYTES, STACK_BYTES, map::PROTECTION_READ_WRITE, anonymous | map::FIXED, -1)?,
         )
     };
+    delays::maybe(4);
     join::own(low, bytes)?;
     process::set_place(Place::Stack, low);
     let top = stack + STACK_BYTES;

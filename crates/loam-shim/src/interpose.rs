@@ -1,4 +1,4 @@
-//! Three functions of libc that the shim stands in for, to tell the agent of requests that clash with paging. Everything
+//! Functions of libc that the shim stands in for, to tell the agent of requests that clash with paging (and `mremap`: see [`crate::remap`]). Everything
 //! else passes straight through to the kernel. And those that a program calls to say something of itself.
 
 use core::ffi::{c_int, c_ulong, c_void};
@@ -36,7 +36,7 @@ fn range_at(argument: usize) -> Option<(u64, u64)> {
 }
 
 /// libc's answer: -1 and `errno`.
-fn answer(result: sys::Result<usize>) -> c_int {
+pub(crate) fn answer(result: sys::Result<usize>) -> c_int {
     match result {
         Ok(value) => value as c_int,
         Err(errno) => {
@@ -104,54 +104,6 @@ unsafe extern "C" fn madvise(address: *mut c_void, bytes: usize, advice: c_int) 
     }
     // SAFETY: the caller's promise.
     answer(unsafe { sys::call(sys::MADVISE, [address as usize, bytes, advice as usize, 0, 0, 0]) })
-}
-
-/// An `mremap` that adoption stands in the way of is tried again so often, a millisecond apart.
-const REMAPS_MAX: u32 = 50;
-
-/// `mremap(2)`. The last argument is there only with some of the flags.
-///
-/// # Safety
-/// As the system call.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn mremap(
-    address: *mut c_void,
-    bytes: usize,
-    bytes_now: usize,
-    flags: c_int,
-    to: *mut c_void,
-) -> *mut c_void {
-    let arguments = [address as usize, bytes, bytes_now, flags as usize, to as usize, 0];
-    // SAFETY: the caller's promise; the kernel looks at `to` where the flags say that it was given.
-    let remap = || unsafe { sys::call(sys::MREMAP, arguments) };
-    let mut result = remap();
-    for nth in 0..REMAPS_MAX {
-        if result != Err(Errno::EFAULT)
-            || !process::is_under_loam()
-            || !may_be_whole(address as u64, bytes as u64)
-        {
-            break;
-        }
-        if nth > 0 {
-            sys::sleep_ms(1);
-        }
-        result = remap();
-    }
-    match result {
-        Ok(address) => core::ptr::with_exposed_provenance_mut(address),
-        Err(errno) => {
-            answer(Err(errno));
-            core::ptr::without_provenance_mut(usize::MAX) // MAP_FAILED
-        }
-    }
-}
-
-/// The kernel has found several mappings in the range: is that adoption's doing, and will not be so any more?
-fn may_be_whole(address: u64, bytes: u64) -> bool {
-    let _blocked = SignalsBlocked::new();
-    let path = process::path();
-    let request = Call { what: call::MAKE_WHOLE, address, bytes, ..Call::default() };
-    connect::call_agent(path.bytes(), &request, Patience::Limited).is_ok()
 }
 
 /// Nobody has heard it.

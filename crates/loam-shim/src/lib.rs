@@ -29,6 +29,7 @@ mod lock;
 mod message;
 mod process;
 mod region;
+mod remap;
 mod start;
 mod sys;
 mod userfault;

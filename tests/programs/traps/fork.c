@@ -427,6 +427,43 @@ static void grown(void) {
     check("grown", area, grown_bytes, 120);
 }
 
+/* What was just growing when its parent forked, or its parent's parent, a child resizes and moves as one mapping. */
+static unsigned char *growing;
+static size_t growing_bytes;
+static void grow_by(size_t pages) {
+    for (size_t page = 0; page < pages; page++, growing_bytes += PAGE_BYTES) {
+        growing = mremap(growing, growing_bytes, growing_bytes + PAGE_BYTES, MREMAP_MAYMOVE);
+        EXPECT(growing != MAP_FAILED);
+        check_zero("new", growing + growing_bytes, PAGE_BYTES);
+        fill_at(growing + growing_bytes, PAGE_BYTES, 131, growing_bytes);
+    }
+}
+static void growing_child(void *depth) {
+    grow_by(20);
+    unsigned char *there = area_new(2 * growing_bytes);
+    EXPECT(mremap(growing, growing_bytes, growing_bytes, MREMAP_MAYMOVE | MREMAP_FIXED, there) == there);
+    growing = there;
+    check("moved in a child", growing, growing_bytes, 131);
+    if (depth != NULL) child_join(child_start(growing_child, NULL));
+    check("moved, and shared with a grandchild", growing, growing_bytes, 131);
+}
+static void grows_in_children(void) {
+    area = area_new(options.data_bytes);
+    fill(area, options.data_bytes, 130);
+    sweep();
+    for (int round = 0; round < 60; round++) {
+        growing_bytes = 256 * PAGE_BYTES;
+        growing = area_new(growing_bytes);
+        fill(growing, growing_bytes, 131);
+        grow_by(40 + (size_t)round);
+        child_join(child_start(growing_child, &growing));
+        grow_by(20);
+        check("grown", growing, growing_bytes, 131);
+        EXPECT(munmap(growing, growing_bytes) == 0);
+        if (round % 20 == 0) check("beside it", area, options.data_bytes, 130);
+    }
+}
+
 const struct trap traps_fork[] = {
     {"fork_both_write", both_write, "parent and child rewrite different pages", 0},
     {"fork_pool", pool, "workers and their parent write to all that they share", 0},
@@ -443,6 +480,7 @@ const struct trap traps_fork[] = {
     {"fork_after_lock", after_lock, "after mlockall and munlockall", 0},
     {"fork_after_scan", after_scan, "after a look into every mapping from outside", 0},
     {"fork_grown", grown, "memory that mremap has made larger", 0},
+    {"fork_growing", grows_in_children, "memory that is just growing by mremap, and grows on in children", 0},
     {"shared_anonymous", shared_anonymous, "MAP_SHARED memory with a child", 0},
     {NULL, NULL, NULL, 0},
 };

@@ -112,6 +112,26 @@ static void move_part(void) {
     check_at("end", area + 3 * quarter, quarter, 320, 3 * quarter);
 }
 
+static void move_and_shrink(void) {
+    prepare(325);
+    /* What is moved becomes half as large on the way; it covers half of what is at its new place, and nothing behind that. */
+    size_t half = options.data_bytes / 2, quarter = half / 2;
+    unsigned char *target = area_new(half);
+    fill_at(target, half, 326, 0);
+    sweep();
+    EXPECT(mremap(area, half, quarter, MREMAP_MAYMOVE | MREMAP_FIXED, target) == target);
+    unsigned char present;
+    EXPECT(mincore(area + quarter, PAGE_BYTES, &present) == -1 && errno == ENOMEM);
+    sweep();
+    check_at("moved", target, quarter, 325, 0);
+    check_at("behind its new place", target + quarter, quarter, 326, quarter);
+    check_at("not moved", area + half, half, 325, half);
+    /* Refused: it would cover itself, or has no place. Nothing of it is lost. */
+    EXPECT(mremap(area + half, half, quarter, MREMAP_MAYMOVE | MREMAP_FIXED, area + half + quarter / 2) == MAP_FAILED);
+    EXPECT(mremap(area + half, half, quarter, MREMAP_MAYMOVE | MREMAP_FIXED, target + 1) == MAP_FAILED);
+    check_at("not moved either", area + half, half, 325, half);
+}
+
 static void move_dontunmap(void) {
     prepare(330);
     unsigned char *old = area;
@@ -318,6 +338,7 @@ const struct trap traps_map[] = {
     {"mremap_by_threads", grow_by_threads, "mappings of several threads grow and move", 0},
     {"mremap_move", move, "mremap to another address", 0},
     {"mremap_part", move_part, "mremap of the middle of a mapping", 0},
+    {"mremap_shrink", move_and_shrink, "mremap to another address that leaves a part behind", 0},
     {"mremap_dontunmap", move_dontunmap, "mremap that leaves an empty mapping behind", 0},
     {"madv_dontneed", dontneed, "discarded memory reads as zeros", 0},
     {"madv_free", lazily_freed, "freed memory is old or zero; written memory stays", 0},

@@ -14,6 +14,7 @@ use crate::uffd::Watch as Mode;
 use loam_core::borrower::{BaseRange, SpaceKey};
 use loam_core::units::BASE_PAGE_BYTES;
 use rustix::process::Pid;
+use std::sync::atomic::Ordering::SeqCst;
 
 const MADV_NOHUGEPAGE: u32 = 15;
 
@@ -44,6 +45,10 @@ impl Agent<'_> {
         let Some(pid) = process.pid else { return true };
         if process.has_unread_changes() || process.uffd.is_changing(process.probe << 12) {
             return false; // what is adopted now may or may not be a child's, too
+        }
+        // Until it says who it is, its own stack looks like the program's, and is not yet marked as the shim's. Were that adopted, the hand would wait for a page that it has to make room for.
+        if process.hand.as_ref().is_some_and(|hand| hand.shared.control().hand_tid.load(SeqCst) == 0) {
+            return false;
         }
         let unsure = std::mem::take(&mut process.adoption_unsure);
         if process.hand.as_ref().is_some_and(|hand| hand.forks > 0) {
@@ -223,19 +228,31 @@ impl Agent<'_> {
     /// The program moves or resizes what it has as one mapping, and the kernel has found several (`mremap`: EFAULT): a part of it was adopted when it had just grown. Makes them
     /// one again, if not at once; the policy hears of the rest at the next look. False: there are several for another reason.
     pub(super) fn make_whole(&mut self, key: SpaceKey, pid: Pid, range: BaseRange) -> bool {
-        if self.config.region.is_some() || self.borrower.ranges(key).is_empty() {
-            return false;
+        let made = self.try_to_make_whole(key, pid, range);
+        tracing::debug!(?key, ?range, ?made, "to be whole");
+        made.is_ok()
+    }
+
+    /// The ranges that were registered for it, or why it is in parts.
+    fn try_to_make_whole(
+        &mut self,
+        key: SpaceKey,
+        pid: Pid,
+        range: BaseRange,
+    ) -> Result<Vec<BaseRange>, &'static str> {
+        let Some(process) = self.processes.get_mut(&key) else { return Err("nobody's") };
+        if self.config.region.is_some() || !self.watch.is_pressed() {
+            return Err("nothing is adopted");
         }
-        let Ok(mappings) = procfs::mappings(pid) else { return false };
-        let Some(process) = self.processes.get_mut(&key) else { return false };
+        let mappings = procfs::mappings(pid).map_err(|_| "mappings cannot be read")?;
         let (mut at, mut parts) = (range.start << 12, Vec::new());
         for mapping in mappings.iter().skip_while(|mapping| mapping.end <= range.start << 12) {
             if mapping.start > at || !mapping.looks_adoptable() {
-                return false;
+                return Err("of another kind");
             }
             let part = BaseRange::new(mapping.start >> 12, mapping.end >> 12);
             if process.released.iter().any(|released| !released.intersect(part).is_empty()) {
-                return false; // let go for good
+                return Err("let go for good");
             }
             parts.push(part);
             at = mapping.end;
@@ -244,23 +261,21 @@ impl Agent<'_> {
             }
         }
         if at < range.end << 12 {
-            return false;
+            return Err("not mapped");
         }
         if process.hand.as_ref().is_some_and(|hand| hand.forks > 0) {
-            return true; // later: what is adopted now would be hidden from the child
+            return Ok(Vec::new()); // later: what is adopted now would be hidden from the child
         }
-        tracing::debug!(?range, ?parts, "made whole");
         let mode = if self.fork_events { Mode::Pages } else { Mode::Missing };
         for part in &parts {
-            if process.uffd.register(part.start << 12..part.end << 12, mode).is_err() {
-                return false;
-            }
+            let addresses = part.start << 12..part.end << 12;
+            process.uffd.register(addresses, mode).map_err(|_| "cannot be registered")?;
         }
         if let Some(hand) = process.hand.as_mut().filter(|_| !self.fork_events) {
             hand.advise(&parts, MADV_DONTFORK);
         }
         process.adoption_unsure = true;
-        true
+        Ok(parts)
     }
 
     /// Tells the policy of what has been registered, as far as that is known of all of it (see the module's documentation); the rest at a later look.

@@ -110,6 +110,11 @@ impl Watch {
         self.due
     }
 
+    /// Memory is adopted, or has been.
+    pub(super) fn is_pressed(&self) -> bool {
+        self.pressed
+    }
+
     /// Processes that ran without Loam, as far as seen.
     pub(super) fn without_loam(&self) -> u64 {
         self.without_loam
