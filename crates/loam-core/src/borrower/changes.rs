@@ -25,6 +25,7 @@ impl Borrower {
             shared: 0,
             marks: Marks::default(),
             parked: Vec::new(),
+            denied: 0,
             parent: None,
             quiet_children: 0,
             copies: 0,

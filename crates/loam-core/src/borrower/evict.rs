@@ -466,7 +466,8 @@ impl Borrower {
             self.note_filled(now, key, &b.of, fills);
         }
         self.settle_doubts(now);
-        if self.spaces.contains_key(&key) {
+        if let Some(space) = self.spaces.get_mut(&key) {
+            space.denied += b.denied.len() as u64;
             let pages_of = |bases: &[u64]| bases.iter().map(|&base| b.page_of(base)).collect::<BTreeSet<_>>();
             let (busy, denied) = (pages_of(&b.busy), pages_of(&b.denied));
             let firsts = b.of.iter().map(|page| page.first);

@@ -101,6 +101,10 @@ use terms::Planners;
 use waiters::Waiters;
 use writes::Guarding;
 
+/// The part of the limit that what can leave has at least, and at most so much for that: 32 MiB.
+const MOVABLE_SHARE: u64 = 4;
+const MOVABLE_MAX: u64 = 32 << 8;
+
 /// See the module's documentation.
 #[derive(Debug)]
 pub struct Borrower {
@@ -437,9 +441,13 @@ impl Borrower {
     }
 
     /// How many base pages may be local from now on.
+    ///
+    /// What can leave keeps a quarter of it, at most 32 MiB, beside what cannot: were there no room but for that, every touch of the rest would wait for a page.
     pub fn handle_limit(&mut self, now: Instant, limit: BasePages) {
-        self.limit = limit.0;
-        self.sizer.limited(limit);
+        let denied: u64 = self.spaces.values().map(|space| space.denied).sum();
+        let movable = (limit.0 / MOVABLE_SHARE).min(MOVABLE_MAX);
+        self.limit = if denied == 0 { limit.0 } else { limit.0.max(denied.min(self.frames) + movable) };
+        self.sizer.limited(BasePages(self.limit));
         self.advance(now);
     }
 

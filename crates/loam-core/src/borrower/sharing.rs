@@ -154,7 +154,7 @@ impl Borrower {
     /// Lets pages that could not be taken be tried again.
     pub(super) fn unpark(&mut self, key: SpaceKey) {
         let Some(space) = self.spaces.get_mut(&key) else { return };
-        (space.granted, space.granted_pages) = (Vec::new(), 0);
+        (space.granted, space.granted_pages, space.denied) = (Vec::new(), 0, 0);
         for (first, size) in core::mem::take(&mut space.parked) {
             self.enqueue_page(key, first, size);
         }

@@ -47,6 +47,8 @@ pub(super) struct Space {
     pub(super) marks: Marks,
     /// Pages that could not be taken, out of the replacement order for a while.
     pub(super) parked: Vec<(u64, PageSize)>,
+    /// Base pages of those that could not for where they are mapped: it is locked, or may only be read.
+    pub(super) denied: u64,
     /// Who forked it.
     pub(super) parent: Option<SpaceKey>,
     /// How many of its children went, one after the other, without that much was written of what they shared.

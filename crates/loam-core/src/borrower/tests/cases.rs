@@ -94,6 +94,44 @@ fn a_fault_is_answered_while_nothing_can_be_taken() {
     w.read_all();
 }
 
+/// More than the limit is locked: the rest of the program still finds a part of the limit for itself, and no more than the limit when that is over.
+#[test]
+fn what_cannot_leave_leaves_room_for_the_rest() {
+    const LIMIT: u64 = 1000;
+    let mut w = World::new(1, true, LIMIT, 1);
+    let key = SpaceKey(0);
+    let (locked, rest) = (0..1100, 1100..1180);
+    w.denied.extend(locked.clone().map(|base| (key, base)));
+    let mut value = 0;
+    let mut round = |w: &mut World, pages: std::ops::Range<u64>| {
+        value += 1;
+        for base in pages {
+            w.step(&Op::Write { space: 0, base, value });
+            let now = w.time();
+            w.b.handle_limit(now, BasePages(LIMIT));
+            w.drain();
+            while w.complete(0) {}
+        }
+    };
+    round(&mut w, locked.clone());
+    round(&mut w, rest.clone());
+    let moved = w.b.stats().moved;
+    for _ in 0..10 {
+        round(&mut w, rest.clone());
+    }
+    assert_eq!(w.b.stats().moved, moved, "a working set of 80 pages stays");
+    assert!((1300..=1350).contains(&w.b.limit().0), "{:?}", w.b.limit());
+    // Unlocked. What was put aside is tried again by and by.
+    w.denied.clear();
+    w.now += 20_000_000_000;
+    let now = w.time();
+    w.b.handle_timeout(now);
+    round(&mut w, rest.clone());
+    assert_eq!(w.b.limit().0, LIMIT);
+    assert!(w.b.frames().0 <= LIMIT, "{:?}", w.b.frames());
+    w.read_all();
+}
+
 #[test]
 fn a_fault_is_answered_while_what_was_shared_is_pinned() {
     let mut w = World::new(1, true, 600, 1);

@@ -35,6 +35,8 @@ pub(super) struct World {
     pub(super) forked: BTreeSet<SpaceKey>,
     /// None of its pages can be taken.
     pub(super) pinned: Option<SpaceKey>,
+    /// What lies in mappings of which nothing can be taken.
+    pub(super) denied: BTreeSet<(SpaceKey, u64)>,
     /// What is found to have been written between a fork and the time when what is shared is protected.
     pub(super) own: BTreeSet<(SpaceKey, u64)>,
     /// What may not be written before the borrower says so.
@@ -106,6 +108,7 @@ impl World {
             next_space: 1,
             forked: BTreeSet::new(),
             pinned: None,
+            denied: BTreeSet::new(),
             own: BTreeSet::new(),
             protected: BTreeSet::new(),
             shared: BTreeSet::new(),
@@ -265,7 +268,9 @@ impl World {
                     for &base in &pages {
                         let shared = self.forked.contains(&key) && (base + pick as u64).is_multiple_of(3);
                         let shared = shared || self.shared.contains(&(key, base));
-                        let fate = if shared || self.pinned == Some(key) {
+                        let fate = if self.denied.contains(&(key, base)) {
+                            PageFate::Denied
+                        } else if shared || self.pinned == Some(key) {
                             PageFate::Busy
                         } else {
                             self.protected.remove(&(key, base));
