@@ -174,6 +174,8 @@ fn move_pages(hand: &Hand, command: &Command, chunk: &Chunk, done: &mut usize) -
     let mut at_once = pages;
     let mut unlocked = false;
     let mut discarded = None;
+    // The window's protection, for the page that is next.
+    let mut changed = false;
     while *done < pages {
         // A page or more each time that the gate is held: the agent may have said it long ago.
         if *done > before && hand.control.agent_wants_gate.load(Relaxed) != 0 {
@@ -193,6 +195,9 @@ fn move_pages(hand: &Hand, command: &Command, chunk: &Chunk, done: &mut usize) -
                 let count = bytes / BASE_PAGE_BYTES;
                 set(command, first + *done, count, result::MOVED);
                 *done += count;
+                if core::mem::take(&mut changed) {
+                    at_once = pages; // those behind it are likely of the same mapping
+                }
                 continue;
             }
             Moved::Nothing(Errno::EAGAIN) => return Step::EventUnread,
@@ -206,6 +211,10 @@ fn move_pages(hand: &Hand, command: &Command, chunk: &Chunk, done: &mut usize) -
             }
             Moved::Nothing(Errno::EINVAL) if take > 1 => {
                 at_once = 1;
+                continue;
+            }
+            Moved::Nothing(Errno::EINVAL) if !changed && change_window(hand) => {
+                changed = true;
                 continue;
             }
             // These concern the first page of what was asked for.
@@ -225,8 +234,22 @@ fn move_pages(hand: &Hand, command: &Command, chunk: &Chunk, done: &mut usize) -
         };
         set(command, first + *done, 1, outcome);
         *done += 1;
+        changed = false;
     }
     Step::Finished
+}
+
+/// The kernel moves pages between mappings of the same protection only: the window becomes executable, or no longer is. (What may not be written is moved to none.) False:
+/// the system does not allow it.
+fn change_window(hand: &Hand) -> bool {
+    let executes = !hand.window_executes.get();
+    let protection = if executes { map::PROTECTION_ALL } else { map::PROTECTION_READ_WRITE };
+    // SAFETY: the window is ours; what is in it stays readable.
+    let changed = unsafe { map::protect(hand.start.window, hand.start.window_bytes, protection) }.is_ok();
+    if changed {
+        hand.window_executes.set(executes);
+    }
+    changed
 }
 
 /// The page of `source` is in the window, at `page`, and no longer where it was.

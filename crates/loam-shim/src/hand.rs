@@ -9,6 +9,7 @@
 //! It sleeps in a receive on its socket; when the agent hangs up, the program is ended.
 
 use core::arch::asm;
+use core::cell::Cell;
 use core::hint::spin_loop;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
@@ -124,7 +125,7 @@ unsafe extern "C" fn main(start: *const Start) -> ! {
     keep_only(start.socket, start.userfaultfd);
     assert_eq!(control.hand_tid.load(Relaxed), 0, "one hand a process");
     control.hand_tid.store(sys::gettid(), Release);
-    let hand = Hand { start, control };
+    let hand = Hand { start, control, window_executes: Cell::new(false) };
     let mut executed = 0_u32;
     let mut spin_ns = SPIN_NS_MAX;
     loop {
@@ -154,6 +155,8 @@ fn keep_only(a: Fd, b: Fd) {
 pub(crate) struct Hand {
     pub(crate) start: Start,
     pub(crate) control: &'static Control,
+    /// The window is as the pages are that it takes: those of executable memory go to none other.
+    pub(crate) window_executes: Cell<bool>,
 }
 
 impl Hand {

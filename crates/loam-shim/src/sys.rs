@@ -224,6 +224,8 @@ pub(crate) mod map {
     pub(crate) const PROTECTION_NONE: usize = 0;
     pub(crate) const PROTECTION_READ: usize = 1;
     pub(crate) const PROTECTION_READ_WRITE: usize = 3;
+    /// And to be executed.
+    pub(crate) const PROTECTION_ALL: usize = 7;
     pub(crate) const SHARED: usize = 0x01;
     pub(crate) const PRIVATE: usize = 0x02;
     pub(crate) const FIXED: usize = 0x10;

@@ -55,6 +55,27 @@ static void none(void) {
     }
 }
 
+/* Memory of a just-in-time compiler, or of Lisp: to be executed as well, all of it at first, then every other block. */
+static void executable(void) {
+    static const unsigned char code[] = {0x48, 0x8d, 0x47, 0x01, 0xc3}; /* lea rax, [rdi + 1]; ret */
+    area = mmap(NULL, options.data_bytes, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (area == MAP_FAILED && errno == EACCES) skip("this system allows no memory that is both written and executed");
+    EXPECT(area != MAP_FAILED);
+    size_t block = 1 * MIB;
+    for (int round = 0; round < 2; round++) {
+        fill(area, options.data_bytes, 415);
+        for (size_t at = 0; at < options.data_bytes; at += 2 * block) memcpy(area + at, code, sizeof code);
+        sweep();
+        for (size_t at = 0; at < options.data_bytes; at += 2 * block) {
+            EXPECT(((long (*)(long))(uintptr_t)(area + at))((long)at) == (long)at + 1);
+            check_at("behind code", area + at + 8, block - 8, 415, at + 8);
+            check_at("between", area + at + block, block, 415, at + block);
+        }
+        for (size_t at = block; at < options.data_bytes; at += 2 * block)
+            EXPECT(mprotect(area + at, block, PROT_READ | PROT_WRITE) == 0);
+    }
+}
+
 /* What a collector does: threads protect and unprotect blocks of their own, all the time. */
 static void *protector(void *argument) {
     size_t half = options.data_bytes / 2, block = 64 * PAGE_BYTES;
@@ -195,6 +216,7 @@ static void advice(void) {
 const struct trap traps_protect[] = {
     {"mprotect_read", read_only, "read-only and back; writes raise SIGSEGV meanwhile", 0},
     {"mprotect_none", none, "no access and back; reads raise SIGSEGV meanwhile", 0},
+    {"mprotect_execute", executable, "memory that is written and executed", 0},
     {"mprotect_threads", protect_threads, "two threads protect and unprotect blocks", 0},
     {"many_mappings", many_mappings, "thousands of mappings by protection", 0},
     {"mlock", locked, "locked pages stay, unlocked ones may leave", 0},
