@@ -33,6 +33,7 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+from random import Random
 
 ROOT = Path(__file__).resolve().parent.parent
 # What a version 1 cgroup gets more for a moment when its reclaim is stuck.
@@ -229,7 +230,17 @@ while ask info persistence | grep -q bgsave_in_progress:1; do sleep 0.1; done
 ask debug digest
 ask shutdown nosave
 wait"""
-NEEDS = {"redis": "redis-server"}
+# Each prints its result; where it names its folder, or counts, that is left out.
+VELVET = """velveth out 31 -short -fastq reads.fq >/dev/null
+velvetg out >/dev/null
+cat out/contigs.fa"""
+BWA = """bwa index -p bwa genome.fa 2>/dev/null
+cat bwa.bwt bwa.sa"""
+BOWTIE2 = """bowtie2-build -q genome.fa bowtie2
+cat bowtie2.*.bt2"""
+SAMTOOLS = """minimap2 -x sr -a -t 1 genome.fa reads.fq 2>/dev/null | grep -v ^@PG >mapped.sam
+samtools sort -m 512M -O sam --no-PG mapped.sam 2>/dev/null"""
+NEEDS = {"redis": "redis-server", "bwa": "bwa", "velvet": "velveth", "bowtie2": "bowtie2-build", "minimap2 and samtools": "samtools"}
 
 
 def write_redis(work, count):
@@ -239,6 +250,24 @@ def write_redis(work, count):
             fill.write(f"SET key:{n} {str(n * 2654435761 % 4294967296) * 80}\r\n")
             other = n * 7919 % count
             again.write(f"GET key:{other}\r\n" if n % 4 else f"SET key:{other} {str(n) * 120}\r\n")
+
+
+def write_genome(work, bases, reads):
+    """A genome with a repeat in it, and reads of 100 bases from both strands, a third of them with an error."""
+    random = Random(7)
+    genome = "".join(random.choices("ACGT", k=bases))
+    genome += genome[bases // 4:bases // 3]
+    turned = str.maketrans("ACGT", "TGCA")
+    with open(work / "genome.fa", "w", encoding="ascii") as file:
+        file.write(">genome\n" + "\n".join(genome[at:at + 80] for at in range(0, len(genome), 80)) + "\n")
+    with open(work / "reads.fq", "w", encoding="ascii") as file:
+        for n in range(reads):
+            at = random.randrange(len(genome) - 100)
+            read = genome[at:at + 100] if n % 2 else genome[at:at + 100].translate(turned)[::-1]
+            if n % 3 == 0:
+                at = random.randrange(100)
+                read = read[:at] + random.choice("ACGT") + read[at + 1:]
+            file.write(f"@read{n}\n{read}\n+\n{'I' * 100}\n")
 
 
 def output_of(command, path):
@@ -261,6 +290,10 @@ def programs(work):
         Program("java", ["java", "-Xmx1g", str(made / "Maps.java"), "250000"]),
         Program("node", ["node", "--max-old-space-size=2048", str(made / "objects.js"), "200000"]),
         Program("redis", ["sh", "-c", REDIS], lambda: write_redis(work, 150_000)),
+        Program("velvet", ["sh", "-ec", VELVET], lambda: write_genome(work, 1_000_000, 150_000)),
+        Program("bwa", ["sh", "-ec", BWA], lambda: write_genome(work, 12_000_000, 0)),
+        Program("bowtie2", ["sh", "-ec", BOWTIE2], lambda: write_genome(work, 12_000_000, 0)),
+        Program("minimap2 and samtools", ["sh", "-ec", SAMTOOLS], lambda: write_genome(work, 4_000_000, 400_000)),
         Program("walk", [walk, "512", "2", "anon"],
                 lambda: subprocess.run(["gcc", "-O2", "-o", walk, str(ROOT / "bench" / "walk.c")], check=True)),
     ]
