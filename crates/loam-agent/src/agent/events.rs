@@ -56,11 +56,10 @@ impl Agent<'_> {
 
     /// Reads what there is, if anything, and deals with it.
     pub(super) fn read_events(&mut self, key: SpaceKey) -> Look {
-        let Some(process) = self.processes.get(&key) else { return Look::Nothing };
-        if process.moves.waits() && self.is_paused(Token::Faults(key)) {
+        let Some(process) = self.processes.get_mut(&key) else { return Look::Nothing };
+        if process.moves.waits() && self.pauses.has(Token::Faults(key)) {
             return Look::Nothing;
         }
-        let Some(process) = self.processes.get_mut(&key) else { return Look::Nothing };
         // The gate: no page is taken while we read, and what was posted before an event that changes mappings is void
         // (the crate `loam-hand` says why).
         let control = process.hand.as_ref().map(|hand| hand.shared.control());

@@ -33,7 +33,7 @@ impl Pauses {
         }
     }
 
-    fn has(&self, token: Token) -> bool {
+    pub(super) fn has(&self, token: Token) -> bool {
         self.0.iter().any(|&(_, of)| of == token)
     }
 
@@ -79,10 +79,6 @@ impl Agent<'_> {
     /// A word of a process is on its way ([`super::moves`]).
     pub(super) fn wait_for_word(&mut self, key: SpaceKey) {
         self.pause(Token::Faults(key), WORD_PAUSE);
-    }
-
-    pub(super) fn is_paused(&self, token: Token) -> bool {
-        self.pauses.has(token)
     }
 
     fn pause(&mut self, token: Token, time: Duration) {
