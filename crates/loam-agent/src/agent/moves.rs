@@ -24,7 +24,7 @@ const WORD_MAX: Duration = Duration::from_millis(1_000);
 
 /// Which of the events that were read is to be dealt with next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Next {
+enum Next {
     /// The change at this place.
     Change(usize),
     /// The change at this place, if no word is on its way. Otherwise none before the word has come.
@@ -34,7 +34,7 @@ pub(super) enum Next {
 }
 
 /// The next of the events. `is_taken`: something is known of a range.
-pub(super) fn next(events: &VecDeque<Event>, is_taken: impl Fn(BaseRange) -> bool) -> Next {
+fn next(events: &VecDeque<Event>, is_taken: impl Fn(BaseRange) -> bool) -> Next {
     let Some(first) = events.iter().position(|event| !matches!(event, Event::Fault { .. })) else {
         return Next::Fault;
     };
