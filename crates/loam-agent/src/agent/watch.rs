@@ -43,8 +43,8 @@ const COPIED_SHARE: u64 = 8;
 const COPYING_PAGES: u64 = 4 << 8;
 /// Where a process and so many copies of it come near `--local`, its memory is adopted before it forks.
 const ANNOUNCED_COPIES: u64 = 3;
-/// The part of the time that looking may take.
-const LOOK_SHARE: u32 = 10;
+/// The part of the time that looking may take. Where the tree is near `--local`, and a new program may fill memory at full speed, looking costs less than not looking: then it may take half.
+const LOOK_SHARE: u64 = 10;
 
 /// See the module's documentation.
 pub(super) struct Watch {
@@ -52,7 +52,8 @@ pub(super) struct Watch {
     buffers: u64,
     due: Instant,
     tree_due: Instant,
-    look_due: Instant,
+    /// When the last look at a process's mappings ended, and what it took.
+    looked: (Instant, Duration),
     /// Processes of the tree that are not under Loam (or not yet).
     strangers: HashMap<Pid, Statm>,
     /// Those of them that are neither just starting nor ending.
@@ -86,7 +87,7 @@ impl Watch {
             buffers,
             due: Instant(0),
             tree_due: Instant(0),
-            look_due: Instant(0),
+            looked: (Instant(0), Duration(0)),
             strangers: HashMap::new(),
             strangers_seen: HashSet::new(),
             without_loam: 0,
@@ -142,6 +143,12 @@ impl Watch {
         }
         self.crowded = now - *self.crowded_since.get_or_insert(now) >= CROWDED_LASTS;
         self.crowded
+    }
+
+    /// It is time to look at a process's mappings again. What the last look was allowed to take was judged by what the tree had then: by now it may be near its budget.
+    fn may_look(&self, now: Instant, is_near: bool) -> bool {
+        let (at, took) = self.looked;
+        now >= at + Duration(took.0 * if is_near { 1 } else { LOOK_SHARE })
     }
 
     fn margin(&self) -> u64 {
@@ -260,14 +267,11 @@ impl Agent<'_> {
                 self.borrower.handle_sharing_broken(now);
             }
             self.drain();
-            if now >= self.watch.look_due {
+            if !grown.is_empty() && self.watch.may_look(now, resident >= near) {
                 for &(key, _) in &grown {
                     self.adopt(key);
                 }
-                let spent = self.now() - now;
-                // A new program may fill memory at full speed: then looking costs less than not looking.
-                let share = if resident >= near { 1 } else { u64::from(LOOK_SHARE) };
-                self.watch.look_due = self.now() + Duration(spent.0 * share);
+                self.set_looked(now);
             }
             if self.watch.crowds(now, others) {
                 self.processes.values_mut().for_each(|p| p.looked_at_pages = 0);
@@ -367,12 +371,30 @@ impl Agent<'_> {
     /// Adopts what can be adopted of a process ([`Self::adopt`]), if looking has not taken its share of the time yet.
     pub(super) fn adopt_in_time(&mut self, key: SpaceKey) -> bool {
         let now = self.now();
-        if now < self.watch.look_due {
+        if !self.watch.may_look(now, false) {
             return false;
         }
         let is_adopted = self.adopt(key);
-        let spent = self.now() - now;
-        self.watch.look_due = self.now() + Duration(spent.0 * u64::from(LOOK_SHARE));
+        self.set_looked(now);
         is_adopted
+    }
+
+    fn set_looked(&mut self, from: Instant) {
+        let now = self.now();
+        self.watch.looked = (now, now - from);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slow_look_does_not_hold_up_the_next_one_once_the_tree_is_near_its_budget() {
+        let mut watch = Watch::new(BasePages(32 << 8), 0);
+        watch.looked = (Instant(1_000), Duration(100));
+        let may = |at, is_near| watch.may_look(Instant(at), is_near);
+        assert_eq!([may(1_099, true), may(1_100, true)], [false, true]);
+        assert_eq!([may(1_999, false), may(2_000, false)], [false, true]);
     }
 }
