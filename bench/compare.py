@@ -241,8 +241,10 @@ cat bowtie2.*.bt2"""
 SAMTOOLS = """minimap2 -x sr -a -t 1 genome.fa reads.fq 2>/dev/null | grep -v ^@PG >mapped.sam
 samtools sort -m 512M -O sam --no-PG mapped.sam 2>/dev/null"""
 # What is called otherwise than its row, or by a script of it.
+ABYSS = "PATH=$PATH:/usr/lib/abyss; ABYSS -k31 -o /dev/stdout reads.fq 2>/dev/null >contigs; grep -v '>' contigs"
 NEEDS = {
     "redis": ["redis-server"],
+    "abyss": ["abyss-pe"],
     "bwa": ["bwa"],
     "velvet": ["velveth", "velvetg"],
     "bowtie2": ["bowtie2-build"],
@@ -299,6 +301,7 @@ def programs(work):
         Program("node", ["node", "--max-old-space-size=2048", str(made / "objects.js"), "200000"]),
         Program("redis", ["sh", "-c", REDIS], lambda: write_redis(work, 150_000)),
         Program("velvet", ["sh", "-ec", VELVET], lambda: write_genome(work, 1_000_000, 150_000)),
+        Program("abyss", ["sh", "-ec", ABYSS], lambda: write_genome(work, 1_000_000, 150_000)),
         Program("bwa", ["sh", "-ec", BWA], lambda: write_genome(work, 12_000_000, 0)),
         Program("bowtie2", ["sh", "-ec", BOWTIE2], lambda: write_genome(work, 12_000_000, 0)),
         Program("minimap2 and samtools", ["sh", "-ec", SAMTOOLS], lambda: write_genome(work, 4_000_000, 400_000)),

@@ -4,6 +4,7 @@
 use crate::recording::SizeChange;
 use hdrhistogram::Histogram;
 use loam_core::borrower::Stats;
+use loam_core::units::Duration;
 use serde::{Deserialize, Serialize};
 
 /// Counts of faults by how they were answered.
@@ -93,7 +94,7 @@ pub struct TimeSplit {
     pub exec: f64,
     /// At least one thread waited for the page that it touched.
     pub sp_latency: f64,
-    /// Threads waited for a frame or a buffer, because nothing had left yet, and none as above.
+    /// Threads waited for a frame or a buffer, or to allocate, because nothing had left yet, and none as above.
     #[serde(default)]
     pub put_wait: f64,
     /// Threads waited only for pages that another fault had already asked for.
@@ -101,10 +102,11 @@ pub struct TimeSplit {
 }
 
 impl TimeSplit {
-    /// The split of a run that took `wall_s` so far.
-    pub(crate) fn of(wall_s: f64, stats: &Stats) -> Self {
+    /// The split of a run that took `wall_s` so far, in which threads waited for so long where they allocate.
+    pub(crate) fn of(wall_s: f64, stats: &Stats, throttled: Duration) -> Self {
+        let put_wait = Duration(stats.queued_wait.0 + throttled.0);
         let [sp_latency, put_wait, page_wait] =
-            [stats.first_wait, stats.queued_wait, stats.joined_wait].map(|wait| wait.0 as f64 / 1e9);
+            [stats.first_wait, put_wait, stats.joined_wait].map(|wait| wait.0 as f64 / 1e9);
         let exec = (wall_s - sp_latency - put_wait - page_wait).max(0.0);
         Self { exec, sp_latency, put_wait, page_wait }
     }
@@ -315,17 +317,16 @@ pub struct Summary {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use loam_core::units::Duration;
 
     #[test]
     fn the_parts_of_the_time_sum_to_the_wall_time() {
         let stats = Stats {
             first_wait: Duration(1_500_000_000),
-            queued_wait: Duration(250_000_000),
+            queued_wait: Duration(200_000_000),
             joined_wait: Duration(125_000_000),
             ..Stats::default()
         };
-        let split = TimeSplit::of(4.0, &stats);
+        let split = TimeSplit::of(4.0, &stats, Duration(50_000_000));
         let TimeSplit { exec, sp_latency, put_wait, page_wait } = split;
         assert_eq!((exec, sp_latency, put_wait, page_wait), (2.125, 1.5, 0.25, 0.125));
         assert_eq!(split.whole(), 4.0);

@@ -21,7 +21,7 @@ use crate::message::{self, Piece};
 use crate::process::{self, Place};
 use crate::sys::map::{self, map, unmap};
 use crate::sys::{self, Errno, Fd, Result, SignalsBlocked};
-use crate::{connect, delays, evict, join};
+use crate::{connect, delays, evict, join, throttle};
 
 /// How long the hand waits awake for the next command before it sleeps: twice as long after a wait that paid off, half as long
 /// after one that did not. So it learns whether the agent runs on another core, or needs the one that the hand is
@@ -134,6 +134,7 @@ unsafe extern "C" fn main(start: *const Start) -> ! {
         assert!(posted.wrapping_sub(executed) <= RING_COMMANDS as u32, "more commands than slots");
         while executed != posted {
             let slot = executed as usize % RING_COMMANDS;
+            throttle::look(control);
             hand.execute(slot, &control.commands[slot]);
             executed = executed.wrapping_add(1);
             control.finished.store(executed, SeqCst);

@@ -1,5 +1,5 @@
-//! Functions of libc that the shim stands in for, to tell the agent of requests that clash with paging (and `mremap`: see [`crate::remap`]). Everything
-//! else passes straight through to the kernel. And those that a program calls to say something of itself.
+//! Functions of libc that the shim stands in for, to tell the agent of requests that clash with paging (and `mremap`: see [`crate::remap`]), and `mmap`, where
+//! whoever takes memory too fast waits ([`throttle`]). Everything else passes straight through to the kernel. And those that a program calls to say something of itself.
 
 use core::ffi::{c_int, c_ulong, c_void};
 use core::sync::atomic::Ordering::Relaxed;
@@ -9,7 +9,7 @@ use loam_hand::{Call, call, part_begins, terms_word};
 use crate::connect::{self, Patience};
 use crate::start::errno_location;
 use crate::sys::{self, Errno, SignalsBlocked, map};
-use crate::{process, region, userfault};
+use crate::{process, region, throttle, userfault};
 
 const MADV_WIPEONFORK: c_int = 18;
 const MADV_DONTFORK: c_int = 10;
@@ -104,6 +104,58 @@ unsafe extern "C" fn madvise(address: *mut c_void, bytes: usize, advice: c_int) 
     }
     // SAFETY: the caller's promise.
     answer(unsafe { sys::call(sys::MADVISE, [address as usize, bytes, advice as usize, 0, 0, 0]) })
+}
+
+/// The call itself.
+///
+/// # Safety
+/// As [`mmap`].
+#[inline(always)]
+unsafe fn map_new(arguments: [usize; 6]) -> *mut c_void {
+    throttle::ask();
+    // SAFETY: the caller's promise.
+    match unsafe { sys::call(sys::MMAP, arguments) } {
+        Ok(address) => address as *mut c_void,
+        Err(errno) => answer(Err(errno)) as isize as *mut c_void, // MAP_FAILED
+    }
+}
+
+/// `mmap(2)`.
+///
+/// # Safety
+/// As the system call.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn mmap(
+    address: *mut c_void,
+    bytes: usize,
+    protection: c_int,
+    flags: c_int,
+    fd: c_int,
+    offset: i64,
+) -> *mut c_void {
+    // SAFETY: the caller's promise.
+    unsafe {
+        map_new([address as usize, bytes, protection as usize, flags as usize, fd as usize, offset as usize])
+    }
+}
+
+/// Another name of the same.
+///
+/// # Safety
+/// As the system call.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn mmap64(
+    address: *mut c_void,
+    bytes: usize,
+    protection: c_int,
+    flags: c_int,
+    fd: c_int,
+    offset: i64,
+) -> *mut c_void {
+    // SAFETY: the caller's promise.
+    unsafe {
+        map_new([address as usize, bytes, protection as usize, flags as usize, fd as usize, offset as usize])
+    }
 }
 
 /// Nobody has heard it.

@@ -3,7 +3,7 @@
 //! It does only what must be done inside the program: it makes the userfaultfd and hands it to the agent ([`join`]),
 //! starts the *hand*, the one thread that takes pages away on the agent's commands ([`hand`], [`evict`]), gives
 //! forked children a hand of their own ([`fork`]), tells the agent of requests that would clash with ours
-//! ([`interpose`]), and serves large allocations from the region if there is one ([`region`]). Without `LOAM_SOCKET` in the environment it does nothing.
+//! ([`interpose`]), has whoever allocates wait while the tree takes memory faster than it can leave ([`throttle`]), and serves large allocations from the region if there is one ([`region`]). Without `LOAM_SOCKET` in the environment it does nothing.
 //!
 //! Rules of this crate: no allocation, no thread-local storage, no libc wrappers (they write `errno`, which the hand
 //! shares with the thread that it was cloned from): system calls are made in [`sys`]. It needs no library: the few
@@ -32,6 +32,7 @@ mod region;
 mod remap;
 mod start;
 mod sys;
+mod throttle;
 mod userfault;
 
 // The precompiled core library names the routine that unwinding would use. Nothing unwinds here. Hidden, or it would stand in for the

@@ -332,6 +332,42 @@ static void heap_edge(void) {
     check("heap at the end", base, pages * PAGE_BYTES, 395);
 }
 
+/* Memory that has only just been mapped is filled at once, piece after piece, several times what may stay: nobody gives its pages, so it is the calls
+ * for more that have to wait. */
+enum { PIECES_MAX = 1024, PIECE_THREADS = 2 };
+static unsigned char *pieces[PIECE_THREADS][PIECES_MAX];
+
+static void fill_pieces(unsigned char *(*get)(size_t), size_t bytes, int of) {
+    size_t count = 2 * options.data_bytes / bytes;
+    EXPECT(count <= PIECES_MAX);
+    for (size_t i = 0; i < count; i++) {
+        pieces[of][i] = get(bytes);
+        EXPECT(pieces[of][i] != NULL);
+        fill(pieces[of][i], bytes, 400 + i);
+    }
+    for (size_t i = 0; i < count; i++) check("piece", pieces[of][i], bytes, 400 + i);
+}
+static unsigned char *get_allocated(size_t bytes) { return malloc(bytes); }
+static unsigned char *get_broken_off(size_t bytes) {
+    void *at = sbrk((intptr_t)bytes);
+    return at == (void *)-1 ? NULL : at;
+}
+static void *fill_allocated(void *of) {
+    fill_pieces(get_allocated, MIB, (int)(intptr_t)of);
+    return NULL;
+}
+static void fill_many_allocated(void) {
+    pthread_t threads[PIECE_THREADS];
+    for (intptr_t i = 0; i < PIECE_THREADS; i++) threads[i] = thread_start(fill_allocated, (void *)i);
+    for (int i = 0; i < PIECE_THREADS; i++) thread_join(threads[i]);
+}
+static void fill_many_mapped(void) {
+    for (int of = 0; of < PIECE_THREADS; of++) fill_pieces(area_new, 4 * MIB, of);
+}
+static void fill_many_broken_off(void) {
+    for (int of = 0; of < PIECE_THREADS; of++) fill_pieces(get_broken_off, MIB, of);
+}
+
 const struct trap traps_map[] = {
     {"mremap_grow", grow, "mremap growing and shrinking", 0},
     {"mremap_grow_by_pages", grow_by_pages, "mremap of what has only just grown", 0},
@@ -347,5 +383,8 @@ const struct trap traps_map[] = {
     {"munmap_race", unmap_race, "munmap, mmap, discard at the same address by threads", 0},
     {"heap", heap, "malloc, realloc, free of small and large blocks", 0},
     {"heap_edge", heap_edge, "the end of the heap is given back and taken again by brk", 0},
+    {"fill_malloc", fill_many_allocated, "two threads fill one new allocation after the other", 0},
+    {"fill_mmap", fill_many_mapped, "one new mapping after the other is filled", 0},
+    {"fill_sbrk", fill_many_broken_off, "the heap grows by brk and is filled", 0},
     {NULL, NULL, NULL, 0},
 };

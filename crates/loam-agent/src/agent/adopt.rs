@@ -99,16 +99,16 @@ impl Agent<'_> {
     /// the process. True: there are mappings of another kind to look at. `unsure`: some may be registered of which the policy knows nothing but pages that were touched since.
     fn adopt_grown(&mut self, key: SpaceKey, pid: Pid, unsure: bool) -> bool {
         let Ok(mappings) = procfs::mappings(pid) else { return false };
-        if let Some(process) = self.processes.get_mut(&key) {
-            process.released.keep(mappings.iter().map(|m| BaseRange::new(m.start >> 12, m.end >> 12)));
-        }
+        let process = self.processes.get_mut(&key).expect("the caller has it");
+        process.released.keep(mappings.iter().map(|m| BaseRange::new(m.start >> 12, m.end >> 12)));
+        let window = process.window;
         let (mut registered, mut others) = (Vec::new(), false);
         for mapping in mappings.iter().filter(|m| m.looks_adoptable()) {
             let whole = BaseRange::new(mapping.start >> 12, mapping.end >> 12);
             let adopted = |base| self.borrower.is_adopted(key, base);
             let is_known = adopted(whole.start) && adopted(whole.end - 1);
-            if is_known && (!unsure || self.left(key, whole).is_empty()) {
-                continue; // whole, or a hole in it that the program keeps for itself
+            if is_known && (!unsure || self.left(key, whole).is_empty()) || whole.intersect(window) == whole {
+                continue; // whole, or a hole in it that the program keeps for itself; or our own
             }
             // Of one mapping, the flags are one. What a heap grows by is a new mapping at first.
             let is_next = adopted(whole.start.saturating_sub(1))

@@ -31,6 +31,7 @@ mod report;
 mod reserve;
 mod start;
 mod strangers;
+mod throttle;
 mod token;
 mod wait;
 mod watch;
@@ -58,6 +59,7 @@ use rustix::event::epoll;
 use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::process::Pid;
 use std::collections::BTreeMap;
+use throttle::Throttle;
 use token::Token;
 use wait::AT_ONCE;
 use watch::Watch;
@@ -118,6 +120,7 @@ struct Agent<'a> {
     /// Why the run has to be ended.
     fatal: Option<String>,
     watch: Watch,
+    throttle: Throttle,
     report: Report,
     /// When something last happened.
     busy_at_ns: u64,

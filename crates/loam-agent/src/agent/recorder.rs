@@ -20,7 +20,7 @@ impl Agent<'_> {
         let moment = Moment {
             answered: stats.answered,
             sp_latency: stats.first_wait,
-            put_wait: stats.queued_wait,
+            put_wait: Duration(stats.queued_wait.0 + self.throttle.waited.0),
             page_wait: stats.joined_wait,
             local: Bytes(self.watch.resident_pages * BASE_PAGE_BYTES as u64),
             lent: self.borrower.lent().bytes(),

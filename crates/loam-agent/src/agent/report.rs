@@ -233,7 +233,7 @@ impl Agent<'_> {
             },
             forks: Forks { writes: stats.writes, copied: stats.copied },
             bytes: self.report.bytes.clone(),
-            time_s: TimeSplit::of(wall_s, &stats),
+            time_s: TimeSplit::of(wall_s, &stats, self.throttle.waited),
             lenders,
             lenders_joined: self.past.joined,
             lenders_lost: self.past.lost,

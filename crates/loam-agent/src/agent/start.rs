@@ -6,6 +6,7 @@ use super::effects::Held;
 use super::program::Program;
 use super::protect::PutOff;
 use super::report::Report;
+use super::throttle::Throttle;
 use super::watch::Watch;
 use super::{Agent, Token, away, cluster, direct, join, lenders, pause, reserve, strangers};
 use crate::config::{Durability, Lenders, PageChoice, RunConfig};
@@ -140,6 +141,7 @@ fn serve(
         put_off: PutOff::default(),
         fetches_full: config.fetch_plan == "full",
         watch: Watch::new(config.local.base_pages(), buffers),
+        throttle: Throttle::new(config.local.base_pages().0),
         program,
         program_ended: false,
         fatal: None,

@@ -273,6 +273,11 @@ impl Agent<'_> {
                 }
                 self.set_looked(now);
             }
+            // Where only a region is borrowed, the rest never leaves.
+            if self.config.region.is_none() && self.direct.is_none() {
+                let has = managed + counted + self.watch.buffers;
+                self.throttle(now, has.saturating_sub(self.watch.local_pages));
+            }
             if self.watch.crowds(now, others) {
                 self.processes.values_mut().for_each(|p| p.looked_at_pages = 0);
             }

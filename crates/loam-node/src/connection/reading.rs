@@ -65,7 +65,7 @@ impl Connection {
             match self.line.stream.read(room) {
                 Ok(0) => {
                     if self.state == State::Open && !self.incoming.bytes().is_empty() {
-                        tracing::warn!("{} closed in the middle of a frame", self.line.origin);
+                        tracing::info!("{} closed in the middle of a frame", self.line.origin);
                     }
                     self.state = State::Over;
                 }

@@ -9,6 +9,7 @@ use core::ffi::{c_int, c_void};
 use loam_hand::BASE_PAGE_BYTES;
 
 use super::{contains, is_large, next};
+use crate::throttle;
 
 type Memory = *mut c_void;
 
@@ -232,4 +233,11 @@ extern "C" fn valloc(bytes: usize) -> Memory {
 extern "C" fn pvalloc(bytes: usize) -> Memory {
     let whole = bytes.checked_next_multiple_of(BASE_PAGE_BYTES);
     whole.and_then(|whole| region(whole, BASE_PAGE_BYTES, false)).unwrap_or_else(|| next::pvalloc(bytes))
+}
+
+/// `sbrk(2)`: allocators other than libc's take memory by it.
+#[unsafe(no_mangle)]
+extern "C" fn sbrk(bytes: isize) -> Memory {
+    throttle::ask();
+    next::sbrk(bytes)
 }

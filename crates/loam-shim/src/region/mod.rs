@@ -19,9 +19,9 @@ use loam_hand::{BASE_PAGE_BYTES, RegionFigures, RegionPlan};
 
 use crate::lock::Lock;
 use crate::message::{self, Piece};
-use crate::process;
 use crate::sys::map::{self, map_guarded, unmap};
 use crate::sys::{self, Result, SignalsBlocked};
+use crate::{process, throttle};
 use blocks::{Blocks, Contents, GivingBack};
 pub(crate) use direct::Files;
 pub(crate) use direct::fork::set_token;
@@ -174,8 +174,14 @@ fn is_large(bytes: usize) -> bool {
     bytes >= LEAST.load(Relaxed) && is_large_slow(bytes)
 }
 
+/// Each allocation from now on is one that is looked at more closely, until one was.
+pub(crate) fn ask_all() {
+    LEAST.store(0, Relaxed);
+}
+
 #[cold]
 fn is_large_slow(bytes: usize) -> bool {
+    throttle::ask();
     let planned = LEAST_PLANNED.load(Acquire);
     if LEAST.load(Relaxed) == 0 {
         CALLED.store(true, Relaxed);

@@ -52,7 +52,7 @@ struct Next {
     address: AtomicUsize,
 }
 
-const NEXTS: usize = 10;
+const NEXTS: usize = 11;
 static NEXT: [Next; NEXTS] = {
     const fn next(name: &'static CStr) -> Next {
         Next { name, address: AtomicUsize::new(0) }
@@ -69,6 +69,7 @@ static NEXT: [Next; NEXTS] = {
         next(c"malloc_usable_size"),
         next(c"valloc"),
         next(c"pvalloc"),
+        next(c"sbrk"),
     ]
 };
 const FREE: usize = 0;
@@ -81,6 +82,7 @@ const MEMALIGN: usize = 6;
 const USABLE: usize = 7;
 const VALLOC: usize = 8;
 const PVALLOC: usize = 9;
+const SBRK: usize = 10;
 
 /// Its address; 0: there is none, or not yet.
 #[inline(always)]
@@ -257,4 +259,10 @@ pub(super) fn valloc(bytes: usize) -> Memory {
 
 pub(super) fn pvalloc(bytes: usize) -> Memory {
     call!(PVALLOC, fn(usize) -> Memory, (bytes), out_of_memory())
+}
+
+/// Not an allocator's, but it gives memory as those do.
+pub(super) fn sbrk(bytes: isize) -> Memory {
+    let refused = || out_of_memory().wrapping_byte_sub(1);
+    call!(SBRK, fn(isize) -> Memory, (bytes), refused())
 }

@@ -1,0 +1,159 @@
+//! When whoever allocates waits: while the tree has more than it may, and what it has cannot leave as fast as more comes.
+//!
+//! What is adopted comes by the agent, page by page, and waits for room there. What is not adopted yet does not, and a program that maps some megabytes and fills them, again and again, is always
+//! some megabytes ahead. So its threads wait where they allocate (the shim's `throttle`), as the kernel has a task free memory
+//! before it gets more.
+//!
+//! Not for ever: where nothing leaves (pages that are locked, or shared, or a disk that stands still) the program goes on, over its budget, and is told so ([`super::watch`]).
+
+use super::Agent;
+use loam_core::units::{Duration, Instant};
+use std::sync::atomic::Ordering::{Relaxed, Release};
+
+/// Base pages above the budget at which it begins, at least, and as a part of `--local`. Until the agent looks the next time twice as much comes.
+const SLACK_PAGES_MIN: u64 = 512;
+const SLACK_SHARE: u64 = 64;
+/// So many base pages fewer are worth going on waiting for.
+const PROGRESS_PAGES: u64 = 64;
+/// If there is no such progress for so long it ends, and does not begin again for a while: twice as long each time.
+const STUCK: Duration = Duration::from_millis(1_000);
+const PAUSE_MIN: Duration = Duration::from_millis(2_000);
+const PAUSE_MAX: Duration = Duration::from_millis(64_000);
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(super) struct Throttle {
+    slack_pages: u64,
+    /// Since when, and the least that the tree has been over its budget since, and when that was.
+    on: Option<On>,
+    not_before: Instant,
+    pause: Duration,
+    /// How long it was on while somebody waited, in all.
+    pub waited: Duration,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct On {
+    since: Instant,
+    least: u64,
+    least_at: Instant,
+    /// How often threads had waited when it began.
+    waits: u64,
+}
+
+impl Throttle {
+    pub(super) fn new(local_pages: u64) -> Self {
+        Self {
+            slack_pages: (local_pages / SLACK_SHARE).max(SLACK_PAGES_MIN),
+            on: None,
+            not_before: Instant(0),
+            pause: PAUSE_MIN,
+            waited: Duration(0),
+        }
+    }
+
+    pub(super) fn is_on(&self) -> bool {
+        self.on.is_some()
+    }
+
+    /// The tree is so many base pages over its budget, and its threads have waited so often.
+    fn judge(&mut self, now: Instant, over: u64, waits: u64) {
+        let Some(on) = &mut self.on else {
+            if over > self.slack_pages && now >= self.not_before {
+                self.on = Some(On { since: now, least: over, least_at: now, waits });
+            }
+            return;
+        };
+        if over + PROGRESS_PAGES <= on.least {
+            (on.least, on.least_at) = (over, now);
+        }
+        let is_stuck = now - on.least_at >= STUCK;
+        if over > self.slack_pages / 4 && !is_stuck {
+            return;
+        }
+        if waits != on.waits {
+            self.waited.0 += (now - on.since).0;
+        }
+        self.on = None;
+        if is_stuck {
+            self.not_before = now + self.pause;
+            self.pause = Duration((self.pause.0 * 2).min(PAUSE_MAX.0));
+        } else {
+            self.pause = PAUSE_MIN;
+        }
+    }
+}
+
+impl Agent<'_> {
+    /// The tree is so many base pages over its budget.
+    pub(super) fn throttle(&mut self, now: Instant, over: u64) {
+        let was_on = self.throttle.is_on();
+        if !was_on && over == 0 {
+            return;
+        }
+        let controls =
+            || self.processes.values().filter_map(|p| p.hand.as_ref()).map(|hand| hand.shared.control());
+        let waits = controls().map(|control| u64::from(control.throttled.load(Relaxed))).sum();
+        self.throttle.judge(now, over, waits);
+        let is_on = self.throttle.is_on();
+        if is_on || was_on {
+            // Those that have joined meanwhile, too.
+            controls().for_each(|control| control.throttle.store(u32::from(is_on), Release));
+        }
+        if is_on != was_on {
+            tracing::debug!(is_on, over, "throttle");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(ms: u64) -> Instant {
+        Instant(0) + Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn it_begins_above_the_slack_and_ends_when_nearly_all_has_left() {
+        let mut throttle = Throttle::new(64 << 8);
+        throttle.judge(ms(0), 512, 0);
+        assert!(!throttle.is_on());
+        throttle.judge(ms(1), 513, 0);
+        assert!(throttle.is_on());
+        throttle.judge(ms(5), 129, 3);
+        assert!(throttle.is_on());
+        throttle.judge(ms(9), 128, 3);
+        assert!(!throttle.is_on());
+        assert_eq!(throttle.waited, Duration::from_millis(8));
+        throttle.judge(ms(10), 513, 3);
+        throttle.judge(ms(20), 0, 3);
+        assert_eq!(throttle.waited, Duration::from_millis(8), "nobody has waited");
+    }
+
+    #[test]
+    fn where_nothing_leaves_the_program_goes_on_and_ever_longer() {
+        let mut throttle = Throttle::new(64 << 8);
+        let mut began = Vec::new();
+        for at in 0..400_000 {
+            let was_on = throttle.is_on();
+            throttle.judge(ms(at), 5_000 + at % 50, 0);
+            if throttle.is_on() && !was_on {
+                began.push(at);
+            }
+            let since = began.last().map_or(0, |began| at - began);
+            assert!(!throttle.is_on() || since < 1_000, "it waits for ever");
+        }
+        let pauses: Vec<u64> = began.windows(2).map(|pair| pair[1] - pair[0] - 1_000).collect();
+        assert_eq!(pauses, [2_000, 4_000, 8_000, 16_000, 32_000, 64_000, 64_000, 64_000, 64_000, 64_000]);
+    }
+
+    #[test]
+    fn a_slow_disk_is_waited_for_as_long_as_it_writes() {
+        let mut throttle = Throttle::new(64 << 8);
+        for at in 0..100 {
+            throttle.judge(ms(at * 900), 10_000 - at * 64, 1);
+            assert!(throttle.is_on());
+        }
+    }
+}
