@@ -181,6 +181,8 @@ impl Hand {
         loop {
             // Either the agent sees that the hand sleeps and rings, or the hand sees the command here.
             self.control.hand_sleeps.store(1, SeqCst);
+            // The same holds for this.
+            throttle::look(self.control);
             let is_posted = posted();
             if !is_posted && connect::wait_for_bell(self.start.socket).is_err() {
                 self.agent_died();

@@ -8,7 +8,7 @@
 //! Nothing is added to what those calls do as long as nobody is to wait: `malloc` and its relatives compare with a size anyway ([`region::ask_all`]).
 
 use core::sync::atomic::AtomicBool;
-use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 use loam_hand::Control;
 
@@ -20,9 +20,9 @@ const WAIT_NS_MAX: u64 = 2_000_000_000;
 /// Allocations are to ask.
 static ASK: AtomicBool = AtomicBool::new(false);
 
-/// The hand looks, before each of its commands: while memory is to leave there are some.
+/// The hand looks, before each of its commands and before it sleeps; the agent wakes it for this.
 pub(crate) fn look(control: &Control) {
-    if control.throttle.load(Relaxed) != 0 {
+    if control.throttle.load(SeqCst) != 0 {
         ASK.store(true, Release);
         region::ask_all();
     }

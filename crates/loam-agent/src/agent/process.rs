@@ -174,6 +174,15 @@ impl Hand {
         }
     }
 
+    /// Whether whoever allocates in this process is to wait.
+    pub(super) fn throttle(&self, waits: bool) {
+        let control = self.shared.control();
+        let waited = control.throttle.swap(u32::from(waits), SeqCst) != 0;
+        if waits && !waited && control.hand_sleeps.load(SeqCst) != 0 {
+            packets::ring(self.socket.as_fd());
+        }
+    }
+
     /// Takes back every eviction that has not begun; those that wait are dropped from the queue. True: no eviction
     /// runs any more (finished ones may still have to be looked at).
     pub(super) fn cancel_evictions(&mut self) -> (bool, Vec<BatchId>) {

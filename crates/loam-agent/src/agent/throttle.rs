@@ -8,7 +8,7 @@
 
 use super::Agent;
 use loam_core::units::{Duration, Instant};
-use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Base pages above the budget at which it begins, at least, and as a part of `--local`. Until the agent looks the next time twice as much comes.
 const SLACK_PAGES_MIN: u64 = 512;
@@ -56,11 +56,15 @@ impl Throttle {
         self.on.is_some()
     }
 
+    fn begin(&mut self, now: Instant, over: u64, waits: u64) {
+        self.on = Some(On { since: now, least: over, least_at: now, waits });
+    }
+
     /// The tree is so many base pages over its budget, and its threads have waited so often.
     fn judge(&mut self, now: Instant, over: u64, waits: u64) {
         let Some(on) = &mut self.on else {
             if over > self.slack_pages && now >= self.not_before {
-                self.on = Some(On { since: now, least: over, least_at: now, waits });
+                self.begin(now, over, waits);
             }
             return;
         };
@@ -85,23 +89,33 @@ impl Throttle {
 }
 
 impl Agent<'_> {
+    /// The tree's memory is about to be looked at for the first time. That takes milliseconds for each process, in which all of them could fill what they like.
+    pub(super) fn throttle_first(&mut self, now: Instant) {
+        self.judge(|throttle, waits| throttle.begin(now, u64::MAX, waits));
+    }
+
     /// The tree is so many base pages over its budget.
     pub(super) fn throttle(&mut self, now: Instant, over: u64) {
-        let was_on = self.throttle.is_on();
-        if !was_on && over == 0 {
-            return;
+        if self.throttle.is_on() || over > 0 {
+            self.judge(|throttle, waits| throttle.judge(now, over, waits));
         }
-        let controls =
-            || self.processes.values().filter_map(|p| p.hand.as_ref()).map(|hand| hand.shared.control());
-        let waits = controls().map(|control| u64::from(control.throttled.load(Relaxed))).sum();
-        self.throttle.judge(now, over, waits);
+    }
+
+    fn judge(&mut self, judge: impl FnOnce(&mut Throttle, u64)) {
+        if self.config.region.is_some() || self.direct.is_some() {
+            return; // only that is borrowed, the rest never leaves
+        }
+        let was_on = self.throttle.is_on();
+        let hands = || self.processes.values().filter_map(|process| process.hand.as_ref());
+        let waits = hands().map(|hand| u64::from(hand.shared.control().throttled.load(Relaxed))).sum();
+        judge(&mut self.throttle, waits);
         let is_on = self.throttle.is_on();
         if is_on || was_on {
             // Those that have joined meanwhile, too.
-            controls().for_each(|control| control.throttle.store(u32::from(is_on), Release));
+            hands().for_each(|hand| hand.throttle(is_on));
         }
         if is_on != was_on {
-            tracing::debug!(is_on, over, "throttle");
+            tracing::debug!(is_on, "throttle");
         }
     }
 }

@@ -24,8 +24,9 @@ const FILE_PAGES_FREE: u64 = 16 << 8;
 const TREE_INTERVAL: Duration = Duration::from_millis(100);
 /// Growth that is taken to be possible: 2 base pages in a microsecond is 8 GB/s.
 const GROWTH_PAGES_PER_MS: u64 = 2_000;
-/// Memory that grew by this much without us is looked at: there may be a new mapping.
-const GROWN_PAGES: u64 = 256;
+/// Memory that grew by this much without us, or by this part of `--local`, is looked at: there may be a new mapping. The look takes the longer the more is here: the kernel walks all of it.
+const GROWN_PAGES_MIN: u64 = 256;
+const GROWN_SHARE: u64 = 128;
 /// Whatever else the tree needs, adopted memory may keep this much: less would not move forward.
 const ADOPTED_PAGES_MIN: u64 = 2_048;
 /// The budget counts as not held above this, beyond 5%: the bar that the tests have.
@@ -196,6 +197,7 @@ impl Agent<'_> {
         let mut sharing = 0;
         let mut files = 0;
         let mut grown: Vec<(SpaceKey, u64)> = Vec::new();
+        let grown_pages = (self.watch.local_pages / GROWN_SHARE).max(GROWN_PAGES_MIN);
         // Of children that have not come yet, or never will (one that was made behind libc's back): which process each of them is nobody knows.
         let (mut nameless, mut nameless_sharing) = (0, 0);
         for process in self.processes.values() {
@@ -218,7 +220,7 @@ impl Agent<'_> {
             managed += (local - shared).min(pages);
             let unmanaged = pages.saturating_sub(local);
             tracing::trace!(pid = ?process.pid, direct, pages, local, shared, limit = self.borrower.limit().0, "watch");
-            if process.hand.is_some() && unmanaged > process.looked_at_pages + GROWN_PAGES {
+            if process.hand.is_some() && unmanaged > process.looked_at_pages + grown_pages {
                 grown.push((process.key, unmanaged));
             }
         }
@@ -248,6 +250,7 @@ impl Agent<'_> {
         let near = watch.near_pages();
         if resident >= near && !watch.pressed {
             self.press(now);
+            self.throttle_first(now);
         }
         let watch = &mut self.watch;
         if watch.pressed {
@@ -257,6 +260,10 @@ impl Agent<'_> {
             // The policy takes what was copied for shared: it leaves in its turn, the others make room until then.
             let limit = rest.saturating_sub(copied).max(ADOPTED_PAGES_MIN / 2);
             tracing::trace!(resident, managed, sharing, copied, limit, "tree");
+            let over = (managed + counted + watch.buffers).saturating_sub(watch.local_pages);
+            // Before anything that takes long: to look at mappings does.
+            self.throttle(now, over);
+            let watch = &mut self.watch;
             self.borrower.handle_limit(now, BasePages(limit));
             watch.copied_told = watch.copied_told.min(copied);
             if copied > COPYING_PAGES && self.borrower.wants_copying() {
@@ -272,11 +279,6 @@ impl Agent<'_> {
                     self.adopt(key);
                 }
                 self.set_looked(now);
-            }
-            // Where only a region is borrowed, the rest never leaves.
-            if self.config.region.is_none() && self.direct.is_none() {
-                let has = managed + counted + self.watch.buffers;
-                self.throttle(now, has.saturating_sub(self.watch.local_pages));
             }
             if self.watch.crowds(now, others) {
                 self.processes.values_mut().for_each(|p| p.looked_at_pages = 0);
@@ -322,6 +324,8 @@ impl Agent<'_> {
             )
         } else if self.borrower.stuck() > 0 {
             "neither the disk nor a lender takes what should leave".to_owned()
+        } else if self.throttle.is_on() {
+            "it takes memory faster than that can leave".to_owned()
         } else {
             "pages are locked, pinned, write-protected or shared with a forked child, and cannot leave"
                 .to_owned()
