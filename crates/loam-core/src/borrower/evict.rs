@@ -173,6 +173,9 @@ impl Borrower {
             }
             return;
         }
+        if is_wanted {
+            self.make_room_at_lenders();
+        }
         let goal = self.low_water();
         while self.batches.len() < BATCHES_MAX {
             let above = (self.frames - self.leaving).saturating_sub(goal);
@@ -336,8 +339,9 @@ impl Borrower {
         let entry = self.entry(key, base);
         assert_eq!(entry.state, BaseState::Leaving, "a page changed while the hand was at it");
         if let Some(fills) = &mut self.batches.get_mut(&batch).expect("still under way").fills {
-            // What came with contents has a copy still, but for what was lost, and what came before it was adopted or with a fork.
+            // What came with contents has a copy still, but for what was lost or given up, and what came before it was adopted or with a fork.
             let fill = match (entry.copy, fate) {
+                (None, _) if entry.had_copy => Fill::Other,
                 (None, PageFate::Moved(Some(_))) => Fill::Written,
                 (None, PageFate::Moved(None)) => Fill::Unwritten,
                 (Some(copy), PageFate::Moved(hash)) if hash != Some(self.copies.get(copy).hash) => {

@@ -239,7 +239,10 @@ impl Borrower {
         }
         for b in base..base + u64::from(pages) {
             match outcome {
-                InstallOutcome::Done => self.end_wait(now, key, b),
+                InstallOutcome::Done => {
+                    self.end_wait(now, key, b);
+                    self.is_home(key, b);
+                }
                 InstallOutcome::Exists => {
                     // A page that we did not bring: one that is being discarded, or was freed lazily and used again. The kernel
                     // may still take it, so it must not be called local (see `handle_removed`).

@@ -33,6 +33,7 @@ mod faults;
 mod fetch_plan;
 mod figures;
 mod holes;
+mod home;
 mod lenders;
 mod lines;
 mod marks;
@@ -185,6 +186,8 @@ pub struct Borrower {
     /// Copies that nobody could take yet.
     unsafe_stuck: Vec<(CopyIndex, Version)>,
     stuck_retry_at: Option<Instant>,
+    /// What lenders have of pages that are here.
+    home: home::Home,
     stores_in_flight: u64,
     /// Copies that their lenders want back, oldest wish first; some entries are out of date.
     recalls: VecDeque<(CopyIndex, Version)>,
@@ -310,6 +313,7 @@ impl Borrower {
             reusable_count: 0,
             unsafe_stuck: Vec::new(),
             stuck_retry_at: None,
+            home: home::Home::default(),
             stores_in_flight: 0,
             recalls: VecDeque::new(),
             mends: VecDeque::new(),

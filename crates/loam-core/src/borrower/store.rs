@@ -193,17 +193,6 @@ impl Borrower {
         self.effects.push_back(Effect::Drop { lender, copy: i, version });
     }
 
-    /// A copy's page has come home. Where its lender hardly has room nothing stays behind: the two nodes swap pages, as in gms-1995, section 3.1.
-    /// Where there is room a copy stays, so that a page which leaves unchanged need not travel again.
-    pub(super) fn came_home(&mut self, i: CopyIndex) {
-        let c = self.copies.get(i);
-        let swaps = self.config.disk && c.disk == Stored::Yes && c.at_lender == Stored::Yes;
-        let asked = || self.fetches.get(&i).is_some_and(|fetch| fetch.at_lender.is_some());
-        if swaps && self.lenders[usize::from(c.lender.0)].is_tight() && !asked() {
-            self.drop_at_lender(i, c.version);
-        }
-    }
-
     /// One table entry less refers to the copy.
     pub(super) fn release_ref(&mut self, i: CopyIndex) {
         let c = self.copies.get_mut(i);

@@ -81,6 +81,8 @@ pub enum BaseState {
 }
 
 const NO_COPY: u32 = u32::MAX;
+/// It came with contents, and the copy was given up: see [`Entry::had_copy`].
+const GIVEN_UP: u32 = u32::MAX - 1;
 
 /// One for each base page.
 type Bits = [u64; EXTENT_BASE_PAGES / 64];
@@ -171,6 +173,8 @@ pub(super) struct Entry {
     pub state: BaseState,
     /// The copy: the only contents when away, perhaps still equal when local.
     pub copy: Option<CopyIndex>,
+    /// Here, and came with contents, of which the copy was given up ([`super::home`]): not what fresh memory was written with.
+    pub had_copy: bool,
     /// Its frame is a forked relative's too, and counted there.
     pub shared: bool,
     /// Here, and not written since a fork: a write is told before it is done ([`Effect::Protect`](super::Effect::Protect)).
@@ -263,7 +267,8 @@ impl Table {
         let Some(extent) = self.extents.get(&x) else { return Entry::default() };
         Entry {
             state: extent.state[i],
-            copy: (extent.copy[i] != NO_COPY).then_some(CopyIndex(extent.copy[i])),
+            copy: (extent.copy[i] < GIVEN_UP).then_some(CopyIndex(extent.copy[i])),
+            had_copy: extent.copy[i] == GIVEN_UP,
             shared: is_set(&extent.shared, i),
             protected: is_set(&extent.protected, i),
             unsure: is_set(&extent.unsure, i),
@@ -281,8 +286,9 @@ impl Table {
         let extent = self.extents.entry(x).or_insert_with(|| Box::new(Extent::new()));
         let was_empty = extent.state[i] == BaseState::Empty;
         extent.state[i] = entry.state;
-        extent.copy[i] = entry.copy.map_or(NO_COPY, |c| c.0);
         let here = matches!(entry.state, BaseState::Local | BaseState::Leaving);
+        let none = if entry.had_copy && here { GIVEN_UP } else { NO_COPY };
+        extent.copy[i] = entry.copy.map_or(none, |c| c.0);
         set(&mut extent.shared, i, entry.shared);
         set(&mut extent.protected, i, entry.protected && here);
         set(&mut extent.unsure, i, entry.unsure && here);
@@ -519,6 +525,22 @@ mod tests {
     fn an_extent_costs_little_for_each_base_page() {
         // With the 48 bytes of a copy within the 64 of the bar.
         assert!(size_of::<Extent>() <= EXTENT_BASE_PAGES * 9);
+    }
+
+    #[test]
+    fn that_a_copy_was_given_up_is_known_while_the_page_is_here() {
+        let mut table = Table::default();
+        let mut set = |entry: Entry| {
+            table.set(7, entry);
+            table.get(7)
+        };
+        let here = Entry { state: BaseState::Local, had_copy: true, ..Entry::default() };
+        assert_eq!(set(here), here);
+        let leaving = Entry { state: BaseState::Leaving, ..here };
+        assert_eq!(set(leaving), leaving);
+        let away = Entry { state: BaseState::Away, copy: Some(CopyIndex(GIVEN_UP - 1)), ..here };
+        assert_eq!(set(away), Entry { had_copy: false, ..away });
+        assert_eq!(set(Entry { state: BaseState::Empty, ..here }), Entry::default());
     }
 
     fn left(table: &mut Table, first: u64) -> Option<(u8, u8)> {

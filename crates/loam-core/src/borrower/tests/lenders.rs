@@ -212,3 +212,29 @@ fn what_others_took_the_place_of_is_sent_again_or_read_from_the_disk() {
     assert!(w.puts[0] > puts + 600, "what left since went to the lender again");
     w.read_all();
 }
+
+/// Lenders have room for what is away and little more. What came home while they had room is given up when they have none, and what comes home then leaves nothing.
+#[test]
+fn lenders_that_have_room_for_all_that_is_away_hold_no_program_up() {
+    for (replicas, lenders) in [(1, 1), (1, 2), (2, 2)] {
+        let mut w = World::configured(1, 600, lenders, |config| config.replicas = replicas);
+        let each = (PAGES as usize - 600 + 150) * usize::from(replicas) / lenders;
+        w.lender_pages_max = each;
+        for n in 0..lenders {
+            w.b.handle_lender_room(LenderIndex(n as u8), BasePages(each as u64));
+        }
+        fill(&mut w);
+        for round in 0..4 {
+            w.read_all();
+            while w.complete(0) {}
+            assert_eq!((w.b.stuck(), w.disk.len()), (0, 0), "round {round} with {replicas} of {lenders}");
+            assert!(
+                w.b.local_in(SpaceKey(0)) <= BasePages(600),
+                "{:?} with {replicas} of {lenders}",
+                w.b.local_in(SpaceKey(0))
+            );
+        }
+        let away: u64 = held(&w).iter().sum();
+        assert!(away >= (PAGES - 600) * u64::from(replicas), "{away}");
+    }
+}

@@ -45,6 +45,8 @@ pub(super) struct World {
     pub(super) shared: BTreeSet<(SpaceKey, u64)>,
     pub(super) populated: u64,
     pub(super) lender_room: bool,
+    /// Pages that each lender takes.
+    pub(super) lender_pages_max: usize,
     /// Lenders that want pages back and take none.
     pub(super) full: BTreeSet<usize>,
     pub(super) writes_fail: bool,
@@ -114,6 +116,7 @@ impl World {
             shared: BTreeSet::new(),
             populated: 0,
             lender_room: true,
+            lender_pages_max: usize::MAX,
             full: BTreeSet::new(),
             writes_fail: false,
             taken: BTreeSet::new(),
@@ -322,7 +325,8 @@ impl World {
                 assert_eq!(value, self.buffers[buffer.0 as usize], "a buffer was reused while it was sent");
                 let takes =
                     !self.full.contains(&usize::from(lender.0)) && self.replicas.takes(lender, copy, version);
-                let answer = if self.lender_room && takes {
+                let has_room = self.lender_room && store.len() < self.lender_pages_max;
+                let answer = if has_room && takes {
                     store.insert((copy, version), value);
                     PutAnswer::Stored
                 } else {
