@@ -17,6 +17,8 @@ const SLACK_SHARE: u64 = 64;
 const PROGRESS_PAGES: u64 = 64;
 /// If there is no such progress for so long it ends, and does not begin again for a while: twice as long each time.
 const STUCK: Duration = Duration::from_millis(1_000);
+/// The same where all that can leave has left: what is new may be adopted yet.
+const STUCK_WITHOUT: Duration = Duration::from_millis(100);
 const PAUSE_MIN: Duration = Duration::from_millis(2_000);
 const PAUSE_MAX: Duration = Duration::from_millis(64_000);
 
@@ -37,8 +39,26 @@ struct On {
     since: Instant,
     least: u64,
     least_at: Instant,
-    /// How often threads had waited when it began.
-    waits: u64,
+    /// When it began.
+    waits: Waits,
+}
+
+/// How the tree stands to its budget.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Standing {
+    /// Base pages that it is over it.
+    pub over: u64,
+    /// The policy has pages that are to leave.
+    pub can_leave: bool,
+}
+
+/// What threads have waited for so far.
+#[derive(Clone, Copy, Debug, Default)]
+struct Waits {
+    /// To allocate: how often.
+    allocating: u64,
+    /// For pages and frames: how long at least one of them did.
+    others: Duration,
 }
 
 impl Throttle {
@@ -56,12 +76,12 @@ impl Throttle {
         self.on.is_some()
     }
 
-    fn begin(&mut self, now: Instant, over: u64, waits: u64) {
+    fn begin(&mut self, now: Instant, over: u64, waits: Waits) {
         self.on = Some(On { since: now, least: over, least_at: now, waits });
     }
 
-    /// The tree is so many base pages over its budget, and its threads have waited so often.
-    fn judge(&mut self, now: Instant, over: u64, waits: u64) {
+    fn judge(&mut self, now: Instant, standing: Standing, waits: Waits) {
+        let over = standing.over;
         let Some(on) = &mut self.on else {
             if over > self.slack_pages && now >= self.not_before {
                 self.begin(now, over, waits);
@@ -71,12 +91,14 @@ impl Throttle {
         if over + PROGRESS_PAGES <= on.least {
             (on.least, on.least_at) = (over, now);
         }
-        let is_stuck = now - on.least_at >= STUCK;
+        let is_stuck = now - on.least_at >= if standing.can_leave { STUCK } else { STUCK_WITHOUT };
         if over > self.slack_pages / 4 && !is_stuck {
             return;
         }
-        if waits != on.waits {
-            self.waited.0 += (now - on.since).0;
+        if waits.allocating != on.waits.allocating {
+            // Each moment counts once: as waiting for what is graver, if anybody does.
+            let others = waits.others.0.saturating_sub(on.waits.others.0);
+            self.waited.0 += (now - on.since).0.saturating_sub(others);
         }
         self.on = None;
         if is_stuck {
@@ -94,21 +116,23 @@ impl Agent<'_> {
         self.judge(|throttle, waits| throttle.begin(now, u64::MAX, waits));
     }
 
-    /// The tree is so many base pages over its budget.
-    pub(super) fn throttle(&mut self, now: Instant, over: u64) {
-        if self.throttle.is_on() || over > 0 {
-            self.judge(|throttle, waits| throttle.judge(now, over, waits));
+    /// The tree stands so to its budget.
+    pub(super) fn throttle(&mut self, now: Instant, standing: Standing) {
+        if self.throttle.is_on() || standing.over > 0 {
+            self.judge(|throttle, waits| throttle.judge(now, standing, waits));
         }
     }
 
-    fn judge(&mut self, judge: impl FnOnce(&mut Throttle, u64)) {
+    fn judge(&mut self, judge: impl FnOnce(&mut Throttle, Waits)) {
         if self.config.region.is_some() || self.direct.is_some() {
             return; // only that is borrowed, the rest never leaves
         }
         let was_on = self.throttle.is_on();
         let hands = || self.processes.values().filter_map(|process| process.hand.as_ref());
-        let waits = hands().map(|hand| u64::from(hand.shared.control().throttled.load(Relaxed))).sum();
-        judge(&mut self.throttle, waits);
+        let allocating = hands().map(|hand| u64::from(hand.shared.control().throttled.load(Relaxed))).sum();
+        let stats = self.borrower.stats();
+        let others = Duration(stats.first_wait.0 + stats.queued_wait.0 + stats.joined_wait.0);
+        judge(&mut self.throttle, Waits { allocating, others });
         let is_on = self.throttle.is_on();
         if is_on || was_on {
             // Those that have joined meanwhile, too.
@@ -128,46 +152,48 @@ mod tests {
         Instant(0) + Duration::from_millis(ms)
     }
 
+    /// At a time in ms: so many base pages over the budget, and that threads have waited so often to allocate.
+    fn judge(throttle: &mut Throttle, at: u64, over: u64, allocating: u64) -> bool {
+        let waits = Waits { allocating, others: Duration::from_millis(at / 4) };
+        throttle.judge(ms(at), Standing { over, can_leave: true }, waits);
+        throttle.is_on()
+    }
+
     #[test]
     fn it_begins_above_the_slack_and_ends_when_nearly_all_has_left() {
         let mut throttle = Throttle::new(64 << 8);
-        throttle.judge(ms(0), 512, 0);
-        assert!(!throttle.is_on());
-        throttle.judge(ms(1), 513, 0);
-        assert!(throttle.is_on());
-        throttle.judge(ms(5), 129, 3);
-        assert!(throttle.is_on());
-        throttle.judge(ms(9), 128, 3);
-        assert!(!throttle.is_on());
-        assert_eq!(throttle.waited, Duration::from_millis(8));
-        throttle.judge(ms(10), 513, 3);
-        throttle.judge(ms(20), 0, 3);
-        assert_eq!(throttle.waited, Duration::from_millis(8), "nobody has waited");
+        let t = &mut throttle;
+        assert_eq!([judge(t, 0, 512, 0), judge(t, 4, 513, 0)], [false, true]);
+        assert_eq!([judge(t, 8, 129, 3), judge(t, 12, 128, 3)], [true, false]);
+        assert_eq!(t.waited, Duration::from_millis(6), "a quarter of it somebody waited for a page");
+        assert_eq!([judge(t, 16, 513, 3), judge(t, 20, 0, 3)], [true, false]);
+        assert_eq!(t.waited, Duration::from_millis(6), "nobody has waited");
     }
 
     #[test]
     fn where_nothing_leaves_the_program_goes_on_and_ever_longer() {
-        let mut throttle = Throttle::new(64 << 8);
-        let mut began = Vec::new();
-        for at in 0..400_000 {
-            let was_on = throttle.is_on();
-            throttle.judge(ms(at), 5_000 + at % 50, 0);
-            if throttle.is_on() && !was_on {
-                began.push(at);
+        for (can_leave, waits_ms) in [(true, 1_000), (false, 100)] {
+            let mut throttle = Throttle::new(64 << 8);
+            let mut began = Vec::new();
+            for at in 0..400_000 {
+                let was_on = throttle.is_on();
+                throttle.judge(ms(at), Standing { over: 5_000 + at % 50, can_leave }, Waits::default());
+                if throttle.is_on() && !was_on {
+                    began.push(at);
+                }
+                let since = began.last().map_or(0, |began| at - began);
+                assert!(!throttle.is_on() || since < waits_ms, "it waits for ever");
             }
-            let since = began.last().map_or(0, |began| at - began);
-            assert!(!throttle.is_on() || since < 1_000, "it waits for ever");
+            let pauses: Vec<u64> = began.windows(2).map(|pair| pair[1] - pair[0] - waits_ms).collect();
+            assert_eq!(pauses[..7], [2_000, 4_000, 8_000, 16_000, 32_000, 64_000, 64_000]);
         }
-        let pauses: Vec<u64> = began.windows(2).map(|pair| pair[1] - pair[0] - 1_000).collect();
-        assert_eq!(pauses, [2_000, 4_000, 8_000, 16_000, 32_000, 64_000, 64_000, 64_000, 64_000, 64_000]);
     }
 
     #[test]
     fn a_slow_disk_is_waited_for_as_long_as_it_writes() {
         let mut throttle = Throttle::new(64 << 8);
         for at in 0..100 {
-            throttle.judge(ms(at * 900), 10_000 - at * 64, 1);
-            assert!(throttle.is_on());
+            assert!(judge(&mut throttle, at * 900, 10_000 - at * 64, 1));
         }
     }
 }

@@ -7,6 +7,7 @@
 
 use super::Agent;
 use super::copied::Copied;
+use super::throttle::Standing;
 use crate::procfs::{self, Statm};
 use loam_core::borrower::SpaceKey;
 use loam_core::units::{BasePages, Duration, Instant};
@@ -248,9 +249,9 @@ impl Agent<'_> {
         watch.resident_pages = resident;
         watch.peak_pages = watch.peak_pages.max(resident);
         let near = watch.near_pages();
-        if resident >= near && !watch.pressed {
+        let is_first = resident >= near && !watch.pressed;
+        if is_first {
             self.press(now);
-            self.throttle_first(now);
         }
         let watch = &mut self.watch;
         if watch.pressed {
@@ -262,7 +263,11 @@ impl Agent<'_> {
             tracing::trace!(resident, managed, sharing, copied, limit, "tree");
             let over = (managed + counted + watch.buffers).saturating_sub(watch.local_pages);
             // Before anything that takes long: to look at mappings does.
-            self.throttle(now, over);
+            if is_first {
+                self.throttle_first(now);
+            } else {
+                self.throttle(now, Standing { over, can_leave: managed > limit });
+            }
             let watch = &mut self.watch;
             self.borrower.handle_limit(now, BasePages(limit));
             watch.copied_told = watch.copied_told.min(copied);

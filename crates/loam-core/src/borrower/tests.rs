@@ -56,8 +56,10 @@ proptest! {
         ops in ops(false), page in 0u32..8, subpage in 0u32..=8,
         plan in proptest::sample::select(&FETCH_PLANS[..]), rescue: bool,
         place in proptest::sample::select(&PLACEMENTS[..4]), writes_fail: bool, pieces: bool, wild: bool,
+        lender_pages in proptest::option::of(300usize..1500),
     ) {
         let mut w = World::new(1 << page, false, 600, 2);
+        w.limit_lenders(lender_pages);
         w.b.in_pieces = pieces;
         if wild {
             w.b.size_pages(Box::new(sizes::Wild::new(u64::from(page))), PageSize::SMALLEST);

@@ -219,10 +219,7 @@ fn lenders_that_have_room_for_all_that_is_away_hold_no_program_up() {
     for (replicas, lenders) in [(1, 1), (1, 2), (2, 2)] {
         let mut w = World::configured(1, 600, lenders, |config| config.replicas = replicas);
         let each = (PAGES as usize - 600 + 150) * usize::from(replicas) / lenders;
-        w.lender_pages_max = each;
-        for n in 0..lenders {
-            w.b.handle_lender_room(LenderIndex(n as u8), BasePages(each as u64));
-        }
+        w.limit_lenders(Some(each));
         fill(&mut w);
         for round in 0..4 {
             w.read_all();

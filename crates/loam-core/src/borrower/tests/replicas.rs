@@ -172,6 +172,7 @@ proptest! {
     fn no_lender_alone_has_a_page(
         ops in replicated_ops(), page in 0u32..8, lenders in 0usize..5, replicas in 2u8..=4, staged: bool,
         place in proptest::sample::select(&PLACEMENTS[..4]), rescue: bool, sited: bool, few_buffers: bool, writes_fail: bool,
+        lender_pages in proptest::option::of(300usize..1500),
     ) {
         let mut w = World::configured(1 << page, 600, lenders, |config| {
             (config.replicas, config.staged) = (if staged { 2 } else { replicas }, staged);
@@ -179,6 +180,7 @@ proptest! {
                 config.buffers = BUFFERS_LEAST.max(BUFFERS_LEAST_PAGES << page);
             }
         });
+        w.limit_lenders(lender_pages);
         w.writes_fail = writes_fail;
         w.b.place_pages(lender_choice(place, 5).unwrap());
         w.b.config.rescue = rescue;

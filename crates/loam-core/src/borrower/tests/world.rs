@@ -137,6 +137,15 @@ impl World {
         w
     }
 
+    /// Each lender takes so many pages.
+    pub(super) fn limit_lenders(&mut self, pages: Option<usize>) {
+        let Some(pages) = pages else { return };
+        self.lender_pages_max = pages;
+        for n in 0..self.lenders.len() {
+            self.b.handle_lender_room(LenderIndex(n as u8), BasePages(pages as u64));
+        }
+    }
+
     pub(super) fn time(&mut self) -> Instant {
         self.now += 1_000;
         Instant(self.now)
