@@ -106,15 +106,23 @@ unsafe extern "C" fn madvise(address: *mut c_void, bytes: usize, advice: c_int) 
     answer(unsafe { sys::call(sys::MADVISE, [address as usize, bytes, advice as usize, 0, 0, 0]) })
 }
 
-/// The call itself.
+/// The call itself: none of the exported functions calls another (see [`crate::region`]).
 ///
 /// # Safety
 /// As [`mmap`].
 #[inline(always)]
-unsafe fn map_new(arguments: [usize; 6]) -> *mut c_void {
+unsafe fn map_new(
+    address: *mut c_void,
+    bytes: usize,
+    protection: c_int,
+    flags: c_int,
+    fd: c_int,
+    offset: i64,
+) -> *mut c_void {
     throttle::ask();
+    let (protection, flags, fd) = (protection as usize, flags as usize, fd as usize);
     // SAFETY: the caller's promise.
-    match unsafe { sys::call(sys::MMAP, arguments) } {
+    match unsafe { sys::call(sys::MMAP, [address as usize, bytes, protection, flags, fd, offset as usize]) } {
         Ok(address) => address as *mut c_void,
         Err(errno) => answer(Err(errno)) as isize as *mut c_void, // MAP_FAILED
     }
@@ -134,9 +142,7 @@ unsafe extern "C" fn mmap(
     offset: i64,
 ) -> *mut c_void {
     // SAFETY: the caller's promise.
-    unsafe {
-        map_new([address as usize, bytes, protection as usize, flags as usize, fd as usize, offset as usize])
-    }
+    unsafe { map_new(address, bytes, protection, flags, fd, offset) }
 }
 
 /// Another name of the same.
@@ -153,9 +159,7 @@ unsafe extern "C" fn mmap64(
     offset: i64,
 ) -> *mut c_void {
     // SAFETY: the caller's promise.
-    unsafe {
-        map_new([address as usize, bytes, protection as usize, flags as usize, fd as usize, offset as usize])
-    }
+    unsafe { map_new(address, bytes, protection, flags, fd, offset) }
 }
 
 /// Nobody has heard it.
