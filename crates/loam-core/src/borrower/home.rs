@@ -34,10 +34,11 @@ impl Borrower {
             self.drop_at_lender(i, c.version);
         }
     }
-    /// A page has been installed. Without a disk its contents may not be given up before.
+
+    /// A page has been installed. Without a disk its contents may not be given up before; with one [`Self::came_home`] has seen to it.
     pub(super) fn is_home(&mut self, key: SpaceKey, base: u64) {
         if self.config.disk {
-            return; // see above
+            return;
         }
         let entry = self.entry(key, base);
         let (BaseState::Local, Some(copy)) = (entry.state, entry.copy) else { return };
@@ -67,7 +68,9 @@ impl Borrower {
             let start = if n == 0 && key == from.0 { from.1 } else { 0 };
             let end = if n == keys.len() && key == from.0 { from.1 } else { u64::MAX };
             let mut rest = BaseRange::new(start.min(end), end);
-            while let Some(part) = self.spaces.get(&key).and_then(|space| space.table.next_used(rest)) {
+            while !rest.is_empty()
+                && let Some(part) = self.spaces.get(&key).and_then(|space| space.table.next_used(rest))
+            {
                 rest.start = part.end;
                 bases.clear();
                 self.spaces[&key].table.used_in(part, &mut bases);
