@@ -5,9 +5,9 @@
 //! been away for that moment has not left: what was left out of it stays left out, and of what it is filled with nothing is said yet.
 
 use super::Borrower;
-use super::holes::{Hole, Stay};
+use super::holes::Stay;
 use super::table::{BaseState, Entry, SpaceKey};
-use crate::page_size::{PageSize, Place, Probed};
+use crate::page_size::{PageSize, Probed};
 use crate::units::Instant;
 
 /// At most so many pages are in doubt after others have left: of one more it is told as if it could not come back.
@@ -94,9 +94,7 @@ impl Borrower {
     /// The page of which this base page was left out is away for good: was it wanted?
     pub(super) fn hole_has_left(&mut self, now: Instant, key: SpaceKey, base: u64) {
         let hole = self.holes.remove(key, base).expect("the caller has found it");
-        let Hole { size, part, reach, touched, .. } = hole;
-        let place = Place { space: key, base };
-        self.sizer.probed(now, &Probed { place, part, size, reach, wanted: touched });
+        self.sizer.probed(now, &hole.probed(key, base));
     }
 
     /// What has left, or is about to, is still in a buffer.

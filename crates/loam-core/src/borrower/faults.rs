@@ -481,9 +481,14 @@ impl Borrower {
         let stream = StreamSpace { space: key, size: page_size };
         let page = (base / size) as i64;
         let told = mark.pattern == Pattern::Sequential;
+        let table = self.spaces.get(&key).map(|space| &space.table);
+        let here = |page: i64| {
+            let (Ok(page), Some(table)) = (u64::try_from(page), table) else { return false };
+            (page * size..(page + 1) * size).all(|base| table.get(base).state == BaseState::Local)
+        };
         let ahead = match told {
-            true => self.prefetcher.told(stream, page, touch, most),
-            false => self.prefetcher.faulted(stream, page, touch, most),
+            true => self.prefetcher.told(stream, page, touch, most, &here),
+            false => self.prefetcher.faulted(stream, page, touch, most, &here),
         };
         let Some(ahead) = ahead else { return };
         if touch == Touch::Ahead {

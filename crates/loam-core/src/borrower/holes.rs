@@ -1,8 +1,9 @@
 //! Base pages that are left out of pages on purpose, to see whether a thread wants them while the page is here.
 
 use super::table::SpaceKey;
-use crate::page_size::PageSize;
-use alloc::collections::BTreeMap;
+use crate::page_size::{PageSize, Place, Probed, Seen};
+use crate::units::BasePages;
+use alloc::collections::{BTreeMap, VecDeque};
 use core::ops::Range;
 
 /// So many are left out at a time, at most.
@@ -25,6 +26,19 @@ pub(super) struct Hole {
     pub(super) touched: bool,
     /// Where its page is.
     pub(super) page: Stay,
+    /// How many base pages had left when it was left out. `None` once it has been asked for by that.
+    pub(super) left_before: Option<BasePages>,
+    /// That nobody has waited for it has been told.
+    pub(super) told: bool,
+}
+
+impl Hole {
+    /// What is known of it, at `base`.
+    pub(super) fn probed(&self, space: SpaceKey, base: u64) -> Probed {
+        let Self { part, size, reach, touched, told, .. } = *self;
+        let seen = if told { Seen::Again } else { Seen::LeftOut };
+        Probed { place: Place { space, base }, part, size, reach, wanted: touched, seen }
+    }
 }
 
 /// Where a page is of which something was left out.
@@ -40,50 +54,72 @@ pub(super) enum Stay {
 
 /// Those of all pages that are here, or may be back from a buffer, one each at most.
 #[derive(Debug, Default)]
-pub(super) struct Holes(BTreeMap<(SpaceKey, u64), Hole>);
+pub(super) struct Holes {
+    all: BTreeMap<(SpaceKey, u64), Hole>,
+    /// Those of which nobody has asked what became of them after a while ([`Self::next_aged`]), oldest first, and others that are gone.
+    young: VecDeque<(SpaceKey, u64, BasePages)>,
+}
 
 impl Holes {
     /// The base page that was left out of the page that begins at `first`.
     pub(super) fn of_page(&self, key: SpaceKey, first: u64) -> Option<u64> {
         let places = (key, first)..(key, first + PageSize::LARGEST.base_pages());
-        self.0.range(places).find(|(_, hole)| hole.first == first).map(|(&(_, base), _)| base)
+        self.all.range(places).find(|(_, hole)| hole.first == first).map(|(&(_, base), _)| base)
     }
 
     /// `base` was left out.
     pub(super) fn has(&self, key: SpaceKey, base: u64) -> bool {
-        self.0.contains_key(&(key, base))
+        self.all.contains_key(&(key, base))
     }
 
     /// `base` is left out. False, and nothing changes, if there are enough, or it, or another one of its page, is left out already.
     pub(super) fn insert(&mut self, key: SpaceKey, base: u64, hole: Hole) -> bool {
         let fits =
-            self.0.len() < HOLES_MAX && !self.has(key, base) && self.of_page(key, hole.first).is_none();
+            self.all.len() < HOLES_MAX && !self.has(key, base) && self.of_page(key, hole.first).is_none();
         if fits {
-            self.0.insert((key, base), hole);
+            self.all.insert((key, base), hole);
+            self.young.extend(hole.left_before.map(|at| (key, base, at)));
+            if self.young.len() > HOLES_MAX {
+                self.young.pop_front();
+            }
         }
         fits
     }
 
+    /// One that was left out before so many base pages had left, whose page has been here all the time: once each, the oldest first.
+    pub(super) fn next_aged(&mut self, left_before: BasePages) -> Option<(SpaceKey, u64, &mut Hole)> {
+        while let Some(&(key, base, at)) = self.young.front().filter(|&&(_, _, at)| at <= left_before) {
+            self.young.pop_front();
+            let is_same = |hole: &Hole| hole.left_before == Some(at) && hole.page == Stay::First;
+            if self.all.get(&(key, base)).is_some_and(is_same) {
+                let hole = self.all.get_mut(&(key, base)).expect("it was there");
+                hole.left_before = None;
+                return Some((key, base, hole));
+            }
+        }
+        None
+    }
+
     /// A thread waits at `base`, which may have been left out of a page that is here.
     pub(super) fn touch(&mut self, key: SpaceKey, base: u64) {
-        if let Some(hole) = self.0.get_mut(&(key, base)) {
+        if let Some(hole) = self.all.get_mut(&(key, base)) {
             hole.touched |= hole.page != Stay::Away;
         }
     }
 
     /// What was left out at `base`.
     pub(super) fn get(&self, key: SpaceKey, base: u64) -> Option<&Hole> {
-        self.0.get(&(key, base))
+        self.all.get(&(key, base))
     }
 
     /// The same, to be changed.
     pub(super) fn get_mut(&mut self, key: SpaceKey, base: u64) -> Option<&mut Hole> {
-        self.0.get_mut(&(key, base))
+        self.all.get_mut(&(key, base))
     }
 
     /// Nothing is left out at `base` any more.
     pub(super) fn remove(&mut self, key: SpaceKey, base: u64) -> Option<Hole> {
-        self.0.remove(&(key, base))
+        self.all.remove(&(key, base))
     }
 
     /// Of pages that begin there nothing is left out any more.
@@ -91,15 +127,15 @@ impl Holes {
         let places = (key, pages.start)..(key, pages.end.saturating_add(PageSize::LARGEST.base_pages()));
         let gone = |hole: &Hole| pages.contains(&hole.first);
         let gone: alloc::vec::Vec<_> =
-            self.0.range(places).filter(|(_, hole)| gone(hole)).map(|(&at, _)| at).collect();
+            self.all.range(places).filter(|(_, hole)| gone(hole)).map(|(&at, _)| at).collect();
         gone.iter().for_each(|at| {
-            self.0.remove(at);
+            self.all.remove(at);
         });
     }
 
     #[cfg(test)]
     pub(super) fn bases(&self) -> impl Iterator<Item = u64> {
-        self.0.keys().map(|&(_, base)| base)
+        self.all.keys().map(|&(_, base)| base)
     }
 }
 
@@ -111,11 +147,23 @@ mod tests {
 
     #[derive(Clone, Copy, Debug)]
     enum Op {
-        Insert { page: u64, log2: u8, offset: u64 },
+        Insert {
+            page: u64,
+            log2: u8,
+            offset: u64,
+        },
         Touch(u64),
         Leave(u64),
         Take(u64),
-        Forget { first: u64, pages: u64 },
+        Forget {
+            first: u64,
+            pages: u64,
+        },
+        /// More base pages have left, and it is asked for what was left out so many before that.
+        Age {
+            more: u64,
+            ago: u64,
+        },
     }
 
     fn ops() -> impl Strategy<Value = Vec<Op>> {
@@ -125,6 +173,7 @@ mod tests {
             2 => (0_u64..1024).prop_map(Op::Leave),
             2 => (0_u64..1024).prop_map(Op::Take),
             1 => (0_u64..1024, 0_u64..600).prop_map(|(first, pages)| Op::Forget { first, pages }),
+            3 => (0_u64..50, 0_u64..200).prop_map(|(more, ago)| Op::Age { more, ago }),
         ];
         prop::collection::vec(op, 0..80)
     }
@@ -141,15 +190,17 @@ mod tests {
         fn it_is_a_list_of_holes(ops in ops()) {
             let key = SpaceKey(1);
             let (mut holes, mut list) = (Holes::default(), Vec::<(u64, Hole)>::new());
+            let (mut left, mut young) = (0, Vec::new());
             for op in ops {
                 match op {
                     Op::Insert { page, log2, offset } => {
                         let size = PageSize::from_log2(log2);
                         let (first, base) = (size.first(page * 64), size.first(page * 64) + offset % size.base_pages());
-                        let hole = Hole { first, fault: first, size, part: 0, reach: size, touched: false, page: Stay::First };
+                        let hole = Hole { first, fault: first, size, part: 0, reach: size, touched: false, page: Stay::First, left_before: Some(BasePages(left)), told: false };
                         let fits = list.iter().all(|&(at, other)| at != base && other.first != first);
                         prop_assert_eq!(holes.insert(key, base, hole), fits);
                         if fits {
+                            young.push((base, left));
                             list.push((base, hole));
                         }
                     }
@@ -171,14 +222,35 @@ mod tests {
                         let taken = holes.of_page(key, first).map(|base| (base, holes.remove(key, base).unwrap()));
                         prop_assert_eq!(taken, index.map(|index| list.remove(index)));
                     }
+                    Op::Age { more, ago } => {
+                        left += more;
+                        let Some(before) = left.checked_sub(ago) else { continue };
+                        let mut aged = Vec::new();
+                        while let Some((_, base, _)) = holes.next_aged(BasePages(before)) {
+                            aged.push(base);
+                        }
+                        // Each is asked for once, the oldest first, whether it is there by then or not.
+                        let due: Vec<(u64, u64)> = young.extract_if(.., |&mut (_, at)| at <= before).collect();
+                        let mut expected = Vec::new();
+                        for (base, at) in due {
+                            let same = |(other, hole): &&mut (u64, Hole)| {
+                                *other == base && hole.left_before == Some(BasePages(at)) && hole.page == Stay::First
+                            };
+                            if let Some((_, hole)) = list.iter_mut().find(same) {
+                                hole.left_before = None;
+                                expected.push(base);
+                            }
+                        }
+                        prop_assert_eq!(aged, expected);
+                    }
                     Op::Forget { first, pages } => {
                         holes.forget(key, first..first + pages);
                         list.retain(|(_, hole)| !(first..first + pages).contains(&hole.first));
                     }
                 }
-                let mut left: Vec<u64> = list.iter().map(|&(base, _)| base).collect();
-                left.sort_unstable();
-                prop_assert_eq!(holes.bases().collect::<Vec<_>>(), left);
+                let mut all: Vec<u64> = list.iter().map(|&(base, _)| base).collect();
+                all.sort_unstable();
+                prop_assert_eq!(holes.bases().collect::<Vec<_>>(), all);
             }
             prop_assert!(!holes.has(SpaceKey(0), 0) && holes.of_page(SpaceKey(2), 0).is_none());
         }

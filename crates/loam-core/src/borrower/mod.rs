@@ -73,7 +73,7 @@ pub use figures::{FaultKind, Stats};
 pub use lenders::PutAnswer;
 pub use marks::{Pattern, Priority};
 pub use placement::{LenderChoice, LenderState, PLACEMENTS, Site, lender_choice};
-pub use prefetch::{Ahead, NoPrefetch, Prefetcher, StreamSpace, StridePrefetcher, Touch};
+pub use prefetch::{Ahead, IsHere, NoPrefetch, Prefetcher, StreamSpace, StridePrefetcher, Touch};
 pub use store::Source;
 pub use table::{BaseRange, BaseState, SpaceKey};
 pub use terms::{Terms, TooMany};
@@ -148,6 +148,8 @@ pub struct Borrower {
     ranks_turn: bool,
     /// Base pages that were left out of a page on purpose.
     holes: Holes,
+    /// Base pages that have left so far.
+    left: BasePages,
     /// Pages that have left, of which something is to be told.
     doubts: VecDeque<Doubt>,
     /// What has come last of a page that is fetched in parts.
@@ -279,6 +281,7 @@ impl Borrower {
             steps: Vec::new(),
             message: 0,
             holes: Holes::default(),
+            left: BasePages(0),
             doubts: VecDeque::new(),
             streams_from: None,
             urgency: Urgency::Behind,

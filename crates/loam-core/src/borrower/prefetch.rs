@@ -43,14 +43,32 @@ pub enum Touch {
     Fresh,
 }
 
+/// Tells of the page of this number whether all of it is here: a touch of it raises no fault, and there is nothing to fetch.
+pub type IsHere<'a> = &'a dyn Fn(i64) -> bool;
+
 /// A prefetch policy: sees faults, answers what to fetch with them.
 pub trait Prefetcher: core::fmt::Debug + Send {
-    /// A thread waits for page number `page` of `space`; at most `most` pages are worth fetching now.
-    fn faulted(&mut self, space: StreamSpace, page: i64, touch: Touch, most: u32) -> Option<Ahead>;
+    /// A thread waits for page number `page` of `space`; at most `most` pages are worth fetching now. Pages that are here lie between those that are fetched,
+    /// and the program goes over them unseen.
+    fn faulted(
+        &mut self,
+        space: StreamSpace,
+        page: i64,
+        touch: Touch,
+        most: u32,
+        here: IsHere<'_>,
+    ) -> Option<Ahead>;
     /// The same where the program has said that it goes from lower to higher addresses: no pattern is waited for. A policy that does nothing here
     /// learns it from the faults all the same.
-    fn told(&mut self, space: StreamSpace, page: i64, touch: Touch, most: u32) -> Option<Ahead> {
-        self.faulted(space, page, touch, most)
+    fn told(
+        &mut self,
+        space: StreamSpace,
+        page: i64,
+        touch: Touch,
+        most: u32,
+        here: IsHere<'_>,
+    ) -> Option<Ahead> {
+        self.faulted(space, page, touch, most, here)
     }
     /// It never has more ahead of a stream than this, or one page.
     fn window_max(&self) -> BasePages {
@@ -69,7 +87,7 @@ pub trait Prefetcher: core::fmt::Debug + Send {
 pub struct NoPrefetch;
 
 impl Prefetcher for NoPrefetch {
-    fn faulted(&mut self, _: StreamSpace, _: i64, _: Touch, _: u32) -> Option<Ahead> {
+    fn faulted(&mut self, _: StreamSpace, _: i64, _: Touch, _: u32, _: IsHere<'_>) -> Option<Ahead> {
         None
     }
     fn cut(&mut self, _: StreamSpace, _: &Ahead, _: u32) {}
@@ -87,6 +105,9 @@ struct Stream {
     edge: i64,
     /// The marker that was not touched yet.
     marker: Option<i64>,
+    /// Pages that were asked for and not gone over yet, at most; and of the last of them those behind the marker.
+    asked: i64,
+    behind: i64,
     /// Faults in order, so far.
     run: u32,
     /// Pages ahead, last time.
@@ -97,11 +118,47 @@ struct Stream {
 }
 
 impl Stream {
+    /// One that begins with this page.
+    fn new(space: StreamSpace, page: i64, used_at: u64) -> Self {
+        let (stride, marker, asked, behind, run, window, bet) = (0, None, 0, 0, 0, 0, false);
+        Self {
+            space,
+            first: page,
+            last: page,
+            stride,
+            edge: page,
+            marker,
+            asked,
+            behind,
+            run,
+            window,
+            bet,
+            used_at,
+        }
+    }
+
     /// It expects this page: at its edge, or inside what it asked for.
     fn expects(&self, page: i64) -> bool {
         let (low, high) =
             if self.stride > 0 { (self.last + 1, self.edge) } else { (self.edge, self.last - 1) };
         self.stride != 0 && low <= page && page <= high
+    }
+
+    /// It expects this page, or would if it did not lie behind pages that are here. Those count as touched.
+    fn reaches(&mut self, page: i64, here: IsHere<'_>) -> bool {
+        if self.stride == 0 || self.expects(page) {
+            return self.stride != 0;
+        }
+        let beyond = page - self.edge;
+        let (gap, rest) = (beyond / self.stride, beyond % self.stride);
+        if rest != 0 || !(1..=gap_max(self.space)).contains(&gap) {
+            return false;
+        }
+        let is_passed = (0..gap).all(|n| here(self.edge + n * self.stride));
+        if is_passed {
+            self.edge = page;
+        }
+        is_passed
     }
 
     /// What it asked for is there as it should be.
@@ -110,10 +167,19 @@ impl Stream {
     }
 }
 
+/// So many pages that are here are gone over.
+fn gap_max(space: StreamSpace) -> i64 {
+    (GAP_BASE_PAGES / space.size.base_pages() as i64).max(1)
+}
+
 const STREAMS: usize = 32;
 /// Strides from which on a stream is a long one: more than a program that jumps about makes in passing.
 const LONG_STRIDES: u64 = 128;
 const STRIDE_MAX: i64 = 64;
+/// So much that is here is gone over, between what was asked for and the next fault: 256 KiB, or a page.
+const GAP_BASE_PAGES: i64 = 64;
+/// What is fetched ahead may lie among pages that are here, so many times as many in all.
+const SPREAD_MAX: i64 = 4;
 /// Faults in order before the first page is fetched ahead: of neighbours, of pages farther apart, and where most first pages
 /// were for nothing.
 const RUN_NEIGHBOURS: u32 = 1;
@@ -172,7 +238,14 @@ impl StridePrefetcher {
     }
 
     /// The stream at `index` expected `page`.
-    fn followed(&mut self, index: usize, page: i64, touch: Touch, most: u32) -> Option<Ahead> {
+    fn followed(
+        &mut self,
+        index: usize,
+        page: i64,
+        touch: Touch,
+        most: u32,
+        here: IsHere<'_>,
+    ) -> Option<Ahead> {
         let s = self.streams[index].as_mut().expect("the caller has found it");
         let in_order = s.goes_on(page, touch);
         let bet = core::mem::take(&mut s.bet);
@@ -180,20 +253,35 @@ impl StridePrefetcher {
         s.used_at = self.clock;
         s.run += 1;
         if s.marker == Some(page) {
-            s.marker = None;
+            (s.marker, s.asked) = (None, s.behind);
         }
         if !in_order {
             // What was asked for is gone, or was passed over.
-            *s = Stream { first: page, edge: page + s.stride, marker: None, run: 1, window: 0, ..*s };
+            *s = Stream {
+                first: page,
+                edge: page + s.stride,
+                marker: None,
+                asked: 0,
+                run: 1,
+                window: 0,
+                ..*s
+            };
         }
         if bet {
             self.settle_bet(in_order);
         }
-        if in_order { self.extend(index, page, touch, most) } else { None }
+        if in_order { self.extend(index, page, touch, most, here) } else { None }
     }
 
     /// The stream at `index` was followed to `page`.
-    fn extend(&mut self, index: usize, page: i64, touch: Touch, most: u32) -> Option<Ahead> {
+    fn extend(
+        &mut self,
+        index: usize,
+        page: i64,
+        touch: Touch,
+        most: u32,
+        here: IsHere<'_>,
+    ) -> Option<Ahead> {
         let distrusted = self.trust < TRUST_LEAST;
         let s = self.streams[index].as_mut().expect("the caller has found it");
         let run_min = match s.stride.abs() {
@@ -205,18 +293,22 @@ impl StridePrefetcher {
             s.edge = page + s.stride;
             return None;
         }
-        s.bet = s.window == 0;
-        s.window = (s.window * 2).clamp(1, most);
-        let goal = page + s.stride * (i64::from(s.window) + 1);
+        let window = (s.window * 2).clamp(1, most);
         let first = if s.stride > 0 { s.edge.max(page + s.stride) } else { s.edge.min(page + s.stride) };
-        let count = (goal - first) / s.stride;
-        if count <= 0 {
-            return None;
-        }
-        s.edge = goal;
-        let marker = count as u32 / 2;
-        s.marker = (touch != Touch::Fresh).then_some(first + s.stride * i64::from(marker));
-        Some(Ahead { first, stride: s.stride, count: count as u32, marker, bet: s.bet })
+        let asked = s.asked.min((first - page) / s.stride - 1);
+        let wanted = usize::try_from(i64::from(window) - asked).ok().filter(|&wanted| wanted > 0)?;
+        // What is here takes no room in the window, and nobody would see a touch of it: the marker is in the middle of what is not.
+        let missing =
+            (0..SPREAD_MAX * i64::from(window)).filter(|n| !here(first + s.stride * n)).take(wanted);
+        let found = missing.clone().count();
+        let marker = missing.clone().nth(found / 2)?;
+        let last = missing.last()?;
+        (s.bet, s.window) = (s.window == 0, window);
+        (s.asked, s.behind) = (asked + found as i64, (found - found / 2 - 1) as i64);
+        s.edge = first + s.stride * (last + 1);
+        s.marker = (touch != Touch::Fresh).then_some(first + s.stride * marker);
+        let (marker, count) = (marker as u32, last as u32 + 1);
+        Some(Ahead { first, stride: s.stride, count, marker, bet: s.bet })
     }
 }
 
@@ -225,7 +317,14 @@ impl Prefetcher for StridePrefetcher {
         self.window_max
     }
 
-    fn faulted(&mut self, space: StreamSpace, page: i64, touch: Touch, most: u32) -> Option<Ahead> {
+    fn faulted(
+        &mut self,
+        space: StreamSpace,
+        page: i64,
+        touch: Touch,
+        most: u32,
+        here: IsHere<'_>,
+    ) -> Option<Ahead> {
         let most = self.most(space, most);
         self.clock += 1;
         let clock = self.clock;
@@ -233,9 +332,10 @@ impl Prefetcher for StridePrefetcher {
             s.used_at = clock; // another part of the same page
             return None;
         }
-        let follows = |s: &Option<Stream>| s.is_some_and(|s| s.space == space && s.expects(page));
-        if let Some(index) = self.streams.iter().position(follows) {
-            return self.followed(index, page, touch, most);
+        let follows =
+            |s: &mut Option<Stream>| s.as_mut().is_some_and(|s| s.space == space && s.reaches(page, here));
+        if let Some(index) = self.streams.iter_mut().position(follows) {
+            return self.followed(index, page, touch, most, here);
         }
         // The second fault of a stream gives its stride.
         let near = |s: &Option<Stream>| {
@@ -243,30 +343,29 @@ impl Prefetcher for StridePrefetcher {
         };
         if let Some(index) = self.streams.iter().position(near) {
             let s = self.streams[index].as_mut().expect("just found");
-            s.stride = page - s.last;
+            let stride = page - s.last;
+            // What is here between them was touched, too; or nothing there is, and they are near each other by chance.
+            let has_gap = (2..=gap_max(space) + 1).contains(&stride.abs())
+                && (1..stride.abs()).all(|n| here(s.last + n * stride.signum()));
+            s.stride = if has_gap { stride.signum() } else { stride };
             s.last = page;
             s.edge = page + s.stride;
             s.used_at = clock;
-            s.run = 1;
-            return self.extend(index, page, touch, most);
+            s.run = u32::from(!has_gap);
+            return self.extend(index, page, touch, most, here);
         }
-        let (stride, edge, marker, run, window, bet) = (0, page, None, 0, 0, false);
-        self.begin(Stream {
-            space,
-            first: page,
-            last: page,
-            stride,
-            edge,
-            marker,
-            run,
-            window,
-            bet,
-            used_at: clock,
-        });
+        self.begin(Stream::new(space, page, clock));
         None
     }
 
-    fn told(&mut self, space: StreamSpace, page: i64, touch: Touch, most: u32) -> Option<Ahead> {
+    fn told(
+        &mut self,
+        space: StreamSpace,
+        page: i64,
+        touch: Touch,
+        most: u32,
+        here: IsHere<'_>,
+    ) -> Option<Ahead> {
         let most = self.most(space, most);
         self.clock += 1;
         let upward = |s: &Stream| s.space == space && s.stride == 1;
@@ -274,22 +373,17 @@ impl Prefetcher for StridePrefetcher {
             s.used_at = self.clock; // another part of the same page
             return None;
         }
-        let follows = |s: &Option<Stream>| s.is_some_and(|s| upward(&s) && s.expects(page));
+        let follows = |s: &mut Option<Stream>| s.as_mut().is_some_and(|s| upward(s) && s.reaches(page, here));
         // It doubles with the first touch.
         let window = most / TOLD_SHARE / 2;
         let begins = Stream {
-            space,
-            first: page,
             last: page - 1,
             stride: 1,
-            edge: page,
-            marker: None,
             run: RUN_DISTRUSTED,
             window,
-            bet: false,
-            used_at: self.clock,
+            ..Stream::new(space, page, self.clock)
         };
-        let index = match self.streams.iter().position(follows) {
+        let index = match self.streams.iter_mut().position(follows) {
             Some(index) => {
                 let s = self.streams[index].as_mut().expect("just found");
                 if s.goes_on(page, touch) {
@@ -301,7 +395,7 @@ impl Prefetcher for StridePrefetcher {
             }
             None => self.begin(begins),
         };
-        let ahead = self.followed(index, page, touch, most);
+        let ahead = self.followed(index, page, touch, most, here);
         // That the program has said so is no evidence for what it has not said.
         self.streams[index].as_mut().expect("it is followed").bet = false;
         ahead
@@ -331,6 +425,7 @@ impl Prefetcher for StridePrefetcher {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::draw::Draw;
     use alloc::collections::BTreeSet;
     use alloc::vec::Vec;
     use proptest::prelude::*;
@@ -339,7 +434,16 @@ mod tests {
 
     /// A program that touches `pages` in order; what is home raises no fault, the marker does. Returns the touches that had to wait.
     fn waits(prefetcher: &mut StridePrefetcher, pages: impl Iterator<Item = i64>) -> Vec<i64> {
-        let (mut home, mut marked, mut waited) = (BTreeSet::new(), BTreeSet::new(), Vec::new());
+        waits_among(prefetcher, BTreeSet::new(), pages)
+    }
+
+    /// The same where some pages are home from the beginning.
+    fn waits_among(
+        prefetcher: &mut StridePrefetcher,
+        mut home: BTreeSet<i64>,
+        pages: impl Iterator<Item = i64>,
+    ) -> Vec<i64> {
+        let (mut marked, mut waited) = (BTreeSet::new(), Vec::new());
         for page in pages {
             if home.contains(&page) {
                 continue;
@@ -349,7 +453,7 @@ mod tests {
                 waited.push(page);
             }
             home.insert(page);
-            if let Some(a) = prefetcher.faulted(SPACE, page, touch, u32::MAX) {
+            if let Some(a) = prefetcher.faulted(SPACE, page, touch, u32::MAX, &|page| home.contains(&page)) {
                 for n in 0..a.count {
                     let p = a.first + a.stride * i64::from(n);
                     if n == a.marker && !home.contains(&p) {
@@ -377,29 +481,48 @@ mod tests {
     fn who_is_told_runs_ahead_at_once() {
         let (mut told, mut plain) =
             (StridePrefetcher::new(BasePages(64)), StridePrefetcher::new(BasePages(64)));
-        let ahead = told.told(SPACE, 500, Touch::Missing, u32::MAX).expect("at once");
+        let ahead = told.told(SPACE, 500, Touch::Missing, u32::MAX, &|_| false).expect("at once");
         assert_eq!((ahead.first, ahead.stride, ahead.count), (501, 1, 16));
-        assert_eq!(plain.faulted(SPACE, 500, Touch::Missing, u32::MAX), None);
+        assert_eq!(plain.faulted(SPACE, 500, Touch::Missing, u32::MAX, &|_| false), None);
         let marker = ahead.first + i64::from(ahead.marker);
-        let next = told.told(SPACE, marker, Touch::Ahead, u32::MAX).expect("it goes on");
+        let next = told.told(SPACE, marker, Touch::Ahead, u32::MAX, &|_| false).expect("it goes on");
         assert!(next.first == 517 && next.count > 16, "{next:?}");
         // What was asked for is gone by the time: from there again, as far.
-        let again = told.told(SPACE, 520, Touch::Missing, u32::MAX).expect("at once");
+        let again = told.told(SPACE, 520, Touch::Missing, u32::MAX, &|_| false).expect("at once");
         assert_eq!((again.first, again.count), (521, 16));
         // Where most bets were lost, too.
         let pairs = (0..4_000).flat_map(|n| [n * 1_000, n * 1_000 + 1]);
         for page in pairs {
-            told.faulted(SPACE, 1 << 40 | page, Touch::Missing, u32::MAX);
+            told.faulted(SPACE, 1 << 40 | page, Touch::Missing, u32::MAX, &|_| false);
         }
         let trust = told.trust;
-        assert!(trust < TRUST_LEAST && told.told(SPACE, 9_000, Touch::Missing, u32::MAX).is_some());
+        assert!(
+            trust < TRUST_LEAST && told.told(SPACE, 9_000, Touch::Missing, u32::MAX, &|_| false).is_some()
+        );
         assert_eq!(told.trust, trust, "nothing was learnt");
         // Nor where the first window is one page, which would be a bet if nobody had said so.
         let mut small = StridePrefetcher::new(BasePages(4));
         let trust = small.trust;
-        small.told(SPACE, 10, Touch::Missing, u32::MAX);
-        small.told(SPACE, 11, Touch::Ahead, u32::MAX);
+        small.told(SPACE, 10, Touch::Missing, u32::MAX, &|_| false);
+        small.told(SPACE, 11, Touch::Ahead, u32::MAX, &|_| false);
         assert_eq!(small.trust, trust, "nothing was learnt");
+    }
+
+    /// What is here raises no fault: not as the page behind the last one, nor as the one that was to be the marker.
+    #[test]
+    fn a_reader_of_what_is_home_in_part_waits_only_at_the_start() {
+        let mut draw = Draw::new(5);
+        for (stride, percent) in [(1, 10), (1, 40), (-1, 70), (3, 40), (1, 90)] {
+            let mut p = StridePrefetcher::new(BasePages(16));
+            let reads = || (0..4_000).map(|n| 1_000_000 + n * stride);
+            let home: BTreeSet<i64> = reads().filter(|_| draw.below(100) < percent).collect();
+            let waited = waits_among(&mut p, home, reads());
+            assert!(
+                waited.len() <= 8,
+                "stride {stride}, {percent}%: waited for {}: {waited:?}",
+                waited.len()
+            );
+        }
     }
 
     #[test]
@@ -414,10 +537,13 @@ mod tests {
         let mut p = StridePrefetcher::new(BasePages(16));
         let space = SPACE;
         let touch = |page| if page < 2 { Touch::Missing } else { Touch::Ahead };
-        let ahead = (0..4).filter_map(|page| p.faulted(space, page, touch(page), u32::MAX)).last().unwrap();
+        let ahead = (0..4)
+            .filter_map(|page| p.faulted(space, page, touch(page), u32::MAX, &|_| false))
+            .last()
+            .unwrap();
         assert!(ahead.count > 1);
         p.cut(space, &ahead, 1);
-        let next = p.faulted(space, ahead.first, Touch::Missing, u32::MAX);
+        let next = p.faulted(space, ahead.first, Touch::Missing, u32::MAX, &|_| false);
         assert_eq!(next, None, "the marker was not among what was cut");
     }
 
@@ -426,11 +552,11 @@ mod tests {
         let mut p = StridePrefetcher::new(BasePages(16));
         let space = SPACE;
         let ahead = p
-            .faulted(space, 0, Touch::Missing, u32::MAX)
-            .or(p.faulted(space, 1, Touch::Missing, u32::MAX))
+            .faulted(space, 0, Touch::Missing, u32::MAX, &|_| false)
+            .or(p.faulted(space, 1, Touch::Missing, u32::MAX, &|_| false))
             .unwrap();
         p.cut(space, &ahead, 0);
-        let next = p.faulted(space, ahead.first, Touch::Missing, u32::MAX).unwrap();
+        let next = p.faulted(space, ahead.first, Touch::Missing, u32::MAX, &|_| false).unwrap();
         assert_eq!(next.first, ahead.first + 1);
     }
 
@@ -440,7 +566,7 @@ mod tests {
         let (mut faults, mut edge) = (0, 0);
         while edge < 1_000 {
             faults += 1;
-            if let Some(ahead) = p.faulted(SPACE, edge, Touch::Fresh, u32::MAX) {
+            if let Some(ahead) = p.faulted(SPACE, edge, Touch::Fresh, u32::MAX, &|_| false) {
                 edge = ahead.first + i64::from(ahead.count);
             } else {
                 edge += 1;
@@ -453,8 +579,10 @@ mod tests {
     fn where_nobody_follows_almost_nothing_is_fetched() {
         let mut p = StridePrefetcher::new(BasePages(64));
         let pairs = (0..4_000).flat_map(|n| [n * 1_000, n * 1_000 + 1]);
-        let fetched: u32 =
-            pairs.filter_map(|page| p.faulted(SPACE, page, Touch::Missing, u32::MAX)).map(|a| a.count).sum();
+        let fetched: u32 = pairs
+            .filter_map(|page| p.faulted(SPACE, page, Touch::Missing, u32::MAX, &|_| false))
+            .map(|a| a.count)
+            .sum();
         assert!(fetched < 100, "{fetched} pages for nothing");
         let waited = waits(&mut p, (0..1_000).map(|n| 1 << 40 | n));
         assert!(waited.len() <= 12, "a stream is recognised all the same: {waited:?}");
@@ -466,17 +594,24 @@ mod tests {
         fn random_faults_fetch_nothing(pages in proptest::collection::vec(0i64..1 << 40, 1..300)) {
             let mut p = StridePrefetcher::new(BasePages(8));
             for page in pages {
-                prop_assert_eq!(p.faulted(SPACE, page * 1_000, Touch::Missing, u32::MAX), None);
+                prop_assert_eq!(p.faulted(SPACE, page * 1_000, Touch::Missing, u32::MAX, &|_| false), None);
             }
         }
 
+        /// No more is fetched than the window has; the marker is, and so is the last page.
         #[test]
-        fn answers_are_bounded(pages in proptest::collection::vec((0i64..200, 0..3), 1..500)) {
+        fn answers_are_bounded(
+            pages in proptest::collection::vec((0i64..200, 0..3), 1..500),
+            home in proptest::collection::btree_set(0i64..200, 0..200),
+        ) {
             let mut p = StridePrefetcher::new(BasePages(8));
             for (page, touch) in pages {
                 let touch = [Touch::Missing, Touch::Ahead, Touch::Fresh][touch as usize];
-                if let Some(a) = p.faulted(SPACE, page, touch, u32::MAX) {
-                    prop_assert!(a.count >= 1 && a.count <= 9 && a.marker < a.count && a.stride != 0);
+                if let Some(a) = p.faulted(SPACE, page, touch, u32::MAX, &|page| home.contains(&page)) {
+                    prop_assert!(a.count >= 1 && a.count <= 4 * 8 && a.marker < a.count && a.stride != 0);
+                    let fetched: Vec<u32> =
+                        (0..a.count).filter(|&n| !home.contains(&(a.first + a.stride * i64::from(n)))).collect();
+                    prop_assert!(fetched.len() <= 8 && fetched.contains(&a.marker) && fetched.contains(&(a.count - 1)));
                 }
             }
         }

@@ -10,6 +10,8 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::ops::Range;
 
+/// What nobody has waited for after this part of a turn of local memory is told of.
+const AGED_SHARE: u64 = 8;
 /// Parts of a page that come farther from each other than this have met something else.
 const STREAM_GAP_MAX: Duration = Duration::from_millis(20);
 
@@ -82,6 +84,8 @@ impl Borrower {
             reach,
             touched: false,
             page: Stay::First,
+            left_before: Some(self.left),
+            told: false,
         };
         self.holes.insert(key, hole, left_out).then_some(hole)
     }
@@ -95,10 +99,13 @@ impl Borrower {
             let first = page * size.base_pages();
             let here = matches!(self.state(key, first), BaseState::Local | BaseState::Fetching);
             let known = self.spaces.get(&key).is_none_or(|space| space.table.is_brought(first));
-            if n > 0 && (known || !here) {
+            if n > 0 && !here {
                 break;
             }
-            self.note_coming(key, first, size);
+            // What was here before it was gone over, too.
+            if n == 0 || !known {
+                self.note_coming(key, first, size);
+            }
         }
     }
 
@@ -145,6 +152,8 @@ impl Borrower {
     /// A page leaves, with so many local base pages.
     pub(super) fn note_left(&mut self, now: Instant, key: SpaceKey, first: u64, size: PageSize, pages: u64) {
         let at = Place { space: key, base: first };
+        self.left.0 += pages;
+        self.note_aged(now);
         if let Some(hole) = self.holes.of_page(key, first) {
             let is_away = self.entry(key, hole).state == BaseState::Away;
             let &Hole { touched, page, .. } = self.holes.get(key, hole).expect("it was found");
@@ -161,6 +170,14 @@ impl Borrower {
         if let Some((part, came_with, together)) = together {
             self.sizer
                 .left(now, &Left { first: at, part, size, pages: BasePages(pages), came_with, together });
+        }
+    }
+
+    /// What was left out long ago: has a thread waited for it by now? What nobody ever waits for is known before all of memory has been turned over.
+    fn note_aged(&mut self, now: Instant) {
+        let Some(left_before) = self.left.0.checked_sub(self.limit / AGED_SHARE) else { return };
+        while let Some((key, base, hole)) = self.holes.next_aged(BasePages(left_before)) {
+            hole.told = self.sizer.aged(now, &hole.probed(key, base));
         }
     }
 

@@ -136,6 +136,19 @@ pub struct Probed {
     pub reach: PageSize,
     /// It was wanted while the page was local.
     pub wanted: bool,
+    /// How that is known.
+    pub seen: Seen,
+}
+
+/// How it is known what became of a base page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// It was left out.
+    LeftOut,
+    /// It was left out, and has been told of before, not wanted then ([`PageSizer::aged`] answered that this counts).
+    Again,
+    /// It was not left out, but came as zeros ([`PageSizer::filled`]).
+    Filled,
 }
 
 /// What became of a base page while its page was local.
@@ -203,6 +216,13 @@ pub trait PageSizer: fmt::Debug + Send {
     /// What became of a base page that was left out.
     fn probed(&mut self, now: Instant, probe: &Probed) {
         let _ = (now, probe);
+    }
+
+    /// So far a base page that was left out is wanted, or not, after an eighth of a turn of local memory. Answered with whether it counts that it is not:
+    /// [`Self::probed`] says so again, if it comes to that, when the page has left.
+    fn aged(&mut self, now: Instant, probe: &Probed) -> bool {
+        let _ = (now, probe);
+        false
     }
 
     /// What became of the zeros of a page that has left: what that tells ([`Self::probed`]), unless the page comes back at once.

@@ -37,7 +37,7 @@ impl PageSizer for LeavesOut {
 struct Next;
 
 impl Prefetcher for Next {
-    fn faulted(&mut self, _: StreamSpace, page: i64, _: Touch, _: u32) -> Option<Ahead> {
+    fn faulted(&mut self, _: StreamSpace, page: i64, _: Touch, _: u32, _: IsHere<'_>) -> Option<Ahead> {
         Some(Ahead { first: page + 1, stride: 1, count: 1, marker: 1, bet: false })
     }
     fn cut(&mut self, _: StreamSpace, _: &Ahead, _: u32) {}

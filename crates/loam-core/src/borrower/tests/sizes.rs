@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::draw::Draw;
-use crate::page_size::{Brought, Fill, Filled, Left, PageSize, PageSizer, Place, Probed};
+use crate::page_size::{Brought, Fill, Filled, Left, PageSize, PageSizer, Place, Probed, Seen};
 use std::sync::{Arc, Mutex};
 
 /// Sizes without any reason, and a base page left out of every other page.
@@ -55,6 +55,7 @@ impl PageSizer for Wild {
             size: page.size,
             reach,
             wanted,
+            seen: Seen::Filled,
         })
     }
     fn probed(&mut self, _: Instant, probe: &Probed) {
@@ -213,7 +214,7 @@ impl PageSizer for Listens {
         self.0.lock().unwrap().push((page.part, page.bases.to_vec()));
         let &(base, _) = page.bases.iter().find(|&&(_, fill)| fill == Fill::Written)?;
         let (place, size) = (Place { space: page.space, base }, page.size);
-        Some(Probed { place, part: page.part, size, reach: size, wanted: true })
+        Some(Probed { place, part: page.part, size, reach: size, wanted: true, seen: Seen::Filled })
     }
     fn probed(&mut self, _: Instant, probe: &Probed) {
         self.1.lock().unwrap().push(probe.place.base);

@@ -1,6 +1,6 @@
 //! What is known of how pages are used, and what follows from it.
 
-use super::super::{Left, PageSize, SizeReason};
+use super::super::{Left, PageSize, Probed, Seen, SizeReason};
 use super::GAIN;
 use crate::units::{BasePages, Duration};
 
@@ -22,6 +22,8 @@ const CHANCE_LEAST: f64 = 0.001;
 const WEAK_TOTAL: f64 = 4.0;
 /// How many observations of a place what holds for the whole part is worth.
 const PRIOR_WEIGHT: f64 = 6.0;
+/// And how memory was filled at most, as long as nothing of it has been fetched.
+const FILLED_WEIGHT: f64 = 12.0;
 /// And what is assumed where nothing at all is known.
 const ASSUMED: f64 = 0.5;
 const ASSUMED_WEIGHT: f64 = 1.0;
@@ -58,9 +60,7 @@ impl Rate {
     }
 
     fn weaken(&mut self) {
-        let share = (WEAK_TOTAL / self.total).min(1.0);
-        self.hits *= share;
-        self.total *= share;
+        *self = self.of_weight(WEAK_TOTAL);
     }
 
     fn halve(&mut self) {
@@ -68,9 +68,39 @@ impl Rate {
         self.total /= 2.0;
     }
 
+    /// What was added as a miss was none.
+    fn correct(&mut self) {
+        self.hits = (self.hits + 1.0).min(self.total);
+        self.misses_chance = 1.0;
+    }
+
+    /// The same rate, seen so often at most.
+    fn of_weight(self, total: f64) -> Self {
+        let share = (total / self.total).min(1.0);
+        Self { hits: self.hits * share, total: self.total * share, ..self }
+    }
+
     /// The rate, where `prior` is worth some observations.
     fn with_prior(&self, prior: f64, weight: f64) -> f64 {
         (self.hits + weight * prior) / (self.total + weight)
+    }
+}
+
+/// How often what was not wanted after a while is wanted all the same before its page leaves.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Late(Rate);
+
+/// So often makes it likely; and so many that were not are assumed.
+const LATE_LIKELY: f64 = 0.1;
+const LATE_DOUBT: f64 = 8.0;
+
+impl Late {
+    pub(super) fn add(&mut self, wanted: bool) {
+        self.0.add(wanted);
+    }
+
+    pub(super) fn is_likely(&self) -> bool {
+        self.0.with_prior(0.0, LATE_DOUBT) >= LATE_LIKELY
     }
 }
 
@@ -148,6 +178,11 @@ fn worth(n: f64, wanted: f64, returns: f64) -> f64 {
     (wanted - (n - wanted) * returns).max(0.02)
 }
 
+/// Base pages that are wanted of a page of 2^`log2`: the one of the fault, and of each ring around it its share.
+fn wanted(log2: u8, ring: impl Fn(usize) -> f64) -> f64 {
+    1.0 + (1..=usize::from(log2)).map(|j| (1_u32 << (j - 1)) as f64 * ring(j)).sum::<f64>()
+}
+
 /// What a fault in fresh memory costs, and a base page of zeros that comes and leaves again: nothing goes over a network, and many come and go in one call. (Assumed:
 /// they are not waited for one by one, so there is little to measure.)
 const FRESH_FAULT_NS: f64 = 15_000.0;
@@ -158,13 +193,21 @@ const ZEROS_NS: f64 = 1_000.0;
 pub(super) struct Evidence {
     /// Of what lies in the other half of a page of this size around the fault: how often it is wanted.
     rings: [Rate; PageSize::COUNT],
+    /// The same of memory that fills.
+    zeros: [Rate; PageSize::COUNT],
     /// How often a page of this size was here, by way of smaller ones, before the first of those left.
     together: [Rate; PageSize::COUNT],
 }
 
 impl Evidence {
-    pub(super) fn probed(&mut self, reach: PageSize, wanted: bool) {
-        self.rings[usize::from(reach.log2())].add(wanted);
+    pub(super) fn probed(&mut self, probe: &Probed) {
+        let level = usize::from(probe.reach.log2());
+        match probe.seen {
+            Seen::Filled => self.zeros[level].add(probe.wanted),
+            Seen::LeftOut => self.rings[level].add(probe.wanted),
+            Seen::Again if probe.wanted => self.rings[level].correct(),
+            Seen::Again => {}
+        }
     }
 
     /// A page has left. What was here when it came would not have come with a larger one, and says nothing.
@@ -176,7 +219,7 @@ impl Evidence {
 
     /// Probes that still count.
     pub(super) fn probes(&self) -> f64 {
-        self.rings.iter().map(|ring| ring.total).sum()
+        self.rings.iter().chain(&self.zeros).map(|ring| ring.total).sum()
     }
 
     /// Pages have another size now. What was together is believed to be wanted together, until probes say what is; if they shrink, what
@@ -191,16 +234,37 @@ impl Evidence {
         }
     }
 
+    /// The same of a place whose size is that of its part: what has been seen there says nothing of what has grown.
+    pub(super) fn followed(&mut self, from: PageSize, to: PageSize) {
+        for level in usize::from(from.log2()) + 1..=usize::from(to.log2()) {
+            self.rings[level] = Rate::default();
+        }
+        if to < from {
+            self.together = [Rate::default(); PageSize::COUNT];
+        }
+    }
+
+    /// Of what is fetched. What a part has seen of that says more than how memory was filled: it is another use.
     fn ring(&self, prior: Option<&Self>, level: usize) -> f64 {
+        let ring = &self.rings[level];
+        let fetched = prior.map_or(ring.total, |part| part.rings[level].total);
+        let zeros = self.zeros[level].of_weight(FILLED_WEIGHT / (1.0 + fetched));
+        let (assumed, weight) =
+            prior.map_or((ASSUMED, ASSUMED_WEIGHT), |part| (part.ring(None, level), PRIOR_WEIGHT));
+        ring.with_prior(zeros.with_prior(assumed, weight), zeros.total + weight)
+    }
+
+    /// Of zeros.
+    fn ring_of_zeros(&self, prior: Option<&Self>, level: usize) -> f64 {
         match prior {
-            None => self.rings[level].with_prior(ASSUMED, ASSUMED_WEIGHT),
-            Some(prior) => self.rings[level].with_prior(prior.ring(None, level), PRIOR_WEIGHT),
+            None => self.zeros[level].with_prior(ASSUMED, ASSUMED_WEIGHT),
+            Some(prior) => self.zeros[level].with_prior(prior.ring_of_zeros(None, level), PRIOR_WEIGHT),
         }
     }
 
     /// Base pages that are wanted, of a page of 2^`log2`.
     fn wanted(&self, prior: Option<&Self>, log2: u8) -> f64 {
-        1.0 + (1..=usize::from(log2)).map(|j| (1_u32 << (j - 1)) as f64 * self.ring(prior, j)).sum::<f64>()
+        wanted(log2, |level| self.ring(prior, level))
     }
 
     /// The share of a page of this size that is wanted.
@@ -220,7 +284,8 @@ impl Evidence {
         }
         let cost = |size: PageSize| {
             let n = size.base_pages() as f64;
-            (FRESH_FAULT_NS + n * ZEROS_NS) / worth(n, self.wanted(prior, size.log2()), returns)
+            let wanted = wanted(size.log2(), |level| self.ring_of_zeros(prior, level));
+            (FRESH_FAULT_NS + n * ZEROS_NS) / worth(n, wanted, returns)
         };
         let sizes = (least.log2()..=most.log2()).map(PageSize::from_log2);
         sizes.min_by(|&a, &b| cost(a).total_cmp(&cost(b)))

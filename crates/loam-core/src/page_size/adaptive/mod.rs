@@ -30,13 +30,14 @@ mod phases;
 mod returns;
 
 use super::{
-    Brought, Changes, Fill, Filled, Left, PageSize, PageSizer, Place, Probed, Scope, SizeChange, SizeReason,
+    Brought, Changes, Fill, Filled, Left, PageSize, PageSizer, Place, Probed, Scope, Seen, SizeChange,
+    SizeReason,
 };
 use crate::borrower::SpaceKey;
 use crate::draw::Draw;
 use crate::units::{BasePages, Duration, Instant};
 use alloc::collections::BTreeMap;
-use evidence::{Costs, Evidence};
+use evidence::{Costs, Evidence, Late};
 use phases::Phases;
 use returns::Returns;
 
@@ -76,6 +77,9 @@ const HOLD_MOST: u32 = 1024;
 /// and would count for more than all that, being the newest.
 const TURNS_KNOWN: u64 = 2;
 
+/// Nobody is going to wait for what was left out if nobody has waited, after a while, for so many in a row. (Where some are wanted, others may be later.)
+const UNWANTED_MIN: u32 = 64;
+
 /// What is known of a place in a part.
 #[derive(Clone, Debug)]
 struct Known {
@@ -93,12 +97,34 @@ struct Known {
     shrank: bool,
     /// Of a part: wanted base pages that left in its last run.
     left: u64,
+    /// Of a part: base pages that were left out, in a row, and nobody had waited for after a while.
+    unwanted: u32,
+    /// And that somebody has waited for after that.
+    late: Late,
+    /// How often the part's size has changed; of a place that follows it, when it was looked at last.
+    changes: u32,
+    /// Of a place: its size has been found there.
+    is_own: bool,
 }
 
 impl Known {
     fn new(size: PageSize, fresh: PageSize) -> Self {
         let (evidence, hold_next) = (Evidence::default(), HOLD_LEAST);
-        Self { size, fresh, evidence, events: 0, grew: false, hold: 0, hold_next, shrank: false, left: 0 }
+        Self {
+            size,
+            fresh,
+            evidence,
+            events: 0,
+            grew: false,
+            hold: 0,
+            hold_next,
+            shrank: false,
+            left: 0,
+            unwanted: 0,
+            late: Late::default(),
+            changes: 0,
+            is_own: false,
+        }
     }
 
     /// The largest pages that it gives.
@@ -134,7 +160,7 @@ impl Known {
             self.hold = self.hold_next;
             self.hold_next = (self.hold_next * 4).min(HOLD_MOST);
         }
-        self.grew = grows;
+        (self.grew, self.is_own) = (grows, true);
         let from = core::mem::replace(&mut self.size, to);
         self.evidence.size_changed(from, to);
         if !grows && !core::mem::replace(&mut self.shrank, true) {
@@ -288,8 +314,8 @@ impl Adaptive {
                 let any = *any.expect("there are many").0;
                 self.forget_place(any);
             }
-            let Known { size, fresh, .. } = *self.known_of(part);
-            let known = Known::new(size, fresh);
+            let Known { size, fresh, shrank, changes, .. } = *self.known_of(part);
+            let known = Known { shrank, changes, ..Known::new(size, fresh) };
             self.in_use[usize::from(known.largest().log2())] += 1;
             self.places.insert(key, known);
         }
@@ -306,13 +332,18 @@ impl Adaptive {
         }
         see(&mut known.evidence);
         known.events += 1;
-        let part_is_due = known.events >= PART_REVIEW;
+        let (part_is_due, changes) = (known.events >= PART_REVIEW, known.changes);
         let place = self.place_known(part, at);
         see(&mut place.evidence);
         place.events += 1;
+        // Where nothing else has been found what holds everywhere does, and at once, not after so many pages of each place.
+        let follows = place.changes != changes && !place.is_own;
         let place_is_due = place.events >= PLACE_REVIEW;
         if part_is_due {
             self.judge_part(now, part);
+        }
+        if follows {
+            self.follow_part(part, at);
         }
         if place_is_due {
             self.judge_place(now, part, at);
@@ -338,7 +369,20 @@ impl Adaptive {
         let after = known.largest();
         self.count_change(before, after);
         let Some(Verdict { from, to, reason }) = verdict else { return };
+        self.known_of(part).changes += 1;
         self.changes.push(SizeChange { at: now, part, scope: Scope::All, from, to, reason });
+    }
+
+    /// The place has no size of its own, and takes that of its part.
+    fn follow_part(&mut self, part: u32, at: Place) {
+        let Known { size, shrank, changes, .. } = *self.known_of(part);
+        let known = self.place_known(part, at);
+        let before = known.largest();
+        let from = core::mem::replace(&mut known.size, size);
+        (known.shrank, known.changes) = (shrank, changes);
+        known.evidence.followed(from, size);
+        let after = known.largest();
+        self.count_change(before, after);
     }
 
     fn judge_place(&mut self, now: Instant, part: u32, at: Place) {
@@ -391,7 +435,14 @@ impl Adaptive {
             Fill::Unwritten => false,
         };
         let place = Place { space: page.space, base };
-        Some(Probed { place, part: page.part, size: page.size, reach: half.doubled(), wanted })
+        Some(Probed {
+            place,
+            part: page.part,
+            size: page.size,
+            reach: half.doubled(),
+            wanted,
+            seen: Seen::Filled,
+        })
     }
 }
 
@@ -441,9 +492,21 @@ impl PageSizer for Adaptive {
         self.learn(now, part, page.first, |evidence| evidence.left(&page));
     }
 
+    fn aged(&mut self, now: Instant, probe: &Probed) -> bool {
+        let known = self.known_of(probe.part.into());
+        known.unwanted = if probe.wanted { 0 } else { known.unwanted.saturating_add(1) };
+        let counts = known.unwanted > UNWANTED_MIN && !known.late.is_likely();
+        if counts {
+            self.learn(now, probe.part.into(), probe.place, |evidence| evidence.probed(probe));
+        }
+        counts
+    }
+
     fn probed(&mut self, now: Instant, probe: &Probed) {
-        let (reach, wanted) = (probe.reach, probe.wanted);
-        self.learn(now, probe.part.into(), probe.place, |evidence| evidence.probed(reach, wanted));
+        if probe.seen == Seen::Again {
+            self.known_of(probe.part.into()).late.add(probe.wanted);
+        }
+        self.learn(now, probe.part.into(), probe.place, |evidence| evidence.probed(probe));
     }
 
     fn filled(&mut self, page: &Filled<'_>) -> Option<Probed> {
