@@ -15,10 +15,14 @@
 //!   large pages push each other out before they are used (the paper's thrashing), what was left out is not wanted in time, and large
 //!   pages are dear.
 //!   Memory that fills needs no such probe: what is wanted of its zeros has been written when it leaves ([`Filled`]). (A page that is pushed out while it fills comes
-//!   back from a buffer, and nothing is fetched out of which anything could be left.)
+//!   back from a buffer, and nothing is fetched out of which anything could be left.) It decides how large pages of zeros are, and of what is fetched as long as hardly
+//!   anything has been: memory that was filled in order may be read in none.
+//!   Where memory is large pages leave late. A base page that nobody waits for long before that is told of by then, if many in a row are like it ([`PageSizer::aged`]).
 //! - *returns*: how many of the base pages that leave come back within one turn of local memory by wanted ones. Each base page that nobody wanted has pushed
 //!   one of them out. In a sweep over much more than fits none comes back, and waste costs no more than its transfer.
 //! - what a fault and what a base page costs is measured, on this path, as it is now.
+//!
+//! A place where no size has been found has that of its part, whatever that becomes.
 //!
 //! A page of zeros has a size of its own, if that is larger than what is fetched there: it is worth what a page is worth, and costs next to nothing beside its fault.
 //!
@@ -373,7 +377,7 @@ impl Adaptive {
         self.changes.push(SizeChange { at: now, part, scope: Scope::All, from, to, reason });
     }
 
-    /// The place has no size of its own, and takes that of its part.
+    /// The place has no size of its own, and takes that of its part: else each of thousands of places would have to find by itself what is known of all.
     fn follow_part(&mut self, part: u32, at: Place) {
         let Known { size, shrank, changes, .. } = *self.known_of(part);
         let known = self.place_known(part, at);
