@@ -7,6 +7,7 @@
 use super::table::SpaceKey;
 use crate::page_size::PageSize;
 use crate::units::BasePages;
+use core::cmp::Reverse;
 
 /// Pages to fetch: `first`, `first + stride`, …, `count` of them, in pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,24 +142,19 @@ impl Stream {
     fn expects(&self, page: i64) -> bool {
         let (low, high) =
             if self.stride > 0 { (self.last + 1, self.edge) } else { (self.edge, self.last - 1) };
-        self.stride != 0 && low <= page && page <= high
+        // Between its steps it asked for nothing: whoever is there is another stream.
+        self.stride != 0 && low <= page && page <= high && (page - self.last) % self.stride == 0
     }
 
-    /// It expects this page, or would if it did not lie behind pages that are here. Those count as touched.
-    fn reaches(&mut self, page: i64, here: IsHere<'_>) -> bool {
+    /// Whether it expects this page, or would if it did not lie behind pages that are here: those count as touched. Answered with where its edge is then.
+    fn reaches(&self, page: i64, here: IsHere<'_>) -> Option<i64> {
         if self.stride == 0 || self.expects(page) {
-            return self.stride != 0;
+            return Some(self.edge).filter(|_| self.stride != 0);
         }
         let beyond = page - self.edge;
         let (gap, rest) = (beyond / self.stride, beyond % self.stride);
-        if rest != 0 || !(1..=gap_max(self.space)).contains(&gap) {
-            return false;
-        }
-        let is_passed = (0..gap).all(|n| here(self.edge + n * self.stride));
-        if is_passed {
-            self.edge = page;
-        }
-        is_passed
+        let is_near = rest == 0 && (1..=gap_max(self.space)).contains(&gap);
+        (is_near && (0..gap).all(|n| here(self.edge + n * self.stride))).then_some(page)
     }
 
     /// What it asked for is there as it should be.
@@ -235,6 +231,18 @@ impl StridePrefetcher {
     fn settle_bet(&mut self, won: bool) {
         let goal = if won { TRUST_FULL } else { 0 };
         self.trust = (self.trust * (TRUST_STEP - 1) + goal) / TRUST_STEP;
+    }
+
+    /// Of these streams the one that reaches this page, at which its edge is by then. Of several the one that has been followed longest, and of those the one with the
+    /// smallest steps: two touches in no order make a stream, too, and where many were some would each take a page of the one that is there.
+    fn following(&mut self, page: i64, here: IsHere<'_>, of: impl Fn(&Stream) -> bool) -> Option<usize> {
+        let reached = self.streams.iter().enumerate().filter_map(|(index, stream)| {
+            let stream = stream.as_ref().filter(|s| of(s))?;
+            Some((stream.run, Reverse(stream.stride.abs()), index, stream.reaches(page, here)?))
+        });
+        let (_, _, index, edge) = reached.max()?;
+        self.streams[index].as_mut().expect("it was there").edge = edge;
+        Some(index)
     }
 
     /// The stream at `index` expected `page`.
@@ -332,16 +340,18 @@ impl Prefetcher for StridePrefetcher {
             s.used_at = clock; // another part of the same page
             return None;
         }
-        let follows =
-            |s: &mut Option<Stream>| s.as_mut().is_some_and(|s| s.space == space && s.reaches(page, here));
-        if let Some(index) = self.streams.iter_mut().position(follows) {
+        if let Some(index) = self.following(page, here, |s| s.space == space) {
             return self.followed(index, page, touch, most, here);
         }
         // The second fault of a stream gives its stride.
-        let near = |s: &Option<Stream>| {
-            s.is_some_and(|s| s.space == space && s.stride == 0 && (page - s.last).abs() <= STRIDE_MAX)
+        let distance = |s: &Option<Stream>| {
+            let s = s.filter(|s| s.space == space && s.stride == 0)?;
+            Some((page - s.last).abs()).filter(|&pages| pages <= STRIDE_MAX)
         };
-        if let Some(index) = self.streams.iter().position(near) {
+        let nearest = (0..STREAMS)
+            .filter_map(|i| Some((distance(&self.streams[i])?, i)))
+            .min_by_key(|&(pages, _)| pages);
+        if let Some((_, index)) = nearest {
             let s = self.streams[index].as_mut().expect("just found");
             let stride = page - s.last;
             // What is here between them was touched, too; or nothing there is, and they are near each other by chance.
@@ -373,7 +383,6 @@ impl Prefetcher for StridePrefetcher {
             s.used_at = self.clock; // another part of the same page
             return None;
         }
-        let follows = |s: &mut Option<Stream>| s.as_mut().is_some_and(|s| upward(s) && s.reaches(page, here));
         // It doubles with the first touch.
         let window = most / TOLD_SHARE / 2;
         let begins = Stream {
@@ -383,7 +392,7 @@ impl Prefetcher for StridePrefetcher {
             window,
             ..Stream::new(space, page, self.clock)
         };
-        let index = match self.streams.iter_mut().position(follows) {
+        let index = match self.following(page, here, upward) {
             Some(index) => {
                 let s = self.streams[index].as_mut().expect("just found");
                 if s.goes_on(page, touch) {
@@ -522,6 +531,18 @@ mod tests {
                 "stride {stride}, {percent}%: waited for {}: {waited:?}",
                 waited.len()
             );
+        }
+    }
+
+    /// Two touches in no order look like a stream with a stride, and pages between its steps are none of its.
+    #[test]
+    fn a_reader_where_pages_were_touched_in_no_order_waits_only_at_the_start() {
+        let mut draw = Draw::new(7);
+        for span in [40, 100, 300, 1_000] {
+            let mut p = StridePrefetcher::new(BasePages(16));
+            waits(&mut p, (0..60).map(|_| 1_000_000 + draw.below(span) as i64));
+            let waited = waits(&mut p, 1_000_000..1_004_000);
+            assert!(waited.len() <= 40, "within {span}: waited for {}", waited.len());
         }
     }
 
