@@ -7,7 +7,6 @@
 use super::table::SpaceKey;
 use crate::page_size::PageSize;
 use crate::units::BasePages;
-use core::cmp::Reverse;
 
 /// Pages to fetch: `first`, `first + stride`, …, `count` of them, in pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,12 +137,21 @@ impl Stream {
         }
     }
 
-    /// It expects this page: at its edge, or inside what it asked for.
-    fn expects(&self, page: i64) -> bool {
+    /// The page is at its edge, or inside what it asked for, or between its steps there.
+    fn spans(&self, page: i64) -> bool {
         let (low, high) =
             if self.stride > 0 { (self.last + 1, self.edge) } else { (self.edge, self.last - 1) };
-        // Between its steps it asked for nothing: whoever is there is another stream.
-        self.stride != 0 && low <= page && page <= high && (page - self.last) % self.stride == 0
+        self.stride != 0 && low <= page && page <= high
+    }
+
+    /// It expects this page. Of one that has been followed for long a page between its steps is taken for its own: it begins anew there. Else whoever is there is another one.
+    fn expects(&self, page: i64) -> bool {
+        self.spans(page) && (self.run >= RUN_DISTRUSTED || (page - self.last) % self.stride == 0)
+    }
+
+    /// It is hardly one, and the page is between its steps: its pages are touched in another order.
+    fn is_refuted(&self, page: i64) -> bool {
+        self.run < RUN_DISTRUSTED && self.spans(page) && !self.expects(page)
     }
 
     /// Whether it expects this page, or would if it did not lie behind pages that are here: those count as touched. Answered with where its edge is then.
@@ -217,11 +225,16 @@ impl StridePrefetcher {
     /// A stream begins in the place of the one that was used least recently.
     fn begin(&mut self, stream: Stream) -> usize {
         let slot = self.oldest();
-        if self.streams[slot].is_some_and(|s| s.bet) {
-            self.settle_bet(false);
-        }
+        self.end(slot);
         self.streams[slot] = Some(stream);
         slot
+    }
+
+    /// The stream at `index` ends. What was bet on it is lost.
+    fn end(&mut self, index: usize) {
+        if self.streams[index].take().is_some_and(|s| s.bet) {
+            self.settle_bet(false);
+        }
     }
 
     fn most(&self, space: StreamSpace, most: u32) -> u32 {
@@ -233,14 +246,11 @@ impl StridePrefetcher {
         self.trust = (self.trust * (TRUST_STEP - 1) + goal) / TRUST_STEP;
     }
 
-    /// Of these streams the one that reaches this page, at which its edge is by then. Of several the one that has been followed longest, and of those the one with the
-    /// smallest steps: two touches in no order make a stream, too, and where many were some would each take a page of the one that is there.
+    /// The first of these streams that reaches this page, at which its edge is by then.
     fn following(&mut self, page: i64, here: IsHere<'_>, of: impl Fn(&Stream) -> bool) -> Option<usize> {
-        let reached = self.streams.iter().enumerate().filter_map(|(index, stream)| {
-            let stream = stream.as_ref().filter(|s| of(s))?;
-            Some((stream.run, Reverse(stream.stride.abs()), index, stream.reaches(page, here)?))
-        });
-        let (_, _, index, edge) = reached.max()?;
+        let reached = |s: &Option<Stream>| s.as_ref().filter(|s| of(s)).and_then(|s| s.reaches(page, here));
+        let (index, edge) =
+            self.streams.iter().enumerate().find_map(|(index, s)| Some((index, reached(s)?)))?;
         self.streams[index].as_mut().expect("it was there").edge = edge;
         Some(index)
     }
@@ -340,18 +350,19 @@ impl Prefetcher for StridePrefetcher {
             s.used_at = clock; // another part of the same page
             return None;
         }
+        for index in 0..STREAMS {
+            if self.streams[index].is_some_and(|s| s.space == space && s.is_refuted(page)) {
+                self.end(index);
+            }
+        }
         if let Some(index) = self.following(page, here, |s| s.space == space) {
             return self.followed(index, page, touch, most, here);
         }
         // The second fault of a stream gives its stride.
-        let distance = |s: &Option<Stream>| {
-            let s = s.filter(|s| s.space == space && s.stride == 0)?;
-            Some((page - s.last).abs()).filter(|&pages| pages <= STRIDE_MAX)
+        let near = |s: &Option<Stream>| {
+            s.is_some_and(|s| s.space == space && s.stride == 0 && (page - s.last).abs() <= STRIDE_MAX)
         };
-        let nearest = (0..STREAMS)
-            .filter_map(|i| Some((distance(&self.streams[i])?, i)))
-            .min_by_key(|&(pages, _)| pages);
-        if let Some((_, index)) = nearest {
+        if let Some(index) = self.streams.iter().position(near) {
             let s = self.streams[index].as_mut().expect("just found");
             let stride = page - s.last;
             // What is here between them was touched, too; or nothing there is, and they are near each other by chance.
