@@ -5,7 +5,7 @@ use super::marks::{Mark, Pattern};
 use super::prefetch::StreamSpace;
 use super::store::Source;
 use super::table::{BaseRange, BaseState, Entry, SpaceKey};
-use super::{Ahead, Borrower, Effect, FaultKind, InstallSource, Touch};
+use super::{Ahead, Borrower, Effect, FaultKind, Faulted, InstallSource, Touch};
 use crate::ids::{ContentHash, Urgency, Version};
 use crate::page_size::PageSize;
 use crate::units::{BasePages, Duration, EXTENT_BASE_PAGES, Instant};
@@ -486,9 +486,10 @@ impl Borrower {
             let (Ok(page), Some(table)) = (u64::try_from(page), table) else { return false };
             (page * size..(page + 1) * size).all(|base| table.get(base).state == BaseState::Local)
         };
+        let fault = Faulted { space: stream, page, touch, most, here: &here };
         let ahead = match told {
-            true => self.prefetcher.told(stream, page, touch, most, &here),
-            false => self.prefetcher.faulted(stream, page, touch, most, &here),
+            true => self.prefetcher.told(fault),
+            false => self.prefetcher.faulted(fault),
         };
         let Some(ahead) = ahead else { return };
         if touch == Touch::Ahead {

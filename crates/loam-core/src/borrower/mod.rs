@@ -73,7 +73,7 @@ pub use figures::{FaultKind, Stats};
 pub use lenders::PutAnswer;
 pub use marks::{Pattern, Priority};
 pub use placement::{LenderChoice, LenderState, PLACEMENTS, Site, lender_choice};
-pub use prefetch::{Ahead, IsHere, NoPrefetch, Prefetcher, StreamSpace, StridePrefetcher, Touch};
+pub use prefetch::{Ahead, Faulted, IsHere, NoPrefetch, Prefetcher, StreamSpace, StridePrefetcher, Touch};
 pub use store::Source;
 pub use table::{BaseRange, BaseState, SpaceKey};
 pub use terms::{Terms, TooMany};

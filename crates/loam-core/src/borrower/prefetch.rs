@@ -46,29 +46,29 @@ pub enum Touch {
 /// Tells of the page of this number whether all of it is here: a touch of it raises no fault, and there is nothing to fetch.
 pub type IsHere<'a> = &'a dyn Fn(i64) -> bool;
 
+/// A thread waits for a page.
+#[derive(Clone, Copy)]
+pub struct Faulted<'a> {
+    /// Where.
+    pub space: StreamSpace,
+    /// The page's number.
+    pub page: i64,
+    /// What it was.
+    pub touch: Touch,
+    /// At most so many pages are worth fetching now.
+    pub most: u32,
+    /// What is here lies between the pages that are fetched, and the program goes over it unseen.
+    pub here: IsHere<'a>,
+}
+
 /// A prefetch policy: sees faults, answers what to fetch with them.
 pub trait Prefetcher: core::fmt::Debug + Send {
-    /// A thread waits for page number `page` of `space`; at most `most` pages are worth fetching now. Pages that are here lie between those that are fetched,
-    /// and the program goes over them unseen.
-    fn faulted(
-        &mut self,
-        space: StreamSpace,
-        page: i64,
-        touch: Touch,
-        most: u32,
-        here: IsHere<'_>,
-    ) -> Option<Ahead>;
+    /// A thread waits for a page: what to fetch with it.
+    fn faulted(&mut self, fault: Faulted<'_>) -> Option<Ahead>;
     /// The same where the program has said that it goes from lower to higher addresses: no pattern is waited for. A policy that does nothing here
     /// learns it from the faults all the same.
-    fn told(
-        &mut self,
-        space: StreamSpace,
-        page: i64,
-        touch: Touch,
-        most: u32,
-        here: IsHere<'_>,
-    ) -> Option<Ahead> {
-        self.faulted(space, page, touch, most, here)
+    fn told(&mut self, fault: Faulted<'_>) -> Option<Ahead> {
+        self.faulted(fault)
     }
     /// It never has more ahead of a stream than this, or one page.
     fn window_max(&self) -> BasePages {
@@ -87,7 +87,7 @@ pub trait Prefetcher: core::fmt::Debug + Send {
 pub struct NoPrefetch;
 
 impl Prefetcher for NoPrefetch {
-    fn faulted(&mut self, _: StreamSpace, _: i64, _: Touch, _: u32, _: IsHere<'_>) -> Option<Ahead> {
+    fn faulted(&mut self, _: Faulted<'_>) -> Option<Ahead> {
         None
     }
     fn cut(&mut self, _: StreamSpace, _: &Ahead, _: u32) {}
@@ -256,14 +256,8 @@ impl StridePrefetcher {
     }
 
     /// The stream at `index` expected `page`.
-    fn followed(
-        &mut self,
-        index: usize,
-        page: i64,
-        touch: Touch,
-        most: u32,
-        here: IsHere<'_>,
-    ) -> Option<Ahead> {
+    fn followed(&mut self, index: usize, fault: Faulted<'_>) -> Option<Ahead> {
+        let Faulted { page, touch, .. } = fault;
         let s = self.streams[index].as_mut().expect("the caller has found it");
         let in_order = s.goes_on(page, touch);
         let bet = core::mem::take(&mut s.bet);
@@ -288,18 +282,12 @@ impl StridePrefetcher {
         if bet {
             self.settle_bet(in_order);
         }
-        if in_order { self.extend(index, page, touch, most, here) } else { None }
+        if in_order { self.extend(index, fault) } else { None }
     }
 
     /// The stream at `index` was followed to `page`.
-    fn extend(
-        &mut self,
-        index: usize,
-        page: i64,
-        touch: Touch,
-        most: u32,
-        here: IsHere<'_>,
-    ) -> Option<Ahead> {
+    fn extend(&mut self, index: usize, fault: Faulted<'_>) -> Option<Ahead> {
+        let Faulted { page, touch, most, here, .. } = fault;
         let distrusted = self.trust < TRUST_LEAST;
         let s = self.streams[index].as_mut().expect("the caller has found it");
         let run_min = match s.stride.abs() {
@@ -335,15 +323,10 @@ impl Prefetcher for StridePrefetcher {
         self.window_max
     }
 
-    fn faulted(
-        &mut self,
-        space: StreamSpace,
-        page: i64,
-        touch: Touch,
-        most: u32,
-        here: IsHere<'_>,
-    ) -> Option<Ahead> {
-        let most = self.most(space, most);
+    fn faulted(&mut self, fault: Faulted<'_>) -> Option<Ahead> {
+        let Faulted { space, page, here, .. } = fault;
+        let most = self.most(space, fault.most);
+        let fault = Faulted { most, ..fault };
         self.clock += 1;
         let clock = self.clock;
         if let Some(s) = self.streams.iter_mut().flatten().find(|s| s.space == space && s.last == page) {
@@ -356,7 +339,7 @@ impl Prefetcher for StridePrefetcher {
             }
         }
         if let Some(index) = self.following(page, here, |s| s.space == space) {
-            return self.followed(index, page, touch, most, here);
+            return self.followed(index, fault);
         }
         // The second fault of a stream gives its stride.
         let near = |s: &Option<Stream>| {
@@ -373,21 +356,16 @@ impl Prefetcher for StridePrefetcher {
             s.edge = page + s.stride;
             s.used_at = clock;
             s.run = u32::from(!has_gap);
-            return self.extend(index, page, touch, most, here);
+            return self.extend(index, fault);
         }
         self.begin(Stream::new(space, page, clock));
         None
     }
 
-    fn told(
-        &mut self,
-        space: StreamSpace,
-        page: i64,
-        touch: Touch,
-        most: u32,
-        here: IsHere<'_>,
-    ) -> Option<Ahead> {
-        let most = self.most(space, most);
+    fn told(&mut self, fault: Faulted<'_>) -> Option<Ahead> {
+        let Faulted { space, page, touch, here, .. } = fault;
+        let most = self.most(space, fault.most);
+        let fault = Faulted { most, ..fault };
         self.clock += 1;
         let upward = |s: &Stream| s.space == space && s.stride == 1;
         if let Some(s) = self.streams.iter_mut().flatten().find(|s| upward(s) && s.last == page) {
@@ -415,7 +393,7 @@ impl Prefetcher for StridePrefetcher {
             }
             None => self.begin(begins),
         };
-        let ahead = self.followed(index, page, touch, most, here);
+        let ahead = self.followed(index, fault);
         // That the program has said so is no evidence for what it has not said.
         self.streams[index].as_mut().expect("it is followed").bet = false;
         ahead
@@ -452,6 +430,10 @@ mod tests {
 
     const SPACE: StreamSpace = StreamSpace { space: SpaceKey(0), size: PageSize::SMALLEST };
 
+    fn at(space: StreamSpace, page: i64, touch: Touch, here: IsHere<'_>) -> Faulted<'_> {
+        Faulted { space, page, touch, most: u32::MAX, here }
+    }
+
     /// A program that touches `pages` in order; what is home raises no fault, the marker does. Returns the touches that had to wait.
     fn waits(prefetcher: &mut StridePrefetcher, pages: impl Iterator<Item = i64>) -> Vec<i64> {
         waits_among(prefetcher, BTreeSet::new(), pages)
@@ -473,7 +455,7 @@ mod tests {
                 waited.push(page);
             }
             home.insert(page);
-            if let Some(a) = prefetcher.faulted(SPACE, page, touch, u32::MAX, &|page| home.contains(&page)) {
+            if let Some(a) = prefetcher.faulted(at(SPACE, page, touch, &|page| home.contains(&page))) {
                 for n in 0..a.count {
                     let p = a.first + a.stride * i64::from(n);
                     if n == a.marker && !home.contains(&p) {
@@ -501,30 +483,28 @@ mod tests {
     fn who_is_told_runs_ahead_at_once() {
         let (mut told, mut plain) =
             (StridePrefetcher::new(BasePages(64)), StridePrefetcher::new(BasePages(64)));
-        let ahead = told.told(SPACE, 500, Touch::Missing, u32::MAX, &|_| false).expect("at once");
+        let ahead = told.told(at(SPACE, 500, Touch::Missing, &|_| false)).expect("at once");
         assert_eq!((ahead.first, ahead.stride, ahead.count), (501, 1, 16));
-        assert_eq!(plain.faulted(SPACE, 500, Touch::Missing, u32::MAX, &|_| false), None);
+        assert_eq!(plain.faulted(at(SPACE, 500, Touch::Missing, &|_| false)), None);
         let marker = ahead.first + i64::from(ahead.marker);
-        let next = told.told(SPACE, marker, Touch::Ahead, u32::MAX, &|_| false).expect("it goes on");
+        let next = told.told(at(SPACE, marker, Touch::Ahead, &|_| false)).expect("it goes on");
         assert!(next.first == 517 && next.count > 16, "{next:?}");
         // What was asked for is gone by the time: from there again, as far.
-        let again = told.told(SPACE, 520, Touch::Missing, u32::MAX, &|_| false).expect("at once");
+        let again = told.told(at(SPACE, 520, Touch::Missing, &|_| false)).expect("at once");
         assert_eq!((again.first, again.count), (521, 16));
         // Where most bets were lost, too.
         let pairs = (0..4_000).flat_map(|n| [n * 1_000, n * 1_000 + 1]);
         for page in pairs {
-            told.faulted(SPACE, 1 << 40 | page, Touch::Missing, u32::MAX, &|_| false);
+            told.faulted(at(SPACE, 1 << 40 | page, Touch::Missing, &|_| false));
         }
         let trust = told.trust;
-        assert!(
-            trust < TRUST_LEAST && told.told(SPACE, 9_000, Touch::Missing, u32::MAX, &|_| false).is_some()
-        );
+        assert!(trust < TRUST_LEAST && told.told(at(SPACE, 9_000, Touch::Missing, &|_| false)).is_some());
         assert_eq!(told.trust, trust, "nothing was learnt");
         // Nor where the first window is one page, which would be a bet if nobody had said so.
         let mut small = StridePrefetcher::new(BasePages(4));
         let trust = small.trust;
-        small.told(SPACE, 10, Touch::Missing, u32::MAX, &|_| false);
-        small.told(SPACE, 11, Touch::Ahead, u32::MAX, &|_| false);
+        small.told(at(SPACE, 10, Touch::Missing, &|_| false));
+        small.told(at(SPACE, 11, Touch::Ahead, &|_| false));
         assert_eq!(small.trust, trust, "nothing was learnt");
     }
 
@@ -569,13 +549,11 @@ mod tests {
         let mut p = StridePrefetcher::new(BasePages(16));
         let space = SPACE;
         let touch = |page| if page < 2 { Touch::Missing } else { Touch::Ahead };
-        let ahead = (0..4)
-            .filter_map(|page| p.faulted(space, page, touch(page), u32::MAX, &|_| false))
-            .last()
-            .unwrap();
+        let ahead =
+            (0..4).filter_map(|page| p.faulted(at(space, page, touch(page), &|_| false))).last().unwrap();
         assert!(ahead.count > 1);
         p.cut(space, &ahead, 1);
-        let next = p.faulted(space, ahead.first, Touch::Missing, u32::MAX, &|_| false);
+        let next = p.faulted(at(space, ahead.first, Touch::Missing, &|_| false));
         assert_eq!(next, None, "the marker was not among what was cut");
     }
 
@@ -584,11 +562,11 @@ mod tests {
         let mut p = StridePrefetcher::new(BasePages(16));
         let space = SPACE;
         let ahead = p
-            .faulted(space, 0, Touch::Missing, u32::MAX, &|_| false)
-            .or(p.faulted(space, 1, Touch::Missing, u32::MAX, &|_| false))
+            .faulted(at(space, 0, Touch::Missing, &|_| false))
+            .or(p.faulted(at(space, 1, Touch::Missing, &|_| false)))
             .unwrap();
         p.cut(space, &ahead, 0);
-        let next = p.faulted(space, ahead.first, Touch::Missing, u32::MAX, &|_| false).unwrap();
+        let next = p.faulted(at(space, ahead.first, Touch::Missing, &|_| false)).unwrap();
         assert_eq!(next.first, ahead.first + 1);
     }
 
@@ -598,7 +576,7 @@ mod tests {
         let (mut faults, mut edge) = (0, 0);
         while edge < 1_000 {
             faults += 1;
-            if let Some(ahead) = p.faulted(SPACE, edge, Touch::Fresh, u32::MAX, &|_| false) {
+            if let Some(ahead) = p.faulted(at(SPACE, edge, Touch::Fresh, &|_| false)) {
                 edge = ahead.first + i64::from(ahead.count);
             } else {
                 edge += 1;
@@ -612,7 +590,7 @@ mod tests {
         let mut p = StridePrefetcher::new(BasePages(64));
         let pairs = (0..4_000).flat_map(|n| [n * 1_000, n * 1_000 + 1]);
         let fetched: u32 = pairs
-            .filter_map(|page| p.faulted(SPACE, page, Touch::Missing, u32::MAX, &|_| false))
+            .filter_map(|page| p.faulted(at(SPACE, page, Touch::Missing, &|_| false)))
             .map(|a| a.count)
             .sum();
         assert!(fetched < 100, "{fetched} pages for nothing");
@@ -626,7 +604,7 @@ mod tests {
         fn random_faults_fetch_nothing(pages in proptest::collection::vec(0i64..1 << 40, 1..300)) {
             let mut p = StridePrefetcher::new(BasePages(8));
             for page in pages {
-                prop_assert_eq!(p.faulted(SPACE, page * 1_000, Touch::Missing, u32::MAX, &|_| false), None);
+                prop_assert_eq!(p.faulted(at(SPACE, page * 1_000, Touch::Missing, &|_| false)), None);
             }
         }
 
@@ -639,7 +617,7 @@ mod tests {
             let mut p = StridePrefetcher::new(BasePages(8));
             for (page, touch) in pages {
                 let touch = [Touch::Missing, Touch::Ahead, Touch::Fresh][touch as usize];
-                if let Some(a) = p.faulted(SPACE, page, touch, u32::MAX, &|page| home.contains(&page)) {
+                if let Some(a) = p.faulted(at(SPACE, page, touch, &|page| home.contains(&page))) {
                     prop_assert!(a.count >= 1 && a.count <= 4 * 8 && a.marker < a.count && a.stride != 0);
                     let fetched: Vec<u32> =
                         (0..a.count).filter(|&n| !home.contains(&(a.first + a.stride * i64::from(n)))).collect();

@@ -37,7 +37,8 @@ impl PageSizer for LeavesOut {
 struct Next;
 
 impl Prefetcher for Next {
-    fn faulted(&mut self, _: StreamSpace, page: i64, _: Touch, _: u32, _: IsHere<'_>) -> Option<Ahead> {
+    fn faulted(&mut self, fault: Faulted<'_>) -> Option<Ahead> {
+        let page = fault.page;
         Some(Ahead { first: page + 1, stride: 1, count: 1, marker: 1, bet: false })
     }
     fn cut(&mut self, _: StreamSpace, _: &Ahead, _: u32) {}
