@@ -6,7 +6,9 @@ mod pagemap;
 mod threads;
 mod tree;
 
-pub(crate) use maps::{ADOPT_BYTES_LEAST, ADOPT_BYTES_MIN, Mapping, adoptable, flags, mappings, stack_end};
+pub(crate) use maps::{
+    ADOPT_BYTES_LEAST, ADOPT_BYTES_MIN, Mapping, adoptable, flags, flags_up_to, mappings, stack_end,
+};
 pub(crate) use pagemap::Pagemap;
 pub(crate) use threads::control_blocks;
 pub(crate) use tree::{descendants, is_descendant, stat};
@@ -63,6 +65,10 @@ impl ProcError {
         }
     }
 
+    fn io(pid: Pid, file: &'static str, error: &std::io::Error) -> Self {
+        Self::new(pid, file, Errno::from_io_error(error).unwrap_or(Errno::IO))
+    }
+
     fn malformed(pid: Pid, file: &'static str, text: &str) -> Self {
         let text = text.chars().take(80).collect();
         Self::Malformed { pid: pid.as_raw_nonzero().get(), file, text }
@@ -81,11 +87,15 @@ fn read_text(pid: Pid, file: &'static str) -> Result<String, ProcError> {
     std::fs::File::from(open(pid, file)?)
         .take(FILE_BYTES_MAX)
         .read_to_end(&mut bytes)
-        .map_err(|error| ProcError::new(pid, file, Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
-    Ok(match String::from_utf8(bytes) {
+        .map_err(|error| ProcError::io(pid, file, &error))?;
+    Ok(text_of(bytes))
+}
+
+fn text_of(bytes: Vec<u8>) -> String {
+    match String::from_utf8(bytes) {
         Ok(text) => text,
         Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned(),
-    })
+    }
 }
 
 /// The number after `key` (`"Threads:"`), if the file has such a line.

@@ -56,19 +56,21 @@ impl Agent<'_> {
         }
         if self.config.region.is_some() {
             self.adopt_region(key, pid);
-        } else if self.adopt_grown(key, pid, unsure) && !self.adopt_others(key, pid) {
+        } else if let Some(last) = self.adopt_grown(key, pid, unsure)
+            && !self.adopt_others(key, pid, last)
+        {
             return false;
         }
         self.set_looked_at(key);
         self.processes.get(&key).is_none_or(|process| !process.adoption_unsure)
     }
 
-    /// Adopts mappings of which nothing was adopted before. False: they cannot be read now.
-    fn adopt_others(&mut self, key: SpaceKey, pid: Pid) -> bool {
+    /// Adopts mappings of which nothing was adopted before; the last of them begins at address `last`. False: they cannot be read now.
+    fn adopt_others(&mut self, key: SpaceKey, pid: Pid, last: u64) -> bool {
         let adopted = self.borrower.ranges(key);
         let mut registered = Vec::new();
         let least = self.watch.adopt_bytes_min();
-        let Ok(details) = procfs::flags(pid) else { return false };
+        let Ok(details) = procfs::flags_up_to(pid, last) else { return false };
         let blocks = procfs::control_blocks(pid);
         let mut below = None;
         for detail in details {
@@ -96,13 +98,13 @@ impl Agent<'_> {
     }
 
     /// Adopts what adopted memory has grown by: a heap that fills at full speed cannot wait for a look at every page of
-    /// the process. True: there are mappings of another kind to look at. `unsure`: some may be registered of which the policy knows nothing but pages that were touched since.
-    fn adopt_grown(&mut self, key: SpaceKey, pid: Pid, unsure: bool) -> bool {
-        let Ok(mappings) = procfs::mappings(pid) else { return false };
+    /// the process. Returns where the last mapping of another kind begins that is to be looked at. `unsure`: some may be registered of which the policy knows nothing but pages that were touched since.
+    fn adopt_grown(&mut self, key: SpaceKey, pid: Pid, unsure: bool) -> Option<u64> {
+        let mappings = procfs::mappings(pid).ok()?;
         let process = self.processes.get_mut(&key).expect("the caller has it");
         process.released.keep(mappings.iter().map(|m| BaseRange::new(m.start >> 12, m.end >> 12)));
         let window = process.window;
-        let (mut registered, mut others) = (Vec::new(), false);
+        let (mut registered, mut last) = (Vec::new(), None);
         for mapping in mappings.iter().filter(|m| m.looks_adoptable()) {
             let whole = BaseRange::new(mapping.start >> 12, mapping.end >> 12);
             let adopted = |base| self.borrower.is_adopted(key, base);
@@ -118,11 +120,13 @@ impl Agent<'_> {
                 self.register_mapping(key, whole, &[], &mut registered);
             } else {
                 let adjacent = adopted(whole.end) || adopted(whole.start) || is_next;
-                others |= adjacent || mapping.end - mapping.start >= self.watch.adopt_bytes_min();
+                if adjacent || mapping.bytes() >= self.watch.adopt_bytes_min() {
+                    last = Some(mapping.start);
+                }
             }
         }
         self.adopt_registered(key, pid, registered);
-        others
+        last
     }
 
     /// Adopts what is not yet adopted of a process's region.

@@ -1,8 +1,10 @@
 //! A process's mappings, and which of them Loam adopts.
 
-use super::{ProcError, read_text};
+use super::{FILE_BYTES_MAX, ProcError, open, read_text, text_of};
 use rustix::process::Pid;
 use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
 
 /// A mapping smaller than this is not worth its bookkeeping.
 pub(crate) const ADOPT_BYTES_MIN: u64 = 512 * 1024;
@@ -189,11 +191,67 @@ pub(crate) fn mappings(pid: Pid) -> Result<Vec<Mapping>, ProcError> {
 /// # Errors
 /// [`ProcError::Gone`] also for a process that has exited and was not reaped yet.
 pub(crate) fn flags(pid: Pid) -> Result<Vec<Detail>, ProcError> {
-    let text = read_text(pid, "smaps")?;
-    if text.is_empty() {
+    details(pid, &read_text(pid, "smaps")?)
+}
+
+/// As [`flags`], of the mappings up to the one that begins at address `last`. What stands behind that the kernel does not look at: new mappings mostly stand
+/// below older ones, so what they cost does not grow with all that is there.
+///
+/// # Errors
+/// As [`flags`].
+pub(crate) fn flags_up_to(pid: Pid, last: u64) -> Result<Vec<Detail>, ProcError> {
+    let text =
+        records_up_to(File::from(open(pid, "smaps")?), last).map_err(|e| ProcError::io(pid, "smaps", &e))?;
+    details(pid, &text_of(text))
+}
+
+fn details(pid: Pid, smaps: &str) -> Result<Vec<Detail>, ProcError> {
+    if smaps.is_empty() {
         return Err(ProcError::Gone { pid: pid.as_raw_nonzero().get() });
     }
-    parse_smaps(&text).map_err(|line| ProcError::malformed(pid, "smaps", line))
+    parse_smaps(smaps).map_err(|line| ProcError::malformed(pid, "smaps", line))
+}
+
+/// Less than any record of smaps. The kernel makes a record when the one before has been read to its end and more is wanted, and further ones as long as what it has is less than what was asked for.
+pub(super) const RECORD_BYTES_MIN: usize = 256;
+/// Less than the line of a record's flags, which is its last: `VmFlags: rd wr mr mw me ac sd`.
+const FLAGS_BYTES_MIN: usize = 16;
+
+/// The records of smaps up to the one of the mapping that begins at `last`, or the first behind it; no record after that is asked for.
+pub(super) fn records_up_to(mut smaps: impl Read, last: u64) -> io::Result<Vec<u8>> {
+    let (mut text, mut line) = (Vec::new(), 0);
+    let mut is_last = false;
+    let mut buffer = [0; RECORD_BYTES_MIN];
+    loop {
+        let in_flags = text[line..].starts_with(b"VmFlags:");
+        let wanted = match (is_last, in_flags) {
+            (false, _) => RECORD_BYTES_MIN,
+            (true, false) => FLAGS_BYTES_MIN,
+            (true, true) => 1,
+        };
+        let bytes = match smaps.read(&mut buffer[..wanted]) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            other => other?,
+        };
+        if bytes == 0 || text.len() as u64 > FILE_BYTES_MAX {
+            return Ok(text);
+        }
+        text.extend_from_slice(&buffer[..bytes]);
+        while let Some(length) = text[line..].iter().position(|byte| *byte == b'\n') {
+            let whole = &text[line..line + length];
+            if is_last && whole.starts_with(b"VmFlags:") {
+                return Ok(text);
+            }
+            is_last |= first_address(whole).is_some_and(|address| address >= last);
+            line += length + 1;
+        }
+    }
+}
+
+/// Of a record's first line; `None` for any other.
+fn first_address(line: &[u8]) -> Option<u64> {
+    let (address, _) = str::from_utf8(line).ok()?.split_once('-')?;
+    u64::from_str_radix(address, 16).ok()
 }
 
 /// The text of smaps; the line that is not understood, else.

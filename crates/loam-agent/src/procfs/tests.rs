@@ -1,6 +1,6 @@
 //! Tables for the parsers, and this very process for the rest.
 
-use super::maps::{Detail, Kind, Mapping, VmFlags, Why, parse_smaps};
+use super::maps::{Detail, Kind, Mapping, RECORD_BYTES_MIN, VmFlags, Why, parse_smaps, records_up_to};
 use super::tree::{Stat, descendants_by_scan, descends, parse_stat};
 use super::*;
 use std::process::{Child, Command, Stdio};
@@ -229,6 +229,66 @@ fn live_mappings_are_judged_by_what_they_are() {
     for kind in [Kind::Heap, Kind::Stack, Kind::Special, Kind::File, Kind::Anonymous] {
         assert!(kinds.contains(&kind), "{kind:?} not found");
     }
+}
+
+/// A file of `/proc` as the kernel makes it (`seq_read_iter`): what is left of the record before first, then further records until there is as much as was asked for.
+struct Records<'a> {
+    records: &'a [String],
+    made: &'a std::cell::Cell<usize>,
+    rest: Vec<u8>,
+}
+
+impl std::io::Read for Records<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        while self.rest.len() < buffer.len() && self.made.get() < self.records.len() {
+            self.rest.extend_from_slice(self.records[self.made.get()].as_bytes());
+            self.made.set(self.made.get() + 1);
+        }
+        let bytes = self.rest.len().min(buffer.len());
+        buffer[..bytes].copy_from_slice(&self.rest[..bytes]);
+        self.rest.drain(..bytes);
+        Ok(bytes)
+    }
+}
+
+proptest::proptest! {
+    /// The kernel looks at all pages of a mapping when it makes its record.
+    #[test]
+    fn no_record_is_made_behind_the_last_one_that_is_wanted(
+        lines in proptest::collection::vec((14_usize..40, 0_usize..5), 1..12),
+        wanted in 0_usize..14,
+    ) {
+        let record = |(index, &(lines, flags)): (usize, &(usize, usize))| {
+            let start = 0x10_0000 * (index as u64 + 1);
+            let counts: String = (0..lines).map(|n| format!("Count{n}:            {} kB\n", n * 17)).collect();
+            let flags = &" nh wf lo dc dd"[..3 * flags];
+            format!("{start:x}-{:x} rw-p 00000000 00:00 0 \n{counts}VmFlags: rd wr mr mw me ac sd{flags} \n", start + 0x1000)
+        };
+        let records: Vec<String> = lines.iter().enumerate().map(record).collect();
+        let last = 0x10_0000 * wanted as u64 + 1; // there is none: up to the next one behind it
+        for last in [last, 0x10_0000 * (wanted as u64 + 1)] {
+            let made = std::cell::Cell::new(0);
+            let text = records_up_to(Records { records: &records, made: &made, rest: Vec::new() }, last).unwrap();
+            let expected = (wanted + 1).min(records.len());
+            proptest::prop_assert_eq!(String::from_utf8(text).unwrap(), records[..expected].concat());
+            proptest::prop_assert_eq!(made.get(), expected);
+        }
+    }
+}
+
+#[test]
+fn mappings_up_to_one_are_read_from_records_that_are_as_large_as_they_are_taken_to_be() {
+    const BYTES: usize = 1 << 20;
+    let address = map(BYTES, libc::MAP_PRIVATE);
+    advise(address, BYTES, libc::MADV_WIPEONFORK); // a mapping by itself
+    let some = flags_up_to(own(), address).unwrap();
+    let last = some.last().unwrap();
+    assert_eq!((last.mapping.start, last.flags.has("wf")), (address, true));
+    assert!(some.is_sorted_by_key(|detail| detail.mapping.start));
+    let text = read_text(own(), "smaps").unwrap();
+    let records = text.split_inclusive(" \n").filter(|record| record.contains("VmFlags:"));
+    let least = records.map(str::len).min().unwrap();
+    assert!((RECORD_BYTES_MIN..4096).contains(&least), "a record has {least} bytes");
 }
 
 #[test]
