@@ -495,6 +495,7 @@ impl Borrower {
         if touch == Touch::Ahead {
             self.note_followed(key, page_size, page, &ahead);
         }
+        let mut fetched = 0;
         for n in 0..ahead.count {
             let page = ahead.first + ahead.stride * i64::from(n);
             let Ok(page) = u64::try_from(page) else {
@@ -523,12 +524,14 @@ impl Borrower {
                             && self.start_fetch(key, b, copy, page_size, marks.contains(b))
                         {
                             self.set_entry(key, b, Entry { state: BaseState::Fetching, ..entry });
+                            fetched += 1;
                         }
                     }
                     _ => {}
                 }
             }
         }
+        self.sizer.fetched_ahead(BasePages(fetched));
     }
 
     /// Keeps an arrival in a buffer, if there is one.

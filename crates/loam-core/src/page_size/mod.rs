@@ -203,6 +203,11 @@ pub trait PageSizer: fmt::Debug + Send {
         None
     }
 
+    /// So many base pages are fetched that no fault has asked for yet.
+    fn fetched_ahead(&mut self, pages: BasePages) {
+        let _ = pages;
+    }
+
     /// It wants to hear of pages that leave ([`Self::left`], [`Self::filled`]): what is together with each has to be kept for that, at each fault.
     fn watches_pages(&self) -> bool {
         false

@@ -295,3 +295,42 @@ fn of_zeros_nothing_is_said_while_their_page_may_be_back_at_once() {
         w.read_all();
     }
 }
+
+/// Base pages that faults have brought, and that were fetched ahead.
+#[derive(Debug, Default)]
+struct Counts(Arc<Mutex<(u64, u64)>>);
+
+impl PageSizer for Counts {
+    fn size(&mut self, _: Place) -> PageSize {
+        PageSize::from_log2(1)
+    }
+    fn largest(&self) -> PageSize {
+        PageSize::from_log2(1)
+    }
+    fn brought(&mut self, _: Instant, page: &Brought) -> Option<u64> {
+        self.0.lock().unwrap().0 += page.fetched.0;
+        None
+    }
+    fn fetched_ahead(&mut self, pages: BasePages) {
+        self.0.lock().unwrap().1 += pages.0;
+    }
+}
+
+#[test]
+fn all_that_is_fetched_is_told_as_a_faults_or_as_fetched_ahead() {
+    let (mut w, key) = away_world();
+    w.b.prefetcher = Box::new(StridePrefetcher::new(BasePages(64)));
+    let counts = Counts::default();
+    let told = Arc::clone(&counts.0);
+    w.b.size_pages(Box::new(counts), PageSize::SMALLEST);
+    let mut asked = 0;
+    for base in (0..200).chain([400, 300]) {
+        let before = w.gets.len();
+        w.touch(key, base);
+        asked += w.gets.len() - before;
+        w.finish();
+    }
+    let (brought, ahead) = *told.lock().unwrap();
+    assert_eq!((brought + ahead) as usize, asked);
+    assert!(ahead > 100 && brought > 4, "{ahead} ahead, {brought} by faults");
+}

@@ -114,8 +114,9 @@ pub(super) struct Costs {
     /// What [`QUICK_SHARE`] of the waits are shorter than; and their mean.
     quick_ns: f64,
     wait_ns: f64,
-    /// Base pages that a fault brings.
+    /// Base pages that come for a fault, with those that are fetched ahead; and how many of these since the last one.
     fetched: f64,
+    ahead: f64,
     /// Between two base pages of one page, and over how many pages.
     gap_ns: f64,
     streams: f64,
@@ -138,7 +139,14 @@ const WAYS: f64 = 2.0;
 impl Default for Costs {
     /// Until something is measured: TCP within a machine, or a good network.
     fn default() -> Self {
-        Self { quick_ns: 20_000.0, wait_ns: 20_000.0, fetched: 1.0, gap_ns: 2_000.0, streams: 0.0 }
+        Self {
+            quick_ns: 20_000.0,
+            wait_ns: 20_000.0,
+            fetched: 1.0,
+            ahead: 0.0,
+            gap_ns: 2_000.0,
+            streams: 0.0,
+        }
     }
 }
 
@@ -152,7 +160,13 @@ impl Costs {
     }
 
     pub(super) fn brought(&mut self, fetched: BasePages) {
-        self.fetched += (fetched.0 as f64 - self.fetched) * NEWEST;
+        let pages = fetched.0 as f64 + core::mem::take(&mut self.ahead);
+        self.fetched += (pages - self.fetched) * NEWEST;
+    }
+
+    /// Who waits, waits behind these as well.
+    pub(super) fn fetched_ahead(&mut self, pages: BasePages) {
+        self.ahead += pages.0 as f64;
     }
 
     pub(super) fn streamed(&mut self, pages: BasePages, span: Duration) {

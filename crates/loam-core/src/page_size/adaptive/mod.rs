@@ -481,6 +481,10 @@ impl PageSizer for Adaptive {
         self.hole(page)
     }
 
+    fn fetched_ahead(&mut self, pages: BasePages) {
+        self.costs.fetched_ahead(pages);
+    }
+
     fn watches_pages(&self) -> bool {
         true
     }

@@ -549,19 +549,22 @@ fn a_page_now_and_then_that_takes_long_does_not_make_costs_swing() {
     assert!((real / 1.5..real * 1.5).contains(&least), "{least}, should be near {real}");
 }
 
-/// Of eight faults two meet nothing; the others wait ten times as long, each behind the pages of the rest.
+/// Of eight faults two meet nothing; the others wait ten times as long, each behind the pages of the rest, and behind those that are fetched ahead.
 #[test]
-fn what_faults_wait_behind_large_pages_is_a_cost_of_pages() {
-    let mut costs = Costs::default();
+fn what_faults_wait_behind_many_pages_is_a_cost_of_pages() {
     let page = PageSize::from_log2(5);
-    for n in 0..20_000_u64 {
-        let wait_ns = if n % 8 < 2 { 20_000 } else { 200_000 };
-        costs.waited(Duration(wait_ns));
-        costs.brought(BasePages(page.base_pages()));
-        costs.streamed(BasePages(31), Duration(31 * 1_000));
+    for ahead in [0, 16, 31] {
+        let mut costs = Costs::default();
+        for n in 0..20_000_u64 {
+            let wait_ns = if n % 8 < 2 { 20_000 } else { 200_000 };
+            costs.waited(Duration(wait_ns));
+            costs.fetched_ahead(BasePages(ahead));
+            costs.brought(BasePages(page.base_pages() - ahead));
+            costs.streamed(BasePages(31), Duration(31 * 1_000));
+        }
+        // 30 us for a fault, and for each of 32 base pages 2 us and its part of the 135 that a fault waits on the average.
+        let real = 30.0 / (30.0 + 32.0 * 2.0 + 135.0);
+        let seen = costs.fault_share(page);
+        assert!((real / 1.25..real * 1.25).contains(&seen), "{seen}, should be near {real}");
     }
-    // 30 us for a fault, and for each of 32 base pages 2 us and its part of the 135 that a fault waits on the average.
-    let real = 30.0 / (30.0 + 32.0 * 2.0 + 135.0);
-    let seen = costs.fault_share(page);
-    assert!((real / 1.25..real * 1.25).contains(&seen), "{seen}, should be near {real}");
 }
