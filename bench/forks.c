@@ -2,6 +2,7 @@
  *
  *     forks snapshot MIB CHILDREN WRITE_MIB   children one after the other that end at once; the parent writes WRITE_MIB each time
  *     forks pool     MIB CHILDREN WRITE_MIB   CHILDREN at a time, each of which writes WRITE_MIB of what it inherited, as does the parent
+ *     forks save     MIB CHILDREN WRITE_MIB   CHILDREN at a time, which read all; meanwhile the parent writes a word in WRITE_MIB of pages, at random
  *
  * Prints a sum of all that the parent has at the end, which depends on the arguments alone, and to the error output the seconds between
  * the first fork and the last child's end. A child that reads something wrong ends it with status 3. */
@@ -23,6 +24,14 @@ static double now_s(void) {
 
 static void write_pages(uint64_t *words, uint64_t pages, uint64_t by) {
     for (uint64_t page = 0; page < pages; page++) words[page * PAGE_WORDS] += by;
+}
+
+/* The same pages in the same order each time. */
+static void write_some(uint64_t *words, uint64_t pages, uint64_t written) {
+    for (uint64_t n = 0, at = 1; n < written; n++) {
+        at = (at * 6364136223846793005u + 1442695040888963407u) % pages;
+        words[at * PAGE_WORDS + 1] += 1;
+    }
 }
 
 /* Every page has its own number in the first word, plus what was added to all of them. */
@@ -47,8 +56,8 @@ static void ended(int children) {
 }
 
 int main(int argc, char **argv) {
-    if (argc != 5) return fprintf(stderr, "usage: forks snapshot|pool MIB CHILDREN WRITE_MIB\n"), 2;
-    int is_pool = strcmp(argv[1], "pool") == 0;
+    if (argc != 5) return fprintf(stderr, "usage: forks snapshot|pool|save MIB CHILDREN WRITE_MIB\n"), 2;
+    int is_pool = strcmp(argv[1], "pool") == 0, is_save = strcmp(argv[1], "save") == 0;
     uint64_t pages = strtoull(argv[2], NULL, 10) << 8, written = strtoull(argv[4], NULL, 10) << 8;
     int children = atoi(argv[3]);
     if (written > pages) return fprintf(stderr, "forks: more is written than there is\n"), 2;
@@ -64,18 +73,22 @@ int main(int argc, char **argv) {
                 write_pages(last, written, (uint64_t)child);
                 _exit(is_right(last, first, written, (uint64_t)child) ? 0 : 3);
             }
-            _exit(0);
+            _exit(!is_save || is_right(words, 0, pages, 0) ? 0 : 3);
         }
-        if (!is_pool) {
+        if (!is_pool && !is_save) {
             write_pages(last, written, 1);
             ended(1);
         }
+    }
+    if (is_save) {
+        write_some(words, pages, written);
+        ended(children);
     }
     if (is_pool) {
         write_pages(last, written, (uint64_t)children);
         ended(children);
     }
-    if (!is_right(last, first, written, (uint64_t)children)) return fprintf(stderr, "forks: wrong words\n"), 3;
+    if (!is_right(last, first, written, is_save ? 0 : (uint64_t)children)) return fprintf(stderr, "forks: wrong words\n"), 3;
     fprintf(stderr, "%.3f\n", now_s() - start_s);
     uint64_t sum = 0;
     for (uint64_t word = 0; word < pages * PAGE_WORDS; word++) sum = sum * 31 + words[word];

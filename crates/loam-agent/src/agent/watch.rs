@@ -7,6 +7,7 @@
 
 use super::Agent;
 use super::copied::Copied;
+use super::process::Process;
 use super::throttle::Standing;
 use crate::procfs::{self, Statm};
 use loam_core::borrower::SpaceKey;
@@ -243,11 +244,16 @@ impl Agent<'_> {
         let strangers = strangers.saturating_sub(nameless_sharing);
         resident += strangers;
         managed += nameless.min(strangers);
+        let mut newcomers = newcomers.min(strangers);
+        // What a child that has only just been made shares with its parent nobody has told yet: it would count twice, and all would have to leave for it.
+        if self.processes.values().any(Process::has_unread_changes) {
+            resident -= std::mem::take(&mut newcomers);
+        }
         // The looks above have their own times.
         let now = self.now();
         let watch = &mut self.watch;
         watch.resident_pages = resident;
-        watch.peak_pages = watch.peak_pages.max(resident);
+        watch.peak_pages = watch.peak_pages.max(resident - newcomers);
         let near = watch.near_pages();
         let is_first = resident >= near && !watch.pressed;
         if is_first {
@@ -288,8 +294,7 @@ impl Agent<'_> {
             if self.watch.crowds(now, others) {
                 self.processes.values_mut().for_each(|p| p.looked_at_pages = 0);
             }
-            // What a child that has only just been made shares with its parent nobody has told yet.
-            self.tell_if_over(now, resident - newcomers.min(strangers), others - newcomers.min(others));
+            self.tell_if_over(now, resident - newcomers, others - newcomers.min(others));
             self.watch.due = now + INTERVAL_MIN;
         } else {
             let headroom_ms = (near - resident) / GROWTH_PAGES_PER_MS;

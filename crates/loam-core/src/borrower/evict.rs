@@ -216,7 +216,7 @@ impl Borrower {
 
     /// A batch of so many base pages, and of what was said not to be needed, or is more than its range's budget. False: none could begin.
     fn start_batch(&mut self, now: Instant, wanted: u64) -> bool {
-        if self.waits_for_buffers() {
+        if self.waits_for_buffers() || wanted > 0 && self.make_other_side_own(now) {
             return false;
         }
         let room = self.buffers_for_eviction().min(BATCH_PAGES as u64);
@@ -399,12 +399,14 @@ impl Borrower {
                 copy
             }
             None => {
+                let of_relative = self.copy_of_relative(key, base, |s, c| same(s, c));
                 entry.copy.inspect(|&c| {
                     let without = Entry { copy: None, ..entry };
                     self.set_entry(key, base, without);
                     self.release_ref(c);
                 });
-                self.copies.allocate(hash).expect("there are more copies than memory")
+                of_relative
+                    .unwrap_or_else(|| self.copies.allocate(hash).expect("there are more copies than memory"))
             }
         };
         self.set_entry(key, base, Entry { state: BaseState::Away, copy: Some(copy), ..Entry::default() });

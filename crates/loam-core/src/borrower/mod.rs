@@ -223,6 +223,8 @@ pub struct Borrower {
     parked_until: Option<Instant>,
     /// Pages that leave next: they were made their process's own for that.
     made_own: VecDeque<(PageRef, PageSize)>,
+    /// What relatives have of the same frames: to be made their own, and to leave, after those.
+    other_side: VecDeque<(PageRef, PageSize)>,
     /// What is protected since a fork.
     guarding: Guarding,
     /// How long pages that could not be taken are left alone next time.
@@ -336,6 +338,7 @@ impl Borrower {
             sharing_turn: None,
             parked_until: None,
             made_own: VecDeque::new(),
+            other_side: VecDeque::new(),
             guarding: Guarding::default(),
             parked_for: sharing::parked_first(),
             fetches: BTreeMap::new(),

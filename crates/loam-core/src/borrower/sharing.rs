@@ -4,10 +4,13 @@
 //! it writes there once, even if the other side has ended, or has a copy by now. Most children soon run another program or end, so at first
 //! such pages are only put aside. But one child that stays (redis saving in the background) would keep all that was here at
 //! the fork here for good, and leave both sides the little that is left of local memory for their work. So after a while a page that two
-//! share and whose turn it is to leave is made its process's own, which may take a frame, and is the next to leave.
+//! share and whose turn it is to leave is made its process's own, which may take a frame, and is the next to leave. That frees nothing: the other side has the
+//! frame of both still. So what it has of those pages leaves behind them, and not in its own turn, which comes when all of the one side has left: who waits for a
+//! frame would wait for as long.
 //!
 //! What more than two share stays (a pool of workers that read the same): each of them would fetch it for itself, into a frame of its own.
 
+use super::copies::CopyIndex;
 use super::evict::BATCH_PAGES_MIN;
 use super::table::{BaseState, SpaceKey};
 use super::{Borrower, Effect, Space};
@@ -21,6 +24,8 @@ const PARKED_MIN: Duration = Duration::from_millis(500);
 const PARKED_MAX: Duration = Duration::from_millis(16_000);
 /// A child that lives so long stays.
 const STAYS_AFTER: Duration = PARKED_MIN;
+/// So many relatives are asked for contents that are to leave: with more it would cost more than a page is worth.
+const RELATIVES_ASKED: usize = 8;
 /// Pause after sharing was broken on purpose, for the hand to have done it.
 const POPULATE_PAUSE: Duration = Duration::from_millis(1);
 
@@ -52,6 +57,7 @@ impl Borrower {
         let breaks = !denied && self.breaks_sharing(now, key);
         let space = self.spaces.get_mut(&key).expect("checked by the caller");
         if breaks && space.tried.insert(first) {
+            self.note_other_side(key, first, size);
             self.make_own(key, first, size);
             self.evict_pause_until = Some(now + POPULATE_PAUSE);
             return;
@@ -149,6 +155,57 @@ impl Borrower {
         if self.enqueue_page(key, first, size) && self.budgets.of(page).is_none() {
             self.made_own.push_back((page, size));
         }
+    }
+
+    /// A page is about to be made a process's own: what its relative has of the same frames is to leave after it.
+    fn note_other_side(&mut self, key: SpaceKey, first: u64, size: PageSize) {
+        let [other] = self.spaces[&key].relatives[..] else { return };
+        for base in first..first + size.base_pages() {
+            let (ours, theirs) = (self.entry(key, base), self.entry(other, base));
+            let in_common = match (ours.protected, theirs.protected) {
+                (false, false) => ours.shared || theirs.shared, // or it was, of what nobody protects
+                (ours, theirs) => ours && theirs,
+            };
+            if !in_common || theirs.state != BaseState::Local {
+                continue;
+            }
+            let around = self.spaces[&other].table.queued_around(base, PageSize::SMALLEST);
+            let (first, size) = around.unwrap_or((first, size));
+            let page = (PageRef { space: other, first }, size);
+            if self.other_side.back() != Some(&page) {
+                self.other_side.push_back(page);
+            }
+        }
+    }
+
+    /// All that was made a process's own is leaving: now the other side of it. True: there is some, and it takes the hand a moment.
+    pub(super) fn make_other_side_own(&mut self, now: Instant) -> bool {
+        if !self.made_own.is_empty() || self.other_side.is_empty() {
+            return false;
+        }
+        for (PageRef { space: key, first }, size) in core::mem::take(&mut self.other_side) {
+            let leaves = self.spaces.get(&key).is_some_and(Space::gives) && self.breaks_sharing(now, key);
+            if leaves && self.spaces.get_mut(&key).expect("just seen").tried.insert(first) {
+                self.make_own(key, first, size);
+            }
+        }
+        self.evict_pause_until = Some(now + POPULATE_PAUSE);
+        true
+    }
+
+    /// What relatives shared leaves each of them by itself, with the same contents: a reference more to the copy that the first of them has left, if it is `same`.
+    pub(super) fn copy_of_relative(
+        &mut self,
+        key: SpaceKey,
+        base: u64,
+        same: impl Fn(&Self, CopyIndex) -> bool,
+    ) -> Option<CopyIndex> {
+        let relatives = self.spaces[&key].relatives.iter().take(RELATIVES_ASKED);
+        let mut copies = relatives.filter_map(|&other| self.entry(other, base).copy);
+        let copy = copies.find(|&copy| same(self, copy))?;
+        self.copies.get_mut(copy).refs += 1;
+        self.stats.clean += 1;
+        Some(copy)
     }
 
     /// Lets pages that could not be taken be tried again.

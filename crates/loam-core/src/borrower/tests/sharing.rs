@@ -73,6 +73,56 @@ fn what_is_shared_with_a_child_that_stays_leaves_in_its_turn_and_counts_once() {
     w.read_all();
 }
 
+/// To the lenders it is one.
+#[test]
+fn what_two_have_shared_is_sent_once() {
+    let mut w = forked();
+    w.work(Duration::from_millis(1500));
+    assert_eq!((w.here(PARENT), w.here(CHILD)), (0, 0));
+    let copies = |key: SpaceKey| (0..SHARED).map(move |base| (key, base));
+    for ((parent, base), (child, _)) in copies(PARENT).zip(copies(CHILD)) {
+        let copy = w.b.entry(parent, base).copy;
+        assert!(copy.is_some() && w.b.entry(child, base).copy == copy, "{base}");
+    }
+    // What the child writes is its own from then on.
+    w.step(&Op::Write { space: 1, base: 10, value: 5_000 });
+    for base in PAGES - LIMIT..PAGES {
+        w.step(&Op::Write { space: 1, base, value: base });
+        settle(&mut w);
+    }
+    assert_eq!(w.b.state(CHILD, 10), BaseState::Away);
+    assert_ne!(w.b.entry(CHILD, 10).copy, w.b.entry(PARENT, 10).copy);
+    w.read_all();
+}
+
+/// In its own turn it would leave when all of the one side has, and no frame would be free before. What the child has written by then is in a frame that nobody else has.
+#[test]
+fn what_leaves_one_side_leaves_the_other_next() {
+    let mut w = forked();
+    w.step(&Op::Write { space: 1, base: 11, value: 5_000 });
+    w.finish();
+    w.now += 600_000_000;
+    for base in [12, 11, 10] {
+        w.b.could_not_leave(Instant(w.now), PARENT, (base, PageSize::from_log2(0)), false);
+    }
+    let firsts = |of: &VecDeque<(PageRef, PageSize)>| {
+        of.iter().map(|(page, _)| (page.space, page.first)).collect::<Vec<_>>()
+    };
+    assert_eq!(firsts(&w.b.made_own), [(PARENT, 12), (PARENT, 11), (PARENT, 10)]);
+    assert!(!w.b.make_other_side_own(Instant(w.now)), "first these");
+    let mut base = SHARED;
+    while w.b.state(PARENT, 10) != BaseState::Away || w.b.made_own.is_empty() {
+        assert!(w.b.other_side.iter().all(|(page, _)| page.space == CHILD && page.first != 11));
+        w.step(&Op::Write { space: 0, base, value: base });
+        settle(&mut w);
+        base += 1;
+    }
+    assert_eq!(firsts(&w.b.made_own)[..2], [(CHILD, 12), (CHILD, 10)]);
+    w.work(Duration::from_millis(100));
+    assert_eq!((w.b.state(CHILD, 12), w.b.state(CHILD, 10)), (BaseState::Away, BaseState::Away));
+    w.read_all();
+}
+
 /// Else each of them would want a frame for what one frame holds.
 #[test]
 fn what_more_than_two_share_stays() {
