@@ -2,7 +2,8 @@
 //!
 //! Pages that a child shares with its parent are counted once. When either writes one, the kernel gives it a frame of its own and
 //! tells nobody: only the shares in `smaps_rollup` show it. The kernel walks the page tables for that, which takes a large process
-//! a tenth of a second, so a thread of its own reads it.
+//! a tenth of a second, so a thread of its own reads it. Meanwhile nobody can change the process's mappings, the hand neither, and behind one that waits for that all
+//! faults of the process wait. So where everybody who writes is heard of (`protect.rs`) it is read twice more, for what was written before that was so, and then no longer.
 
 use crate::procfs;
 use rustix::process::Pid;
@@ -14,10 +15,16 @@ use std::time::{Duration, Instant};
 const REST_MIN: Duration = Duration::from_millis(5);
 const REST_SHARE: u32 = 4;
 
-/// A question: who, and how many base pages they are taken to have.
+/// So often nothing has been found that was not heard of: nothing will be.
+const LOOKS_IN_VAIN: u32 = 2;
+/// Up to this part of all is nothing: pages come and go while the kernel looks at them.
+const NOTHING_SHARE: u64 = 64;
+
+/// A question: who, and how many base pages they are taken to have. And whether everybody who writes is heard of, since how many forks.
 struct Question {
     pids: Vec<Pid>,
     counted: u64,
+    guarded: Option<u64>,
 }
 
 /// What all of them held, and what had been counted before that was read.
@@ -25,6 +32,7 @@ struct Question {
 struct Answer {
     held: u64,
     counted: u64,
+    guarded: Option<u64>,
 }
 
 /// See the module's documentation. The thread starts with the first question and ends with this.
@@ -33,11 +41,19 @@ pub(super) struct Copied {
     ask: Option<SyncSender<Question>>,
     answer: Arc<Mutex<Option<Answer>>>,
     pages: u64,
+    /// Since so many forks everybody who writes is heard of, and so many looks have found nothing.
+    settled: (Option<u64>, u32),
 }
 
 impl Copied {
-    /// Base pages that `pids` had beyond `counted`, as far as known; asks for a newer figure.
-    pub(super) fn pages(&mut self, pids: Vec<Pid>, counted: u64) -> u64 {
+    /// Base pages that `pids` had beyond `counted`, as far as known; asks for a newer figure. `guarded`: what [`loam_core::borrower::Borrower::guarded`] says.
+    pub(super) fn pages(&mut self, pids: Vec<Pid>, counted: u64, guarded: Option<u64>) -> u64 {
+        if self.settled.0 != guarded {
+            self.settled = (guarded, 0);
+        }
+        if guarded.is_some() && self.settled.1 >= LOOKS_IN_VAIN {
+            return 0;
+        }
         let ask = self.ask.get_or_insert_with(|| {
             let (ask, questions) = sync_channel::<Question>(0);
             let answer = Arc::clone(&self.answer);
@@ -48,18 +64,20 @@ impl Copied {
                     let held: u64 =
                         question.pids.iter().filter_map(|&pid| procfs::held_pages(pid).ok()).sum();
                     *answer.lock().expect("neither side panics with it") =
-                        Some(Answer { held, counted: question.counted });
+                        Some(Answer { held, counted: question.counted, guarded: question.guarded });
                     std::thread::sleep((began.elapsed() * REST_SHARE).max(REST_MIN));
                 }
             });
             ask
         });
-        match ask.try_send(Question { pids, counted }) {
+        match ask.try_send(Question { pids, counted, guarded }) {
             Ok(()) | Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {}
         }
         if let Some(answer) = self.answer.try_lock().ok().and_then(|mut answer| answer.take()) {
             // What has come while it was read is counted by now, and was not copied.
             self.pages = answer.held.saturating_sub(answer.counted.max(counted));
+            let is_vain = answer.guarded == guarded && self.pages <= counted / NOTHING_SHARE;
+            self.settled.1 = if is_vain { self.settled.1 + 1 } else { 0 };
         }
         self.pages
     }
@@ -67,5 +85,43 @@ impl Copied {
     /// Nothing is shared any more.
     pub(super) fn none(&mut self) {
         self.pages = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Asks until so many answers have come, of a process that holds what it is counted to hold.
+    fn ask(copied: &mut Copied, guarded: Option<u64>, looks: u32) {
+        let me = rustix::process::getpid();
+        let began = Instant::now();
+        let mut seen = 0;
+        while seen < looks {
+            assert!(began.elapsed() < Duration::from_secs(20), "{seen} answers, {copied:?}");
+            let is_new = copied.answer.lock().unwrap().is_some_and(|answer| answer.guarded == guarded);
+            assert_eq!(copied.pages(vec![me], 1 << 40, guarded), 0);
+            seen += u32::from(is_new);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn where_everybody_who_writes_is_heard_of_it_is_looked_twice() {
+        let mut copied = Copied::default();
+        ask(&mut copied, None, 4);
+        assert_eq!(copied.settled.0, None);
+        ask(&mut copied, Some(1), LOOKS_IN_VAIN);
+        assert_eq!(copied.settled, (Some(1), LOOKS_IN_VAIN));
+        // One may be under way.
+        std::thread::sleep(Duration::from_millis(200));
+        copied.answer.lock().unwrap().take();
+        for _ in 0..100 {
+            assert_eq!(copied.pages(vec![rustix::process::getpid()], 1 << 40, Some(1)), 0);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(copied.answer.lock().unwrap().is_none(), "nobody has asked");
+        ask(&mut copied, Some(2), 1); // another child
+        assert_eq!(copied.settled, (Some(2), 1));
     }
 }

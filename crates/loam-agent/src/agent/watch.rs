@@ -231,7 +231,8 @@ impl Agent<'_> {
             self.watch.copied.none();
         } else if self.watch.pressed {
             let pids = self.processes.values().filter(|p| p.statm.is_some()).filter_map(|p| p.pid).collect();
-            copied = self.watch.copied.pages(pids, resident).min(sharing);
+            let guarded = self.borrower.guarded();
+            copied = self.watch.copied.pages(pids, resident, guarded).min(sharing);
             resident += copied;
         }
         let (mut strangers, mut newcomers) = (0, 0);

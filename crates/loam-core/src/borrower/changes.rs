@@ -32,6 +32,7 @@ impl Borrower {
             copies_before: 0,
             granted: Vec::new(),
             granted_pages: 0,
+            unguarded: false,
             forked_at: Instant::default(),
             tried: BTreeSet::new(),
         };
@@ -271,6 +272,7 @@ impl Borrower {
             if let Some(member) = self.spaces.get_mut(&other) {
                 member.relatives.retain(|k| *k != key);
                 if member.relatives.is_empty() {
+                    member.unguarded = false;
                     self.parked_for = super::sharing::parked_first();
                     self.unpark(other);
                 }

@@ -59,6 +59,8 @@ pub(super) struct Space {
     /// Where it was let write since what could not be taken was last looked through, and how many base pages that is.
     pub(super) granted: Vec<BaseRange>,
     pub(super) granted_pages: u64,
+    /// Of what it shares with relatives something is not protected, and will not be: who writes there is not heard of.
+    pub(super) unguarded: bool,
     /// When it was forked, or forked last.
     pub(super) forked_at: Instant,
     /// Pages that were made its own so that they can be taken, and have not left since: once is enough.

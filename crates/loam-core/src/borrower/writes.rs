@@ -18,7 +18,7 @@ use alloc::vec::Vec;
 /// What shares fewer base pages than this with a new child is not protected.
 const PROTECT_MIN: usize = 64;
 /// So many children in a row went without that they or their parent wrote as many base pages of what they shared (4 MiB): the next will, too.
-const QUIET_CHILDREN: u32 = 3;
+pub(super) const QUIET_CHILDREN: u32 = 3;
 const QUIET_PAGES: u64 = 4 << 8;
 /// Pieces that are protected at once, while the child is about to begin (512 MiB of used memory).
 const PIECES_AT_ONCE: usize = 16;
@@ -56,6 +56,8 @@ pub(super) struct Protecting {
 pub(super) struct Guarding {
     /// Children of which nothing is, and their parents.
     not_yet: Vec<(SpaceKey, SpaceKey)>,
+    /// How many there have been.
+    children: u64,
     under_way: VecDeque<Protecting>,
     /// Until when what is shared is tried to be taken all the same.
     pub(super) tries_shared_until: Instant,
@@ -207,7 +209,11 @@ impl Borrower {
 
     /// A child has come.
     pub(super) fn guard_child(&mut self, parent: SpaceKey, child: SpaceKey, shared: usize) {
+        self.guarding.children += 1;
         if shared < PROTECT_MIN {
+            for key in [parent, child].into_iter().filter(|_| shared > 0) {
+                self.spaces.get_mut(&key).expect("just forked").unguarded = true;
+            }
             return;
         }
         let copies = self.spaces[&parent].copies;
@@ -250,6 +256,12 @@ impl Borrower {
         }
         self.guard_piece();
         self.advance(now);
+    }
+
+    /// Who writes to what relatives share is heard of, all of it; with the number of children that there have been. `None`: not of all, or not yet.
+    pub fn guarded(&self) -> Option<u64> {
+        let all = !self.guarding.is_wanting() && !self.guarding.is_under_way();
+        (all && !self.spaces.values().any(|space| space.unguarded)).then_some(self.guarding.children)
     }
 
     /// There are forked relatives of whose copies nobody knows: [`Self::handle_copying`] is wanted.
@@ -357,6 +369,8 @@ impl Borrower {
             let entry = self.entry(key, base);
             if entry.protected {
                 self.set_entry(key, base, Entry { protected: false, ..entry });
+                let space = self.spaces.get_mut(&key).expect("it has this page");
+                space.unguarded = !space.relatives.is_empty();
             }
         }
     }

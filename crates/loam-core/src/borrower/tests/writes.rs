@@ -2,6 +2,7 @@
 
 use super::terms::settle;
 use super::*;
+use crate::borrower::writes::QUIET_CHILDREN;
 
 const PARENT: SpaceKey = SpaceKey(0);
 /// Pages that are shared.
@@ -163,6 +164,30 @@ fn little_that_is_shared_is_not_protected() {
     w.b.handle_copying(now);
     w.drain();
     assert!(w.protected.is_empty());
+    assert_eq!(w.b.guarded(), None, "who writes is not heard of");
+    w.step(&Op::Exit { space: 1 });
+    assert_eq!(w.b.guarded(), Some(1));
+}
+
+/// Only then nobody has to look for copies.
+#[test]
+fn all_that_is_shared_is_guarded_once_it_is_protected() {
+    let mut frames = Frames::forked(2000, 1);
+    assert_eq!(frames.w.b.guarded(), Some(1));
+    // The kernel refuses a page of the parent's.
+    frames.w.b.handle_not_protected(PARENT, BaseRange::new(7, 8));
+    assert_eq!(frames.w.b.guarded(), None);
+    frames.w.step(&Op::Exit { space: 1 });
+    assert_eq!(frames.w.b.guarded(), Some(1));
+    // Nobody is left with whom it could share.
+    frames.w.b.handle_not_protected(PARENT, BaseRange::new(8, 9));
+    assert_eq!(frames.w.b.guarded(), Some(1));
+    // Children that follow quiet ones are not protected at first.
+    frames.w.b.spaces.get_mut(&PARENT).expect("it lives").quiet_children = QUIET_CHILDREN;
+    frames.fork();
+    assert_eq!(frames.w.b.guarded(), None);
+    frames.protect();
+    assert_eq!(frames.w.b.guarded(), Some(2));
 }
 
 /// Most run another program, or end, before they have written anything.
