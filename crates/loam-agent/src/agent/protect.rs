@@ -24,6 +24,13 @@ pub(super) enum Guard {
 #[derive(Debug, Default)]
 pub(super) struct PutOff(BTreeMap<SpaceKey, VecDeque<(BaseRange, Guard)>>);
 
+impl PutOff {
+    /// Something that the policy takes for protected is not yet, or was not looked at since.
+    pub(super) fn is_behind(&self) -> bool {
+        self.0.values().flatten().any(|(_, guard)| *guard != Guard::Release)
+    }
+}
+
 impl Agent<'_> {
     /// At once, or when the kernel lets us.
     pub(super) fn guard(&mut self, space: SpaceKey, base: u64, pages: u32, guard: Guard) {

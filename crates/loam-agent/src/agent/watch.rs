@@ -231,7 +231,7 @@ impl Agent<'_> {
             self.watch.copied.none();
         } else if self.watch.pressed {
             let pids = self.processes.values().filter(|p| p.statm.is_some()).filter_map(|p| p.pid).collect();
-            let guarded = self.borrower.guarded();
+            let guarded = self.borrower.guarded().filter(|_| !self.put_off.is_behind());
             copied = self.watch.copied.pages(pids, resident, guarded).min(sharing);
             resident += copied;
         }

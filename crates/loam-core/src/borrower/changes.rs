@@ -241,7 +241,6 @@ impl Borrower {
         space.parent = Some(parent);
         space.forked_at = now;
         self.guard_child(parent, child, shared.len());
-        self.other_side.clear();
         self.made_own.retain(|(page, _)| page.space != parent); // they are both's again, and stand in their places as ever
         let mut end = 0;
         for base in shared {

@@ -531,7 +531,9 @@ impl Borrower {
                 }
             }
         }
-        self.sizer.fetched_ahead(BasePages(fetched));
+        if fetched > 0 {
+            self.sizer.fetched_ahead(BasePages(fetched));
+        }
     }
 
     /// Keeps an arrival in a buffer, if there is one.
