@@ -242,7 +242,24 @@ SAMTOOLS = """minimap2 -x sr -a -t 1 genome.fa reads.fq 2>/dev/null | grep -v ^@
 samtools sort -m 512M -O sam --no-PG mapped.sam 2>/dev/null"""
 # What is called otherwise than its row, or by a script of it.
 ABYSS = "PATH=$PATH:/usr/lib/abyss; ABYSS -k31 -o /dev/stdout reads.fq 2>/dev/null >contigs; grep -v '>' contigs"
+MEGAHIT = """rm -rf out
+megahit -r reads.fq -t 2 -m 2000000000 -o out >/dev/null 2>&1
+grep -v '>' out/final.contigs.fa | sort"""
+SPADES = """rm -rf out
+spades.py --only-assembler -k 21,33 -s reads.fq -t 2 -m 16 -o out >/dev/null
+grep -v '>' out/contigs.fasta"""
+SOAPDENOVO = """printf 'max_rd_len=100\\n[LIB]\\nasm_flags=1\\nq=reads.fq\\n' >soap.cfg
+soapdenovo2-63mer pregraph -s soap.cfg -K 31 -p 2 -o soap >/dev/null 2>&1
+soapdenovo2-63mer contig -g soap >/dev/null 2>&1
+grep -v '>' soap.contig"""
+R = """set.seed(1); n <- 4e6
+d <- data.frame(k = sample.int(200000, n, TRUE), v = runif(n), s = sample(letters, n, TRUE))
+o <- d[order(d$k, d$v), ]; print(tail(o)); print(aggregate(v ~ s, d, sum))
+m <- matrix(runif(4e6), 2000); print(sum(solve(m + diag(2000) * 50))); print(sum(tapply(d$v, d$k, mean)))"""
 NEEDS = {
+    "megahit": ["megahit"],
+    "spades": ["spades.py"],
+    "soapdenovo2": ["soapdenovo2-63mer"],
     "redis": ["redis-server"],
     "abyss": ["abyss-pe"],
     "bwa": ["bwa"],
@@ -305,6 +322,10 @@ def programs(work):
         Program("bwa", ["sh", "-ec", BWA], lambda: write_genome(work, 12_000_000, 0)),
         Program("bowtie2", ["sh", "-ec", BOWTIE2], lambda: write_genome(work, 12_000_000, 0)),
         Program("minimap2 and samtools", ["sh", "-ec", SAMTOOLS], lambda: write_genome(work, 4_000_000, 400_000)),
+        Program("megahit", ["sh", "-ec", MEGAHIT], lambda: write_genome(work, 2_000_000, 400_000)),
+        Program("spades", ["sh", "-ec", SPADES], lambda: write_genome(work, 2_000_000, 400_000)),
+        Program("soapdenovo2", ["sh", "-ec", SOAPDENOVO], lambda: write_genome(work, 2_000_000, 400_000)),
+        Program("R", ["Rscript", "-e", R]),
         Program("walk", [walk, "512", "2", "anon"],
                 lambda: subprocess.run(["gcc", "-O2", "-o", walk, str(ROOT / "bench" / "walk.c")], check=True)),
     ]
