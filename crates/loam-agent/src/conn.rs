@@ -415,13 +415,8 @@ impl Conn {
         }
         // Before the puts: a copy that has just been given back may be put again. The other way round cannot be: nothing is
         // dropped whose put is not answered.
-        while !self.drops.is_empty() {
-            let n = self.drops.len().min(DROP_PAGES_MAX);
-            let mut frame = self.frame();
-            encode::drop(&mut frame.head, &self.drops[..n]);
-            self.drops.drain(..n);
-            self.out.push_back(frame);
-        }
+        let drops = std::mem::take(&mut self.drops);
+        self.drops = self.pack_all(drops, DROP_PAGES_MAX, encode::drop);
         if std::mem::take(&mut self.pings) {
             let mut frame = self.frame();
             self.request += 1;
@@ -436,13 +431,8 @@ impl Conn {
             self.ask(frame);
         }
         // Whatever is spare has been put and answered.
-        while !self.spares.is_empty() {
-            let n = self.spares.len().min(SPARE_PAGES_MAX);
-            let mut frame = self.frame();
-            encode::spare(&mut frame.head, &self.spares[..n]);
-            self.spares.drain(..n);
-            self.out.push_back(frame);
-        }
+        let spares = std::mem::take(&mut self.spares);
+        self.spares = self.pack_all(spares, SPARE_PAGES_MAX, encode::spare);
         while !self.puts.is_empty() {
             let n = self.puts.len().min(PUT_PAGES);
             let mut frame = self.frame();
@@ -453,6 +443,23 @@ impl Conn {
             self.unanswered += n as u64;
             self.out.push_back(frame);
         }
+    }
+
+    /// Makes frames of all that was collected; the list comes back empty. (What a process leaves behind at its end, or unmaps, is millions of pages at once.)
+    fn pack_all(
+        &mut self,
+        mut pages: Vec<PageRef>,
+        most: usize,
+        encode: fn(&mut Vec<u8>, &[PageRef]),
+    ) -> Vec<PageRef> {
+        for pages in pages.chunks(most) {
+            let mut frame = self.frame();
+            encode(&mut frame.head, pages);
+            self.out.push_back(frame);
+        }
+        pages.clear();
+        pages.shrink_to(most);
+        pages
     }
 
     /// A getpage or a hurry goes behind a frame that has begun and behind others of its kind, before everything else that waits.

@@ -6,10 +6,14 @@ use super::{Agent, Token};
 use crate::procfs;
 use crate::uffd::Uffd;
 use loam_core::borrower::{BaseRange, SpaceKey};
+use loam_core::units::{BasePages, Duration, Instant};
 use rustix::fd::AsFd;
 use rustix::process::Pid;
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::SeqCst;
+
+/// Between two looks at processes that are to give pages away.
+const HANDS_INTERVAL: Duration = Duration::from_millis(2);
 
 impl Agent<'_> {
     pub(super) fn new_key(&mut self) -> SpaceKey {
@@ -112,12 +116,29 @@ impl Agent<'_> {
 
     /// Processes without a hand leave no trace when they end: ask for them.
     pub(super) fn look_for_ended(&mut self) {
-        let ended: Vec<SpaceKey> = self
-            .processes
-            .values()
-            .filter(|p| p.hand.is_none() && p.uffd.is_dead(p.probe << 12))
-            .map(|p| p.key)
-            .collect();
+        self.take_ended(|process| process.hand.is_none());
+    }
+
+    /// When to look next whether a process has ended that is to give pages away, if somebody waits for such pages. A hand hangs up only when the kernel has taken
+    /// all of the process's memory apart, which for some gigabytes takes tenths of a second.
+    pub(super) fn hands_due(&self) -> Option<Instant> {
+        let awaited = self.processes.len() > 1
+            && self.borrower.waiting() > BasePages(0)
+            && self.processes.values().any(Process::is_to_give);
+        awaited.then_some(self.hands_looked_at + HANDS_INTERVAL)
+    }
+
+    /// Looks, if it is time. (A process that executes another program has left its memory, too, and is dealt with when the new one joins.)
+    pub(super) fn look_at_hands(&mut self, now: Instant) {
+        if self.hands_due().is_some_and(|due| due <= now) {
+            self.hands_looked_at = now;
+            self.take_ended(|process| process.is_to_give() && process.living().is_none());
+        }
+    }
+
+    fn take_ended(&mut self, may_have: impl Fn(&Process) -> bool) {
+        let is_over = |p: &&Process| may_have(p) && p.uffd.is_dead(p.probe << 12);
+        let ended: Vec<SpaceKey> = self.processes.values().filter(is_over).map(|p| p.key).collect();
         for key in ended {
             self.process_gone(key);
         }

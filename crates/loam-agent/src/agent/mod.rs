@@ -130,6 +130,8 @@ struct Agent<'a> {
     next_faults: Polling,
     /// Until when the next fault is polled for, if it is.
     lingers_until: Option<Instant>,
+    /// When processes that are to give pages away were looked at last.
+    hands_looked_at: Instant,
     /// The process whose finished evictions were looked at last.
     pieces_turn: SpaceKey,
     /// The process whose thread has faulted last.
@@ -202,6 +204,7 @@ impl Agent<'_> {
                 self.drain();
             }
             self.watch_tick(now);
+            self.look_at_hands(now);
             self.end_pauses(now);
             self.look_at_ending();
             self.answer_calls();

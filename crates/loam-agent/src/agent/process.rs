@@ -85,6 +85,11 @@ impl Process {
         pages.is_ok_and(|pages| pages > 0).then_some(pid)
     }
 
+    /// Its hand has evictions to do.
+    pub(super) fn is_to_give(&self) -> bool {
+        self.hand.as_ref().is_some_and(Hand::evicts)
+    }
+
     /// Changes of mappings have been read and not been dealt with: nothing may be installed by what was known before.
     pub(super) fn has_unread_changes(&self) -> bool {
         self.events.iter().any(|e| !matches!(e, Event::Fault { .. }))

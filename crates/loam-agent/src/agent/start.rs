@@ -151,6 +151,7 @@ fn serve(
         answers: Polling::default(),
         next_faults: Polling::default(),
         lingers_until: None,
+        hands_looked_at: Instant(0),
         pieces_turn: SpaceKey(0),
         faulted: None,
         reading: super::events::Reading::new(),

@@ -130,6 +130,7 @@ impl Agent<'_> {
             self.lenders_due(now),
             self.ending_due(now),
             self.pauses.due(),
+            self.hands_due(),
         ];
         let due = due.into_iter().flatten().min().unwrap_or(now + LOOK_MAX);
         match self.alarm.ring_by(now, due) {

@@ -160,3 +160,21 @@ fn what_is_dropped_and_put_again_is_there() {
     conn.flush(&Pool::new(1).unwrap()).unwrap();
     assert_eq!(frames(&mut lender, &mut Vec::new()), [1_000, 1], "the other way round it would be lost");
 }
+
+#[test]
+fn any_number_of_drops_goes_in_frames_of_the_most_that_one_may_have() {
+    let (mut conn, mut lender) = pair();
+    let pool = Pool::new(1).unwrap();
+    for pages in [2_500, 1_024, 1] {
+        (0..pages).for_each(|index| conn.drop_page(PageRef::new(index, Version(1))));
+        conn.flush(&pool).unwrap();
+        assert!(!conn.can_send(), "all of them have gone");
+        let frames = frames(&mut lender, &mut Vec::new());
+        let wanted: &[i64] = match pages {
+            2_500 => &[1_024_000, 1_024_000, 452_000],
+            1_024 => &[1_024_000],
+            _ => &[1_000],
+        };
+        assert_eq!(frames, wanted);
+    }
+}

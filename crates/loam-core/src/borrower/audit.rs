@@ -49,6 +49,7 @@ impl Borrower {
     /// If a count is off, or a buffer or a reference is lost or held twice.
     pub fn audit(&self) {
         let mut refs: BTreeMap<CopyIndex, u32> = BTreeMap::new();
+        self.leftovers.iter().for_each(|copy| *refs.entry(copy).or_default() += 1);
         let (mut frames, mut leaving, mut taken) = (0, 0, 0_u64);
         for (&key, space) in &self.spaces {
             let (mut own, mut shared) = (0, 0);

@@ -201,30 +201,22 @@ impl Borrower {
         let Some(space) = self.spaces.get(&parent) else { return };
         let (mut table, marks) = (space.table.clone(), space.marks.clone());
         table.clear_queued();
-        let ranges: Vec<BaseRange> = table.ranges().collect();
         let family: Vec<SpaceKey> = space.relatives.iter().copied().chain([parent]).collect();
-        for range in ranges {
-            let mut used = Vec::new();
-            table.used_in(range, &mut used);
-            for base in used {
-                let mut entry = table.get(base);
-                assert_ne!(entry.state, BaseState::Leaving, "the hand is at rest when a process forks");
-                if let Some(copy) = entry.copy {
-                    self.copies.get_mut(copy).refs += 1;
-                }
-                match entry.state {
-                    BaseState::Fetching => entry.state = BaseState::Away,
-                    BaseState::Local => entry.shared = true,
-                    _ => {}
-                }
-                table.set(base, entry);
+        let (copies, mut shared) = (&mut self.copies, Vec::new());
+        table.change_all(|base, entry| {
+            assert_ne!(entry.state, BaseState::Leaving, "the hand is at rest when a process forks");
+            if let Some(copy) = entry.copy {
+                copies.get_mut(copy).refs += 1;
             }
-        }
-        let shared = {
-            let mut used = Vec::new();
-            table.used_in(BaseRange::new(0, u64::MAX), &mut used);
-            used.into_iter().filter(|&b| table.get(b).shared).collect::<Vec<_>>()
-        };
+            match entry.state {
+                BaseState::Fetching => entry.state = BaseState::Away,
+                BaseState::Local => entry.shared = true,
+                _ => {}
+            }
+            if entry.shared {
+                shared.push(base);
+            }
+        });
         let of_two = family.len() == 1;
         for key in &family {
             let member = self.spaces.get_mut(key).expect("relatives live");
@@ -267,6 +259,9 @@ impl Borrower {
         self.tidy_ranks(key, BaseRange::new(0, u64::MAX));
         self.ranking.forget(key);
         self.budgets.forget_space(key);
+        if self.spaces.is_empty() {
+            self.give_back_all();
+        }
         for other in relatives {
             if let Some(member) = self.spaces.get_mut(&other) {
                 member.relatives.retain(|k| *k != key);
@@ -323,17 +318,21 @@ impl Borrower {
 
     /// Empties every entry of `range`; returns the base pages at which threads wait.
     fn clear(&mut self, now: Instant, key: SpaceKey, range: BaseRange) -> Vec<u64> {
-        for base in self.used(key, range) {
-            let entry = self.entry(key, base);
-            // Only a process's death finds the hand at work: its fates then count for nothing.
-            assert!(entry.state != BaseState::Leaving || range.end == u64::MAX, "the hand is at rest");
-            self.set_entry(key, base, Entry::default());
-            if let Some(copy) = entry.copy {
-                self.release_ref(copy);
+        let (mut rest, mut were) = (range, Vec::new());
+        while !rest.is_empty()
+            && let Some(part) = self.spaces.get(&key).and_then(|space| space.table.next_used(rest))
+        {
+            rest.start = part.end;
+            self.empty_part(key, part, &mut were);
+            for &(_, entry) in &were {
+                // Only a process's death finds the hand at work: its fates then count for nothing.
+                assert!(entry.state != BaseState::Leaving || range.end == u64::MAX, "the hand is at rest");
+                if let Some(copy) = entry.copy {
+                    self.leftovers.push(copy);
+                }
             }
         }
         if let Some(space) = self.spaces.get_mut(&key) {
-            space.table.tidy(range);
             let tried: Vec<u64> = space.tried.range(range.start..range.end).copied().collect();
             tried.iter().for_each(|first| {
                 space.tried.remove(first);

@@ -54,6 +54,9 @@ impl Borrower {
         let is_full = |lender: &LenderState| !lender.has_room() || lender.room < BATCH_PAGES as u64;
         let others = self.lenders.iter().filter(|lender| lender.up && !is_full(lender)).count();
         let suffice = others >= usize::from(self.config.replicas);
+        if !suffice && self.lenders.iter().any(|lender| lender.up && is_full(lender)) {
+            self.give_back_all();
+        }
         // What is not installed yet is home by the record alone.
         if self.config.disk || suffice || !self.home.has_some || self.installs_pending > 0 {
             return;

@@ -34,6 +34,7 @@ mod fetch_plan;
 mod figures;
 mod holes;
 mod home;
+mod leftovers;
 mod lenders;
 mod lines;
 mod marks;
@@ -93,6 +94,7 @@ use doubts::Doubt;
 use evict::Batch;
 use faults::{Fetch, Wait};
 use holes::Holes;
+use leftovers::Leftovers;
 use plans::Rest;
 use ranking::Ranking;
 use ranks::Ranks;
@@ -112,6 +114,7 @@ pub struct Borrower {
     config: BorrowerConfig,
     spaces: BTreeMap<SpaceKey, Space>,
     copies: Copies,
+    leftovers: Leftovers,
     replacement: Box<dyn Replacement>,
     prefetcher: Box<dyn Prefetcher>,
     sizer: Box<dyn PageSizer>,
@@ -272,6 +275,7 @@ impl Borrower {
             config,
             spaces: BTreeMap::new(),
             copies: Copies::new(1 << 31),
+            leftovers: Leftovers::default(),
             replacement,
             prefetcher,
             sizer: Box::new(Fixed(size)),
@@ -424,7 +428,8 @@ impl Borrower {
         let hedge = self.hedges.front().filter(|_| !self.hedges_starve).map(|h| h.0);
         let guard = self.guarding.is_under_way().then_some(self.waits_changed_at);
         let resigned = self.resigned_retry_at;
-        [hedge, self.stuck_retry_at, resigned, self.evict_pause_until, self.parked_until, guard]
+        let left = (!self.leftovers.is_empty()).then_some(self.waits_changed_at);
+        [hedge, self.stuck_retry_at, resigned, self.evict_pause_until, self.parked_until, guard, left]
             .into_iter()
             .flatten()
             .min()
@@ -476,6 +481,7 @@ impl Borrower {
     /// Moves whatever can move now: waiting faults first, then evictions.
     fn advance(&mut self, now: Instant) {
         self.waits_clock(now);
+        self.give_back_some();
         if self.hedges_starve {
             self.hedge(now);
         }

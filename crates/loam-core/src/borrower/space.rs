@@ -1,7 +1,7 @@
 //! One address space of the tree: its pages, and the counts that go with each change of one.
 
 use super::marks::Marks;
-use super::table::{BaseRange, BaseState, Entry, SpaceKey, Table};
+use super::table::{BaseRange, Entry, SpaceKey, Table};
 use super::{Borrower, PageRef};
 use crate::page_size::PageSize;
 use crate::units::Instant;
@@ -79,10 +79,7 @@ impl Borrower {
     pub(super) fn set_entry(&mut self, key: SpaceKey, base: u64, new: Entry) {
         let space = self.spaces.get_mut(&key).expect("the space lives");
         let old = space.table.get(base);
-        let has_frame = |e: &Entry| {
-            matches!(e.state, BaseState::Local | BaseState::Leaving | BaseState::Fetching) && !e.shared
-        };
-        match (has_frame(&old), has_frame(&new)) {
+        match (old.has_frame(), new.has_frame()) {
             (false, true) => {
                 space.frames += 1;
                 self.frames += 1;
@@ -99,21 +96,42 @@ impl Borrower {
             (true, false) => space.shared -= 1,
             _ => {}
         }
-        let leaves = |e: &Entry| e.state == BaseState::Leaving && !e.shared;
-        match (leaves(&old), leaves(&new)) {
+        match (old.frame_leaves(), new.frame_leaves()) {
             (false, true) => self.leaving += 1,
             (true, false) => self.leaving -= 1,
             _ => {}
         }
         space.table.set(base, new);
-        let is_own = |e: &Entry| e.state == BaseState::Local && !e.shared;
-        if is_own(&old) != is_own(&new) && !(self.ranks.is_empty() && self.budgets.is_empty()) {
+        if old.is_own() != new.is_own() && !(self.ranks.is_empty() && self.budgets.is_empty()) {
             for first in space.table.all_queued_around(base) {
-                let recount = |frames| if is_own(&new) { frames + 1 } else { frames - 1 };
+                let recount = |frames| if new.is_own() { frames + 1 } else { frames - 1 };
                 self.ranks.recount(PageRef { space: key, first }, recount);
                 self.budgets.recount(PageRef { space: key, first }, recount);
             }
         }
+    }
+
+    /// Empties all entries of `part`, which lies in one extent, as [`Self::set_entry`] would one by one; `were`: what they were, as far as
+    /// they had contents. (A process that ends has millions: each by itself is looked up in the table three times.)
+    pub(super) fn empty_part(&mut self, key: SpaceKey, part: BaseRange, were: &mut Vec<(u64, Entry)>) {
+        were.clear();
+        let space = self.spaces.get_mut(&key).expect("the space lives");
+        space.table.entries_in(part, were);
+        let count = |is: fn(&Entry) -> bool| were.iter().filter(|(_, entry)| is(entry)).count() as u64;
+        let frames = count(Entry::has_frame);
+        space.frames -= frames;
+        self.frames -= frames;
+        space.shared -= count(|entry| entry.shared);
+        self.leaving -= count(Entry::frame_leaves);
+        if !(self.ranks.is_empty() && self.budgets.is_empty()) {
+            for &(base, _) in were.iter().filter(|(_, entry)| entry.is_own()) {
+                for first in space.table.all_queued_around(base) {
+                    self.ranks.recount(PageRef { space: key, first }, |frames| frames - 1);
+                    self.budgets.recount(PageRef { space: key, first }, |frames| frames - 1);
+                }
+            }
+        }
+        space.table.empty(part);
     }
 
     pub(super) fn entry(&self, key: SpaceKey, base: u64) -> Entry {

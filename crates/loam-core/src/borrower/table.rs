@@ -125,6 +125,36 @@ impl Extent {
 }
 
 impl Extent {
+    fn entry(&self, i: usize) -> Entry {
+        Entry {
+            state: self.state[i],
+            copy: (self.copy[i] < GIVEN_UP).then_some(CopyIndex(self.copy[i])),
+            had_copy: self.copy[i] == GIVEN_UP,
+            shared: is_set(&self.shared, i),
+            protected: is_set(&self.protected, i),
+            unsure: is_set(&self.unsure, i),
+        }
+    }
+
+    fn set_entry(&mut self, i: usize, entry: Entry) {
+        let (was_empty, empty) = (self.state[i] == BaseState::Empty, entry.state == BaseState::Empty);
+        assert!(!empty || (entry.copy.is_none() && !entry.shared), "an empty page has no copy");
+        self.state[i] = entry.state;
+        let here = matches!(entry.state, BaseState::Local | BaseState::Leaving);
+        let none = if entry.had_copy && here { GIVEN_UP } else { NO_COPY };
+        self.copy[i] = entry.copy.map_or(none, |c| c.0);
+        set(&mut self.shared, i, entry.shared);
+        set(&mut self.protected, i, entry.protected && here);
+        set(&mut self.unsure, i, entry.unsure && here);
+        if was_empty != empty {
+            if empty {
+                self.used -= 1;
+            } else {
+                self.used += 1;
+            }
+        }
+    }
+
     fn queued_at(&self, i: usize) -> Option<PageSize> {
         let code = self.queued[i / 2] >> (i % 2 * 4) & 0x0f;
         (code > 0).then(|| PageSize::from_log2(code - 1))
@@ -181,6 +211,23 @@ pub(super) struct Entry {
     pub protected: bool,
     /// Zeros that came while a discard of it may have been under way ([`super::discards`]): if it is missing, zeros are what belongs there.
     pub unsure: bool,
+}
+
+impl Entry {
+    /// It has a frame of its own.
+    pub(super) fn has_frame(&self) -> bool {
+        matches!(self.state, BaseState::Local | BaseState::Leaving | BaseState::Fetching) && !self.shared
+    }
+
+    /// It is here, in a frame of its own.
+    pub(super) fn is_own(&self) -> bool {
+        self.state == BaseState::Local && !self.shared
+    }
+
+    /// It is leaving, and so will a frame.
+    pub(super) fn frame_leaves(&self) -> bool {
+        self.state == BaseState::Leaving && !self.shared
+    }
 }
 
 /// See the module's documentation.
@@ -264,51 +311,50 @@ impl Table {
 
     pub(super) fn get(&self, base: u64) -> Entry {
         let (x, i) = split(base);
-        let Some(extent) = self.extents.get(&x) else { return Entry::default() };
-        Entry {
-            state: extent.state[i],
-            copy: (extent.copy[i] < GIVEN_UP).then_some(CopyIndex(extent.copy[i])),
-            had_copy: extent.copy[i] == GIVEN_UP,
-            shared: is_set(&extent.shared, i),
-            protected: is_set(&extent.protected, i),
-            unsure: is_set(&extent.unsure, i),
-        }
+        self.extents.get(&x).map_or_else(Entry::default, |extent| extent.entry(i))
     }
 
-    /// Sets the entry of `base`; an extent without contents is dropped.
+    /// Sets the entry of `base`.
     pub(super) fn set(&mut self, base: u64, entry: Entry) {
         let (x, i) = split(base);
-        let empty = entry.state == BaseState::Empty;
-        assert!(!empty || (entry.copy.is_none() && !entry.shared), "an empty page has no copy");
-        if empty && !self.extents.contains_key(&x) {
+        if entry.state == BaseState::Empty && !self.extents.contains_key(&x) {
             return;
         }
-        let extent = self.extents.entry(x).or_insert_with(|| Box::new(Extent::new()));
-        let was_empty = extent.state[i] == BaseState::Empty;
-        extent.state[i] = entry.state;
-        let here = matches!(entry.state, BaseState::Local | BaseState::Leaving);
-        let none = if entry.had_copy && here { GIVEN_UP } else { NO_COPY };
-        extent.copy[i] = entry.copy.map_or(none, |c| c.0);
-        set(&mut extent.shared, i, entry.shared);
-        set(&mut extent.protected, i, entry.protected && here);
-        set(&mut extent.unsure, i, entry.unsure && here);
-        if was_empty != empty {
-            if empty {
-                extent.used -= 1;
-            } else {
-                extent.used += 1;
+        self.extents.entry(x).or_insert_with(|| Box::new(Extent::new())).set_entry(i, entry);
+    }
+
+    /// Appends what has contents in `part`, which lies in one extent (see [`Self::next_used`]).
+    pub(super) fn entries_in(&self, part: BaseRange, out: &mut Vec<(u64, Entry)>) {
+        let (x, i) = split(part.start);
+        let Some(extent) = self.extents.get(&x) else { return };
+        let used = (part.start..part.end).zip(i..).filter(|&(_, i)| extent.state[i] != BaseState::Empty);
+        out.extend(used.map(|(base, i)| (base, extent.entry(i))));
+    }
+
+    /// Empties what is in `part`, which lies in one extent; one that has no contents any more is dropped.
+    pub(super) fn empty(&mut self, part: BaseRange) {
+        let (x, i) = split(part.start);
+        if part.len() == EXTENT_BASE_PAGES as u64 {
+            self.extents.remove(&x);
+        } else if let Some(extent) = self.extents.get_mut(&x) {
+            (i..i + part.len() as usize).for_each(|i| extent.set_entry(i, Entry::default()));
+            if extent.used == 0 {
+                self.extents.remove(&x);
             }
         }
     }
 
-    /// Drops extents of `range` that have no contents any more.
-    pub(super) fn tidy(&mut self, range: BaseRange) {
-        let first = range.start / EXTENT_BASE_PAGES as u64;
-        let last = range.end.div_ceil(EXTENT_BASE_PAGES as u64);
-        let idle: Vec<u64> =
-            self.extents.range(first..last).filter(|(_, e)| e.used == 0).map(|(&x, _)| x).collect();
-        for x in idle {
-            self.extents.remove(&x);
+    /// Lets `change` see and change each entry that has contents, in order.
+    pub(super) fn change_all(&mut self, mut change: impl FnMut(u64, &mut Entry)) {
+        for (&x, extent) in &mut self.extents {
+            for i in 0..EXTENT_BASE_PAGES {
+                if extent.state[i] == BaseState::Empty {
+                    continue;
+                }
+                let mut entry = extent.entry(i);
+                change(x * EXTENT_BASE_PAGES as u64 + i as u64, &mut entry);
+                extent.set_entry(i, entry);
+            }
         }
     }
 

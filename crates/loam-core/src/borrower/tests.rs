@@ -5,6 +5,7 @@ mod advice;
 mod budgets;
 mod cases;
 mod holes;
+mod leftovers;
 mod lenders;
 mod marks;
 mod ops;

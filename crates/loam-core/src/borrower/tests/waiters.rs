@@ -82,7 +82,6 @@ fn what_the_disk_has_is_counted_while_it_comes_and_goes() {
     let full = w.b.on_disk();
     assert!(full > BasePages(500), "{full:?}");
     w.step(&Op::Remove { space: 0, base: 0, len: PAGES });
-    while w.complete(0) {}
-    w.check();
+    w.finish();
     assert_eq!(w.b.on_disk(), BasePages(0), "what nobody refers to is not on the disk");
 }

@@ -460,6 +460,10 @@ impl World {
             }
             self.now += 1_100_000_000;
             self.b.handle_timeout(Instant(self.now));
+            while !self.b.leftovers.is_empty() {
+                assert!(self.b.poll_timeout().is_some_and(|due| due.0 <= self.now), "it is never given back");
+                self.b.handle_timeout(Instant(self.now));
+            }
             self.drain();
             if self.pending.is_empty() {
                 break;
