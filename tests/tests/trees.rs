@@ -49,6 +49,17 @@ fn forks_that_wait_for_a_descriptor() {
     assert!(summary.contains("gets no more descriptors"), "it had enough, and nothing was tested: {summary}");
 }
 
+/// A child that has ended stays in the tree until somebody waits for it. It is none that runs without Loam.
+#[test]
+fn a_child_that_nobody_waits_for() {
+    let _alone = place::alone();
+    let scratch = Scratch::new("unwaited");
+    let ended = Borrow::new(scratch.path()).run(&shell::sh("(exit 0) & exec sleep 1"), None, LIMIT).ended;
+    assert_eq!((ended.code(), ended.stderr.as_str()), (0, ""));
+    let summary = std::fs::read_to_string(scratch.join("summary.json")).expect("a summary");
+    assert!(summary.contains(r#""processes_without_loam": 0"#), "{summary}");
+}
+
 #[test]
 fn a_process_whose_only_thread_ends_by_itself() {
     let _alone = place::alone();

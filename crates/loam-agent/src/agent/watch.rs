@@ -372,7 +372,10 @@ impl Agent<'_> {
         self.watch.strangers_seen.retain(|pid| tree.contains(pid) || Statm::open(*pid).is_ok());
         let joining: Vec<Pid> = self.peers.values().map(super::join::Peer::pid).collect();
         for pid in tree.iter().filter(|pid| !known.contains(pid)) {
-            if let Ok(statm) = Statm::open(*pid) {
+            // One that has ended is there until somebody waits for it, without memory.
+            if let Ok(statm) = Statm::open(*pid)
+                && statm.resident_pages().is_ok_and(|pages| pages > 0)
+            {
                 // Seen twice: it is not just starting, or ending.
                 if self.watch.strangers.insert(*pid, statm).is_some() && !joining.contains(pid) {
                     self.watch.without_loam += u64::from(self.watch.strangers_seen.insert(*pid));

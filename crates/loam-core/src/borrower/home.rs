@@ -52,13 +52,16 @@ impl Borrower {
     /// Pages are to leave, and lenders have hardly room for a batch: copies of what is home are given up. What nobody could take so far is offered again.
     pub(super) fn make_room_at_lenders(&mut self) {
         let is_full = |lender: &LenderState| !lender.has_room() || lender.room < BATCH_PAGES as u64;
-        let others = self.lenders.iter().filter(|lender| lender.up && !is_full(lender)).count();
-        let suffice = others >= usize::from(self.config.replicas);
-        if !suffice && self.lenders.iter().any(|lender| lender.up && is_full(lender)) {
+        let replicas = usize::from(self.config.replicas);
+        let suffice = |lenders: &[LenderState]| {
+            let others = lenders.iter().filter(|lender| lender.up && !is_full(lender)).count();
+            others >= replicas
+        };
+        if !suffice(&self.lenders) && self.lenders.iter().any(|lender| lender.up && is_full(lender)) {
             self.give_back_all();
         }
         // What is not installed yet is home by the record alone.
-        if self.config.disk || suffice || !self.home.has_some || self.installs_pending > 0 {
+        if self.config.disk || suffice(&self.lenders) || !self.home.has_some || self.installs_pending > 0 {
             return;
         }
         let (from, mut given_up) = (self.home.next.unwrap_or((SpaceKey(0), 0)), 0);
