@@ -123,6 +123,11 @@ impl Borrower {
             self.grant(key, range.start, range.end);
             return;
         }
+        if !self.entry(key, base).protected {
+            // It was found to be its own while it was waited for: no frame is needed, and nothing else would end the wait.
+            self.grant(key, base, base + 1);
+            return;
+        }
         let known = self.guarding.writers.iter().position(|w| (w.space, w.next) == (key, base));
         let most = known.map_or(1, |at| (2 * self.guarding.writers[at].pages).min(GRANT_MAX));
         let room = self.limit.saturating_sub(self.frames);
@@ -359,6 +364,7 @@ impl Borrower {
         }
         for base in range.start..range.end {
             self.take_own(key, base);
+            self.end_write_wait(key, base);
         }
         self.note_own(key, range.start, range.end);
     }
@@ -371,7 +377,15 @@ impl Borrower {
                 self.set_entry(key, base, Entry { protected: false, ..entry });
                 let space = self.spaces.get_mut(&key).expect("it has this page");
                 space.unguarded = !space.relatives.is_empty();
+                self.end_write_wait(key, base);
             }
+        }
+    }
+
+    /// It is not protected any more, as far as the record knows: a thread that waits to write there goes on.
+    fn end_write_wait(&mut self, key: SpaceKey, base: u64) {
+        if self.waits.get(&(key, base)).is_some_and(|wait| wait.writes) {
+            self.serve(key, base);
         }
     }
 

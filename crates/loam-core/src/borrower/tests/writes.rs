@@ -115,6 +115,28 @@ fn relatives_that_write_what_they_share_keep_to_the_limit() {
     }
 }
 
+/// No frame is needed for what the kernel had copied before it was protected, so nobody may wait for one: nothing else would end the wait.
+#[test]
+fn who_waits_to_write_what_is_found_to_be_its_own_goes_on() {
+    for found in [Borrower::handle_own, Borrower::handle_not_protected] {
+        let mut frames = Frames::forked(2000, 1);
+        let w = &mut frames.w;
+        let now = w.time();
+        w.b.handle_limit(now, BasePages(SHARED - 64));
+        w.drain();
+        let is_shared = |base: u64| [PARENT, SpaceKey(1)].iter().all(|&key| w.protected.contains(&(key, base)));
+        let stays = |&base: &u64| w.b.state(PARENT, base) == BaseState::Local && is_shared(base);
+        let base = (0..SHARED).find(stays).expect("a batch is a part of it");
+        w.b.handle_write(now, PARENT, base, false);
+        w.drain();
+        assert_eq!(w.b.waiting(), BasePages(1), "there is no frame, and some are on their way");
+        found(&mut w.b, PARENT, BaseRange::new(base, base + 1));
+        w.drain();
+        assert_eq!(w.b.waiting(), BasePages(0));
+        assert!(!w.protected.contains(&(PARENT, base)), "it has been woken");
+    }
+}
+
 /// Before it is protected this is what happens: the test above could not fail.
 #[test]
 fn what_is_not_protected_is_not_counted() {
