@@ -60,6 +60,61 @@ fn a_child_that_nobody_waits_for() {
     assert!(summary.contains(r#""processes_without_loam": 0"#), "{summary}");
 }
 
+/// The first process has ended, and the one that is left executes another program: for a moment nobody is there.
+#[test]
+fn a_program_that_is_left_in_the_background() {
+    let _alone = place::alone();
+    let scratch = Scratch::new("background");
+    let python = r#"x = bytearray(80 << 20)
+for at in range(0, len(x), 4096): x[at] = 1 + at // 4096 % 251
+print(sum(x[::4096]), flush=True)"#;
+    // Forked and executed, and at once by way of vfork.
+    for script in [r#"sh -c 'sleep 0.1; exec python3 -c "$0"' "$0" &"#, r#"python3 -c "$0" &"#] {
+        let mut program = Command::new("sh");
+        program.args(["-c", script, python]).current_dir(scratch.path());
+        let run = Borrow::new(scratch.path()).run(&program, None, LIMIT);
+        assert_eq!((run.ended.code(), run.ended.stderr.as_str()), (0, ""));
+        let sum: usize = (0..80 << 8).map(|page| 1 + page % 251).sum();
+        assert_eq!(String::from_utf8_lossy(&run.ended.stdout), format!("{sum}\n"), "the run lasted until the last one");
+        assert!(run.number("/adopted_bytes") > f64::from(64 << 20), "it borrowed: {}", run.summary);
+        assert_eq!(run.number("/processes_without_loam"), 0.0);
+    }
+}
+
+/// A job that somebody has put aside (Ctrl-Z in a shell) has most of `--local`: others do not wait until it goes on, and it finds all that it had.
+#[test]
+fn a_process_that_is_stopped_holds_nobody_up() {
+    let _alone = place::alone();
+    let scratch = Scratch::new("stopped");
+    let script = "import hashlib, os, random, signal
+def fill(seed, mib):
+    r = random.Random(seed)
+    return [r.randbytes(1 << 20) for _ in range(mib)]
+def digest(pieces):
+    h = hashlib.md5()
+    for piece in pieces: h.update(piece)
+    return h.hexdigest()
+child = os.fork()
+if child == 0:
+    os.setpgid(0, 0)
+    pieces = fill(1, 80)
+    before = digest(pieces)
+    os.kill(os.getpid(), signal.SIGSTOP)
+    print('stopped', digest(pieces) == before, flush=True)
+    os._exit(0)
+os.waitpid(child, os.WUNTRACED)
+pieces = fill(2, 80)
+before = digest(pieces)
+print('other', digest(pieces) == before, flush=True)
+os.kill(child, signal.SIGCONT)
+print(os.waitpid(child, 0)[1])";
+    let mut program = Command::new("python3");
+    program.args(["-c", script]).current_dir(scratch.path());
+    let run = Borrow::new(scratch.path()).local_mib(48).run(&program, None, LIMIT);
+    assert_eq!(run.ended.code(), 0, "{}", run.ended.stderr);
+    assert_eq!(String::from_utf8_lossy(&run.ended.stdout), "other True\nstopped True\n0\n");
+}
+
 #[test]
 fn a_process_whose_only_thread_ends_by_itself() {
     let _alone = place::alone();

@@ -14,6 +14,8 @@ use std::sync::atomic::Ordering::SeqCst;
 
 /// Between two looks at processes that are to give pages away.
 const HANDS_INTERVAL: Duration = Duration::from_millis(2);
+/// And at one that stands still, of which nobody waits for anything.
+const STANDING_INTERVAL: Duration = Duration::from_millis(50);
 
 impl Agent<'_> {
     pub(super) fn new_key(&mut self) -> SpaceKey {
@@ -55,6 +57,7 @@ impl Agent<'_> {
             region: from.region,
             released: from.released.clone(),
             moves: Moves::default(),
+            outlives_its_hand: false,
             adoption_unsure: false,
             statm: None,
             pagemap: None,
@@ -79,6 +82,27 @@ impl Agent<'_> {
         self.calls.retain(|call| call.space != key);
         self.drain();
         self.direct_gone(process);
+    }
+
+    /// A hand has ended, and its process with it, mostly; or a process has executed another program. What it had may be somebody's all the same, whose faults are served until
+    /// nobody is left: a child that was made by `vfork` has not executed its own program yet.
+    pub(super) fn hand_gone(&mut self, key: SpaceKey) {
+        let Some(process) = self.processes.get(&key) else { return };
+        if process.uffd.is_dead(process.probe << 12) {
+            self.process_gone(key);
+            return;
+        }
+        self.deal_with_last_changes(key);
+        self.take_last(key);
+        let now = self.now();
+        self.borrower.handle_stands_still(now, key, true);
+        self.borrower.handle_rest(now, key, false);
+        self.drain();
+        if let Some(process) = self.processes.get_mut(&key) {
+            (process.hand, process.pid, process.statm, process.pagemap) = (None, None, None, None);
+            process.outlives_its_hand = true;
+        }
+        self.calls.retain(|call| call.space != key);
     }
 
     /// A process that cannot be served any more is ended, and nobody else with it. What is left to do is done when its hand hangs up.
@@ -119,20 +143,43 @@ impl Agent<'_> {
         self.take_ended(|process| process.hand.is_none());
     }
 
-    /// When to look next whether a process has ended that is to give pages away, if somebody waits for such pages. A hand hangs up only when the kernel has taken
-    /// all of the process's memory apart, which for some gigabytes takes tenths of a second.
+    /// When to look next whether a process has ended, or stands still, that is to give pages away, if somebody waits for such pages. A hand hangs up only when the kernel has taken
+    /// all of the process's memory apart, which for some gigabytes takes tenths of a second. The same for those that have no hand any more, or one that stands still.
     pub(super) fn hands_due(&self) -> Option<Instant> {
-        let awaited = self.processes.len() > 1
-            && self.borrower.waiting() > BasePages(0)
-            && self.processes.values().any(Process::is_to_give);
-        awaited.then_some(self.hands_looked_at + HANDS_INTERVAL)
+        let awaits = self.processes.len() > 1 && self.borrower.waiting() > BasePages(0);
+        let has = |may: &dyn Fn(&Process) -> bool| self.processes.values().any(may);
+        let interval = if has(&|p| p.outlives_its_hand || awaits && p.is_to_give()) {
+            HANDS_INTERVAL
+        } else if has(&Process::stands_still) {
+            STANDING_INTERVAL
+        } else {
+            return None;
+        };
+        Some(self.hands_looked_at + interval)
     }
 
     /// Looks, if it is time. (A process that executes another program has left its memory, too, and is dealt with when the new one joins.)
     pub(super) fn look_at_hands(&mut self, now: Instant) {
         if self.hands_due().is_some_and(|due| due <= now) {
             self.hands_looked_at = now;
-            self.take_ended(|process| process.is_to_give() && process.living().is_none());
+            self.take_ended(|p| p.outlives_its_hand || p.is_to_give() && p.living().is_none());
+            self.look_for_standing_hands(now);
+        }
+    }
+
+    /// A process that was stopped gives nothing until it goes on, and the others do not wait for that: what its hand has not begun is taken back.
+    fn look_for_standing_hands(&mut self, now: Instant) {
+        let looked = self.processes.iter_mut().filter_map(|(&key, process)| {
+            Some((key, process.hand.as_mut()?.look_whether_it_stands(now)?))
+        });
+        let changed: Vec<(SpaceKey, bool)> = looked.collect();
+        for (key, stands_still) in changed {
+            tracing::debug!(?key, stands_still, "hand");
+            self.borrower.handle_stands_still(now, key, stands_still);
+            let hand = self.processes.get_mut(&key).and_then(|process| process.hand.as_mut());
+            let taken_back = hand.filter(|_| stands_still).map(|hand| hand.cancel_evictions().1);
+            taken_back.into_iter().flatten().for_each(|batch| self.cancel_batch(batch));
+            self.drain();
         }
     }
 

@@ -158,7 +158,7 @@ impl Agent<'_> {
     pub(super) fn take_hand(&mut self, key: SpaceKey) {
         let Some(hand) = self.processes.get(&key).and_then(|p| p.hand.as_ref()) else { return };
         if !crate::packets::take_bells(hand.socket.as_fd()) {
-            self.process_gone(key);
+            self.hand_gone(key);
         }
     }
 }

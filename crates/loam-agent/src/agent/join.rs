@@ -257,7 +257,7 @@ impl Agent<'_> {
         }
         // The same process before its exec, if we have not heard of its end yet.
         if let Some(old) = self.space_of(pid) {
-            self.process_gone(old);
+            self.hand_gone(old);
         }
         let key = self.new_key();
         self.borrower.handle_space_added(key, true);
@@ -272,6 +272,7 @@ impl Agent<'_> {
             token: 0,
             region: self.region_at(hello.region_address),
             released: Released::default(),
+            outlives_its_hand: false,
             moves: Moves::default(),
             adoption_unsure: false,
             statm: None,

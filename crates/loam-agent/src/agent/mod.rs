@@ -20,6 +20,7 @@ mod evictions;
 mod join;
 mod lenders;
 mod moves;
+mod over;
 mod pause;
 mod process;
 mod program;
@@ -50,7 +51,7 @@ use join::Peer;
 use loam_core::borrower::{Borrower, LenderIndex, SpaceKey};
 use loam_core::ids::SpaceId;
 use loam_core::polling::Polling;
-use loam_core::units::{BasePages, Bytes, Duration, Instant};
+use loam_core::units::{BasePages, Bytes, Instant};
 use process::Process;
 use program::{Program, Status};
 use protect::PutOff;
@@ -64,9 +65,6 @@ use token::Token;
 use wait::AT_ONCE;
 use watch::Watch;
 
-/// A program that was there before us has been told where to join: what it has not done within this time it will not do.
-const JOIN_MAX: Duration = Duration::from_millis(10_000);
-
 /// See the module's documentation.
 struct Agent<'a> {
     config: &'a RunConfig,
@@ -79,6 +77,8 @@ struct Agent<'a> {
     fork_events: bool,
 
     borrower: Borrower,
+    /// Before the buffers, as what is dropped first: it waits for what the kernel still does with them.
+    disk: Option<Disk>,
     pool: Pool,
     /// An extent of zeros, to install from.
     zeros: Pool,
@@ -94,7 +94,6 @@ struct Agent<'a> {
     promised: Option<reserve::Promised>,
     space: SpaceId,
     name: String,
-    disk: Option<Disk>,
     /// One could not be opened when it was needed.
     slot_file_refused: bool,
     processes: BTreeMap<SpaceKey, Process>,
@@ -117,6 +116,8 @@ struct Agent<'a> {
 
     program: Program,
     program_ended: bool,
+    /// Since when no process has been here, though the program has ended.
+    alone_since: Option<Instant>,
     /// Why the run has to be ended.
     fatal: Option<String>,
     watch: Watch,
@@ -236,16 +237,6 @@ impl Agent<'_> {
             Token::Away => self.take_returned(),
             Token::Stranger(n) => self.answer_stranger(n),
         }
-    }
-
-    fn is_over(&self) -> bool {
-        let alone = self.processes.is_empty() && self.peers.is_empty();
-        self.fatal.is_some() || alone && (self.program_ended || self.is_left())
-    }
-
-    /// The program was there before us and does without us: it has not come in time, could not join, or executes another one by now.
-    fn is_left(&self) -> bool {
-        self.program.is_attached() && (self.next_peer > 0 || self.now() > Instant(0) + JOIN_MAX)
     }
 
     /// The run cannot go on without handing out wrong bytes, or at all.

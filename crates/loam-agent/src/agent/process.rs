@@ -10,11 +10,16 @@ use crate::procfs::{Pagemap, Statm};
 use crate::shared::Shared;
 use crate::uffd::{Event, Uffd};
 use loam_core::borrower::{BaseRange, BatchId, SpaceKey};
+use loam_core::units::{Duration, Instant};
 use loam_hand::{COMMAND_SPANS, Command, RING_COMMANDS, kind, state};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::process::Pid;
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+/// A hand that has evictions to do and passes no command for so long is not waited for. (One takes a millisecond; but the program may hold its mappings, or have
+/// all processors.)
+const STANDS_MAX: Duration = Duration::from_millis(200);
 
 /// A command for the hand: `(address, pages, extra)` spans.
 #[derive(Clone, Debug)]
@@ -60,6 +65,8 @@ pub(super) struct Process {
     pub moves: Moves,
     /// Its region, where there are such: nothing else of it is adopted. A direct one is not adopted either.
     pub region: Option<BaseRange>,
+    /// Its hand has ended. It has not, or its memory is another's, too: a child that was made by `vfork` has not executed its program yet.
+    pub outlives_its_hand: bool,
     /// Ranges that the program keeps for itself.
     pub released: Released,
     /// A mapping is registered, and the policy was not told: nobody can say whether all of it is, or whether a child of which we have not heard inherited that.
@@ -90,6 +97,11 @@ impl Process {
         self.hand.as_ref().is_some_and(Hand::evicts)
     }
 
+    /// Nobody waits for its hand.
+    pub(super) fn stands_still(&self) -> bool {
+        self.hand.as_ref().is_some_and(Hand::stands_still)
+    }
+
     /// Changes of mappings have been read and not been dealt with: nothing may be installed by what was known before.
     pub(super) fn has_unread_changes(&self) -> bool {
         self.events.iter().any(|e| !matches!(e, Event::Fault { .. }))
@@ -108,6 +120,10 @@ pub(super) struct Hand {
     pub forks: u32,
     /// It was told to end.
     leaves: bool,
+    /// Commands that it had passed when it was seen not to go on, and since when; while it has evictions to do.
+    stands: Option<(u32, Instant)>,
+    /// It has stood still for so long that nobody waits for it.
+    stands_still: bool,
     /// It was told that huge pages are not for its process.
     has_small_pages: bool,
     /// How often was looked since the last of them began or ended whether all is shown to the child.
@@ -125,6 +141,8 @@ impl Hand {
             waiting,
             forks: 0,
             leaves: false,
+            stands: None,
+            stands_still: false,
             has_small_pages: false,
             shows: 0,
         }
@@ -281,6 +299,29 @@ impl Hand {
     pub(super) fn evicts(&self) -> bool {
         self.ring.iter().flatten().any(|p| p.batch.is_some())
             || self.waiting.iter().any(|o| o.batch.is_some())
+    }
+
+    /// Nobody waits for it.
+    pub(super) fn stands_still(&self) -> bool {
+        self.stands_still
+    }
+
+    /// Whether it stands still, if that has changed: it has evictions to do and has not passed a command for long. (The kernel stops it with its process, and while
+    /// that writes a core, though it blocks every signal.)
+    pub(super) fn look_whether_it_stands(&mut self, now: Instant) -> Option<bool> {
+        let finished = self.shared.control().finished.load(SeqCst);
+        let goes_on = self.stands.is_none_or(|(before, _)| before != finished);
+        if self.stands_still {
+            self.stands_still = !goes_on;
+            return goes_on.then_some(false);
+        }
+        if goes_on || !self.evicts() {
+            self.stands = self.evicts().then_some((finished, now));
+            return None;
+        }
+        let since = self.stands.map_or(now, |(_, since)| since);
+        self.stands_still = now - since >= STANDS_MAX;
+        self.stands_still.then_some(true)
     }
 
     /// Takes every eviction that is posted or queued out of the books, with its slot if it has one: for a process that is gone.

@@ -102,6 +102,11 @@ fn serve(
     let folder = Folder::make(control::path()).map_err(setup)?;
     let (listener, socket_path) = join::listen(&folder).map_err(setup)?;
     report.listen(&folder);
+    // Whatever can be refused comes before the program: it would be left without us.
+    let alarm = Alarm::new().map_err(refused("timerfd_create"))?;
+    let pool = Pool::new(buffers as usize).map_err(setup)?;
+    let zeros = Pool::new(EXTENT_BASE_PAGES).map_err(setup)?;
+    let away = away::Away::new().map_err(refused("eventfd"))?;
     let program = begin(&socket_path).map_err(setup)?;
     // Each process takes several descriptors here. Not before the program has been started: it keeps the limit that it would have.
     loam_wire::allow_many_files();
@@ -110,22 +115,22 @@ fn serve(
         config,
         started: std::time::Instant::now(),
         epoll,
-        alarm: Alarm::new().map_err(refused("timerfd_create"))?,
+        alarm,
         listener,
         socket_path,
         device,
         fork_events,
         borrower,
-        pool: Pool::new(buffers as usize).map_err(setup)?,
-        zeros: Pool::new(EXTENT_BASE_PAGES).map_err(setup)?,
+        disk,
+        pool,
+        zeros,
         lenders: Vec::new(),
         past,
-        away: away::Away::new().map_err(refused("eventfd"))?,
+        away,
         membership,
         promised,
         space,
         name,
-        disk,
         slot_file_refused: false,
         processes: BTreeMap::new(),
         direct,
@@ -144,6 +149,7 @@ fn serve(
         throttle: Throttle::new(config.local.base_pages().0),
         program,
         program_ended: false,
+        alone_since: None,
         fatal: None,
         report,
         busy_at_ns: 0,
@@ -158,7 +164,9 @@ fn serve(
         gate_misses: 0,
         latency_guard: None,
     };
-    agent.listen().map_err(refused("epoll"))?;
+    if let Err(errno) = agent.listen() {
+        agent.end(format!("epoll: {errno}"));
+    }
     for lender in waiting.take() {
         agent.add_lender(lender);
     }

@@ -252,6 +252,7 @@ impl Agent<'_> {
         }
         // The looks above have their own times.
         let now = self.now();
+        let standing = self.standing_pages();
         let watch = &mut self.watch;
         watch.resident_pages = resident;
         watch.peak_pages = watch.peak_pages.max(resident - newcomers);
@@ -266,7 +267,7 @@ impl Agent<'_> {
             let counted = others.saturating_sub(files.min(FILE_PAGES_FREE));
             let rest = watch.local_pages.saturating_sub(watch.buffers + counted).max(ADOPTED_PAGES_MIN);
             // The policy takes what was copied for shared: it leaves in its turn, the others make room until then.
-            let limit = rest.saturating_sub(copied).max(ADOPTED_PAGES_MIN / 2);
+            let limit = rest.saturating_sub(copied).max(ADOPTED_PAGES_MIN / 2).max(standing);
             tracing::trace!(resident, managed, sharing, copied, limit, "tree");
             let over = (managed + counted + watch.buffers).saturating_sub(watch.local_pages);
             // Before anything that takes long: to look at mappings does.
@@ -304,6 +305,13 @@ impl Agent<'_> {
         self.watch.adopted_peak = self.watch.adopted_peak.max(self.borrower.adopted());
     }
 
+    /// What processes have that stand still, and the least that the others need; 0: none does.
+    fn standing_pages(&self) -> u64 {
+        let standing = self.processes.values().filter(|process| process.stands_still());
+        let pages: u64 = standing.map(|process| self.borrower.local_in(process.key).0).sum();
+        if pages > 0 { pages + ADOPTED_PAGES_MIN } else { 0 }
+    }
+
     /// Tells once when the budget is not held for longer than a burst lasts.
     fn tell_if_over(&mut self, now: Instant, resident: u64, others: u64) {
         let watch = &mut self.watch;
@@ -321,6 +329,7 @@ impl Agent<'_> {
             return; // it was worse before
         }
         let has_region = self.config.region.is_some();
+        let stands = self.processes.values().any(Process::stands_still);
         let why = if self.direct.is_some() {
             format!(
                 "{} MiB of it are outside of its direct region, and nothing of that is borrowed",
@@ -333,6 +342,8 @@ impl Agent<'_> {
                 "{} MiB of the program is memory that cannot be lent (files, libraries, stacks, shared memory)",
                 others >> 8
             )
+        } else if stands {
+            "a process of it is stopped, and what that has cannot leave".to_owned()
         } else if self.borrower.stuck() > 0 {
             "neither the disk nor a lender takes what should leave".to_owned()
         } else if self.throttle.is_on() {

@@ -19,6 +19,7 @@ impl Borrower {
             has_hand,
             closed: false,
             at_rest: false,
+            stands_still: false,
             relatives: Vec::new(),
             forked: false,
             frames: 0,
@@ -302,6 +303,18 @@ impl Borrower {
             space.closed = !evictable;
         }
         if evictable {
+            self.unpark(key);
+        }
+        self.advance(now);
+    }
+
+    /// The hand of a space does nothing, or works again: its process was stopped, or writes a core, and may go on whenever somebody likes. Nobody else waits for
+    /// what it was told to take.
+    pub fn handle_stands_still(&mut self, now: Instant, key: SpaceKey, stands_still: bool) {
+        if let Some(space) = self.spaces.get_mut(&key) {
+            space.stands_still = stands_still;
+        }
+        if !stands_still {
             self.unpark(key);
         }
         self.advance(now);

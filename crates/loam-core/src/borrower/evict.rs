@@ -3,6 +3,7 @@
 use super::advice::Why;
 use super::copies::{BufferIndex, LenderIndex, Stored};
 use super::prefetch::StreamSpace;
+use super::space::Space;
 use super::table::{BaseState, Entry, SpaceKey};
 use super::{BatchId, Borrower, Effect};
 use crate::ids::ContentHash;
@@ -162,13 +163,13 @@ impl Borrower {
         if self.installs_pending > 0 || self.evict_pause_until.is_some_and(|t| t > now) {
             return;
         }
-        let is_wanted = self.frames - self.leaving > self.high_water() || !self.queue.is_empty();
+        let is_wanted = self.frames - self.will_leave() > self.high_water() || !self.queue.is_empty();
         let told = |s: &Self| !s.given.is_empty() || s.budgets.is_any_over();
         if is_wanted && self.can_wait_for_faults() && !told(self) {
             return;
         }
         if !is_wanted && !told(self) {
-            if self.batches.is_empty() {
+            if self.batches_under_way() == 0 {
                 (self.vain_since, self.in_vain) = (None, false); // nothing is wanted: the next try is a first one
             }
             return;
@@ -177,8 +178,8 @@ impl Borrower {
             self.make_room_at_lenders();
         }
         let goal = self.low_water();
-        while self.batches.len() < BATCHES_MAX {
-            let above = (self.frames - self.leaving).saturating_sub(goal);
+        while self.batches_under_way() < BATCHES_MAX {
+            let above = (self.frames - self.will_leave()).saturating_sub(goal);
             let wanted = if is_wanted { above } else { 0 };
             if (wanted == 0 && !told(self)) || !self.start_batch(now, wanted) {
                 break;
@@ -193,7 +194,7 @@ impl Borrower {
         self.in_pieces
             && self.queue.is_empty()
             && !self.waits.is_empty()
-            && self.frames - self.leaving <= high + (self.limit - high) / 2
+            && self.frames - self.will_leave() <= high + (self.limit - high) / 2
     }
 
     /// Frames will be free without anybody doing anything more.
@@ -201,12 +202,29 @@ impl Borrower {
         if self.in_vain {
             return false;
         }
-        let rests = self.spaces.values().any(|s| s.at_rest);
-        !self.batches.is_empty()
+        let rests = self.spaces.values().any(Space::rests);
+        self.batches_under_way() > 0
             || self.installs_pending > 0
             || self.waits_for_buffers()
             || rests
             || self.evict_pause_until.is_some()
+    }
+
+    /// Batches that nobody knows the end of.
+    fn standing(&self) -> impl Iterator<Item = &Batch> {
+        let stands_still = |key: SpaceKey| self.spaces.get(&key).is_some_and(|space| space.stands_still);
+        self.batches.values().filter(move |batch| stands_still(batch.space))
+    }
+
+    /// The others.
+    pub(super) fn batches_under_way(&self) -> usize {
+        self.batches.len() - self.standing().count()
+    }
+
+    /// Frames that leave, as far as anybody knows.
+    fn will_leave(&self) -> u64 {
+        let standing: usize = self.standing().map(|batch| batch.pages.len() - batch.reported).sum();
+        self.leaving.saturating_sub(standing as u64)
     }
 
     /// A batch begins when stores under way have given enough buffers back.
@@ -228,7 +246,7 @@ impl Borrower {
             let Some((victim, why)) = self.next_victim((pages.len() as u64) < wanted) else { break };
             let PageRef { space: key, first } = victim;
             let Some(space) = self.spaces.get_mut(&key) else { continue };
-            if space.at_rest {
+            if space.rests() {
                 self.put_back_victim(victim, why);
                 break;
             }
@@ -287,7 +305,7 @@ impl Borrower {
             from = Some(key);
         }
         let Some(key) = from else {
-            let may = !self.spaces.values().any(|s| s.at_rest) && self.evict_pause_until.is_none();
+            let may = !self.spaces.values().any(Space::rests) && self.evict_pause_until.is_none();
             return wanted > 0 && may && self.break_sharing(now);
         };
         let mut buffers = Vec::with_capacity(pages.len());

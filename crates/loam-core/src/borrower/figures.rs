@@ -121,7 +121,7 @@ impl Borrower {
 
     /// Something is under way that will bring frames or pages: worth polling for.
     pub fn waits_for_something(&self) -> bool {
-        !self.waits.is_empty() || !self.batches.is_empty()
+        !self.waits.is_empty() || self.batches_under_way() > 0
     }
 
     /// Fetches that are not answered yet.

@@ -35,6 +35,8 @@ pub(super) struct Space {
     pub(super) closed: bool,
     /// No eviction begins here now.
     pub(super) at_rest: bool,
+    /// Its hand does nothing, for nobody knows how long: what it was told to take may be on its way for ever.
+    pub(super) stands_still: bool,
     /// Forked from, or forked, a space that still lives: its frames may be shared with it.
     pub(super) relatives: Vec<SpaceKey>,
     /// Pages of it may still be mapped as shared though no relative lives.
@@ -70,7 +72,12 @@ pub(super) struct Space {
 impl Space {
     /// Pages can be taken from it.
     pub(super) fn gives(&self) -> bool {
-        self.has_hand && !self.closed
+        self.has_hand && !self.closed && !self.stands_still
+    }
+
+    /// Evictions begin again when its changes have been dealt with.
+    pub(super) fn rests(&self) -> bool {
+        self.at_rest && !self.stands_still
     }
 }
 

@@ -607,3 +607,45 @@ fn nothing_is_taken_from_a_child_whose_hand_has_not_come() {
     }
     assert!(batches > 0, "the parent has one");
 }
+
+/// All that is here is a process's that was stopped, and its hand with it: for what it was told to take nobody waits, and what it had is right when it goes on.
+#[test]
+fn a_hand_that_stands_still_holds_nobody_up() {
+    let mut w = World::new(1, true, 600, 1);
+    let (stopped, other) = (w.spaces[0], SpaceKey(w.next_space));
+    for base in 0..590 {
+        w.step(&Op::Write { space: 0, base, value: base + 1 });
+    }
+    w.rest();
+    let now = w.time();
+    w.b.handle_space_added(other, true);
+    w.spaces.push(other);
+    w.b.handle_adopted(now, other, BaseRange::new(0, PAGES), &[]);
+    w.b.handle_limit(now, BasePages(500));
+    w.drain();
+    let evictions = |w: &World| w.pending.iter().filter(|p| matches!(p, Pending::Evict(_))).count();
+    let begun = evictions(&w);
+    assert!(begun > 0 && w.b.frames_will_come(), "its hand is at work");
+    w.b.handle_fault(now, other, 7);
+    w.drain();
+    assert_eq!(w.b.waiting(), BasePages(1), "there is no frame, and some are on their way");
+    let evicts = |p: &mut Pending| matches!(p, Pending::Evict(_));
+    let stuck: Vec<Pending> = w.pending.extract_if(.., evicts).collect();
+    w.b.handle_stands_still(now, stopped, true);
+    w.drain();
+    w.touch(other, 7); // over the limit if need be
+    // What the others have leaves all the same.
+    (8..60).for_each(|base| w.touch(other, base));
+    w.rest();
+    assert!(w.b.local_in(other) < BasePages(53), "{:?}", w.b.local_in(other));
+    let of = |w: &World, key| w.b.batches.values().filter(|batch| batch.space() == key).count();
+    assert_eq!(of(&w, stopped), begun, "of the one that was stopped no more is taken");
+    let now = w.time();
+    w.pending.extend(stuck);
+    w.b.handle_stands_still(now, stopped, false);
+    w.drain();
+    w.rest();
+    assert!(w.b.frames() <= w.b.limit(), "{:?}", w.b.frames());
+    w.check();
+    w.read_all();
+}
