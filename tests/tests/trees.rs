@@ -75,10 +75,30 @@ print(sum(x[::4096]), flush=True)"#;
         let run = Borrow::new(scratch.path()).run(&program, None, LIMIT);
         assert_eq!((run.ended.code(), run.ended.stderr.as_str()), (0, ""));
         let sum: usize = (0..80 << 8).map(|page| 1 + page % 251).sum();
-        assert_eq!(String::from_utf8_lossy(&run.ended.stdout), format!("{sum}\n"), "the run lasted until the last one");
+        assert_eq!(
+            String::from_utf8_lossy(&run.ended.stdout),
+            format!("{sum}\n"),
+            "the run lasted until the last one"
+        );
         assert!(run.number("/adopted_bytes") > f64::from(64 << 20), "it borrowed: {}", run.summary);
         assert_eq!(run.number("/processes_without_loam"), 0.0);
     }
+}
+
+/// Its parent's hand has ended, and its memory has not: it is the child's as well until that executes another program.
+#[test]
+fn a_vforked_child_that_outlives_its_parent() {
+    let _alone = place::alone();
+    let scratch = Scratch::new("vforked");
+    let program = Command::new(place::program("vforkleft"));
+    let run = Borrow::new(scratch.path()).run(&program, None, LIMIT);
+    assert_eq!(run.ended.code(), 0, "{}", run.ended.stderr);
+    assert_eq!(String::from_utf8_lossy(&run.ended.stdout), "right\n");
+    assert!(
+        run.number("/faults/disk") + run.number("/faults/prefetched_hit") > 0.0,
+        "it was all here: {}",
+        run.summary
+    );
 }
 
 /// A job that somebody has put aside (Ctrl-Z in a shell) has most of `--local`: others do not wait until it goes on, and it finds all that it had.

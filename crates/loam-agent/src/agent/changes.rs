@@ -169,9 +169,10 @@ impl Agent<'_> {
 
     /// A process that was stopped gives nothing until it goes on, and the others do not wait for that: what its hand has not begun is taken back.
     fn look_for_standing_hands(&mut self, now: Instant) {
-        let looked = self.processes.iter_mut().filter_map(|(&key, process)| {
-            Some((key, process.hand.as_mut()?.look_whether_it_stands(now)?))
-        });
+        let looked = self
+            .processes
+            .iter_mut()
+            .filter_map(|(&key, process)| Some((key, process.hand.as_mut()?.look_whether_it_stands(now)?)));
         let changed: Vec<(SpaceKey, bool)> = looked.collect();
         for (key, stands_still) in changed {
             tracing::debug!(?key, stands_still, "hand");

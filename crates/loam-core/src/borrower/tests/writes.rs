@@ -124,7 +124,8 @@ fn who_waits_to_write_what_is_found_to_be_its_own_goes_on() {
         let now = w.time();
         w.b.handle_limit(now, BasePages(SHARED - 64));
         w.drain();
-        let is_shared = |base: u64| [PARENT, SpaceKey(1)].iter().all(|&key| w.protected.contains(&(key, base)));
+        let is_shared =
+            |base: u64| [PARENT, SpaceKey(1)].iter().all(|&key| w.protected.contains(&(key, base)));
         let stays = |&base: &u64| w.b.state(PARENT, base) == BaseState::Local && is_shared(base);
         let base = (0..SHARED).find(stays).expect("a batch is a part of it");
         w.b.handle_write(now, PARENT, base, false);
