@@ -97,8 +97,9 @@ unsafe extern "C" fn madvise(address: *mut c_void, bytes: usize, advice: c_int) 
         // SAFETY: the caller's promise.
         return answer(unsafe { install_guard(address as usize, bytes) }.map(|()| 0));
     }
-    // Without fork events the agent hides adopted memory from children by DONTFORK: what the program hides must be its own.
-    let clashes = advice == MADV_WIPEONFORK || (advice == MADV_DONTFORK && !process::has_fork_events());
+    // A child would have by the agent's record what the kernel does not give it: what it finds there, or puts there, is another thing. (And without fork
+    // events the agent hides adopted memory from children by DONTFORK: what the program hides must be its own.)
+    let clashes = advice == MADV_WIPEONFORK || advice == MADV_DONTFORK;
     if clashes && process::is_under_loam() {
         release(address as u64, bytes as u64);
     }

@@ -262,10 +262,9 @@ static void wipe_child(void *unused) {
     check_zero("wiped in the child", area, options.data_bytes / 2);
     check_at("kept in the child", area + options.data_bytes / 2, options.data_bytes / 2, 80, options.data_bytes / 2);
 }
-static void keep_child(void *unused) {
-    (void)unused;
+static void keep_child(void *seed) {
     sweep();
-    check("kept again", area, options.data_bytes, 80);
+    check("kept again", area, options.data_bytes, (uintptr_t)seed);
 }
 static void wipe_on_fork(void) {
     area = area_new(options.data_bytes);
@@ -277,7 +276,7 @@ static void wipe_on_fork(void) {
     check("parent of a wiped child", area, options.data_bytes, 80);
     EXPECT(madvise(area, options.data_bytes / 2, MADV_KEEPONFORK) == 0);
     sweep();
-    child_join(child_start(keep_child, NULL));
+    child_join(child_start(keep_child, (void *)80));
     check("parent at the end", area, options.data_bytes, 80);
 }
 
@@ -314,23 +313,52 @@ static void wipe_by_threads(void) {
 
 static void dont_child(void *unused) {
     (void)unused;
+    size_t kept = options.data_bytes / 4;
     unsigned char present;
     EXPECT(mincore(area, PAGE_BYTES, &present) == -1 && errno == ENOMEM);
-    check_at("kept in the child", area + options.data_bytes / 2, options.data_bytes / 2, 90, options.data_bytes / 2);
-    /* The hole is free for others. */
-    unsigned char *fresh = mmap(area, options.data_bytes / 2, PROT_READ | PROT_WRITE,
+    /* The hole is free for others, at once. */
+    unsigned char *fresh = mmap(area, kept, PROT_READ | PROT_WRITE,
                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
     EXPECT(fresh == area);
-    check_zero("fresh memory in the hole", fresh, options.data_bytes / 2);
-    fill(fresh, options.data_bytes / 2, 91);
-    sweep();
-    check("written in the hole", fresh, options.data_bytes / 2, 91);
+    check_zero("fresh memory in the hole", fresh, kept);
+    for (uint64_t round = 0; round < 3; round++) {
+        fill(fresh, kept, 91 + round);
+        for (int swept = 0; swept < 3; swept++) sweep();
+        check("written in the hole", fresh, kept, 91 + round);
+    }
+    check_at("kept in the child", area + kept, options.data_bytes - kept, 90, kept);
 }
+/* What is kept from children may be here at the fork, or away. */
 static void dont_fork(void) {
+    size_t kept = options.data_bytes / 4;
     area = area_new(options.data_bytes);
     fill(area, options.data_bytes, 90);
     sweep();
-    EXPECT(madvise(area, options.data_bytes / 2, MADV_DONTFORK) == 0);
+    EXPECT(madvise(area, kept, MADV_DONTFORK) == 0);
+    for (int round = 0; round < 2; round++) {
+        check("kept from children", area, kept, 90);
+        pid_t pid = child_start(dont_child, NULL);
+        sweep();
+        check("parent", area, options.data_bytes, 90);
+        child_join(pid);
+        sweep();
+    }
+    check("parent at the end", area, options.data_bytes, 90);
+    EXPECT(madvise(area, kept, MADV_DOFORK) == 0);
+    sweep();
+    child_join(child_start(keep_child, (void *)90));
+    check("parent of a child that has all", area, options.data_bytes, 90);
+}
+/* The same of memory that was kept from children before anything of it could leave, and that has moved since. */
+static void dont_fork_early(void) {
+    size_t kept = options.data_bytes / 4;
+    unsigned char *early = area_new(kept);
+    EXPECT(madvise(early, kept, MADV_DONTFORK) == 0);
+    area = area_new(options.data_bytes);
+    EXPECT(mremap(early, kept, kept, MREMAP_MAYMOVE | MREMAP_FIXED, area) == area);
+    fill(area, options.data_bytes, 90);
+    sweep();
+    check("kept from children", area, kept, 90);
     pid_t pid = child_start(dont_child, NULL);
     sweep();
     check("parent", area, options.data_bytes, 90);
@@ -476,7 +504,8 @@ const struct trap traps_fork[] = {
     {"fork_child_killed", child_killed, "children killed in the middle of writing", 0},
     {"fork_wipe", wipe_on_fork, "MADV_WIPEONFORK and back", 0},
     {"fork_wipe_threads", wipe_by_threads, "MADV_WIPEONFORK by four threads at once", 0},
-    {"fork_dont", dont_fork, "MADV_DONTFORK", 0},
+    {"fork_dont", dont_fork, "MADV_DONTFORK and back", 0},
+    {"fork_dont_early", dont_fork_early, "MADV_DONTFORK before anything leaves, of memory that moves", 0},
     {"fork_after_lock", after_lock, "after mlockall and munlockall", 0},
     {"fork_after_scan", after_scan, "after a look into every mapping from outside", 0},
     {"fork_grown", grown, "memory that mremap has made larger", 0},

@@ -80,8 +80,7 @@ impl Agent<'_> {
             let touches = adopted
                 .iter()
                 .any(|r| r.end == whole.start || r.start == whole.end || !r.intersect(whole).is_empty());
-            // Where memory is hidden from children by us, what the program itself hides must stay apart.
-            let hidden = !self.fork_events && detail.flags.has("dc") && !detail.is_hidden_by_us();
+            let hidden = detail.is_hidden_by_program(self.fork_events);
             if !hidden && procfs::adoptable(&mapping, detail.flags, touches, least).is_ok() {
                 let last = [(end, mapping.end)];
                 let stays: Vec<BaseRange> = blocks
@@ -141,8 +140,7 @@ impl Agent<'_> {
         for detail in details {
             let mapping = detail.mapping;
             let part = BaseRange::new(mapping.start >> 12, mapping.end >> 12).intersect(region);
-            // Where memory is hidden from children by us, what the program itself hides must stay apart.
-            let hidden = !self.fork_events && detail.flags.has("dc") && !detail.is_hidden_by_us();
+            let hidden = detail.is_hidden_by_program(self.fork_events);
             // The region is large enough: a piece of it is small only because the program protects or locks its neighbours.
             if !part.is_empty() && !hidden && procfs::adoptable(&mapping, detail.flags, true, 0).is_ok() {
                 self.register_mapping(key, part, &[], &mut registered);

@@ -8,7 +8,7 @@ use super::{Agent, Token};
 use crate::AgentError;
 use crate::control::{ControlError, Folder};
 use crate::packets::{self, Received};
-use crate::procfs::{Pagemap, Statm};
+use crate::procfs::{self, Pagemap, Statm};
 use crate::shared::Shared;
 use crate::stderr;
 use crate::uffd::{Uffd, Watch};
@@ -326,10 +326,21 @@ impl Agent<'_> {
         let ready = Ready { status: status::GO_ON, reserved: 0 };
         if packets::send(socket.as_fd(), &ready, &[process.uffd.as_fd()]).is_ok() {
             self.give_hand(key, pid, shared, socket, window);
+            self.keep_what_it_has(key, pid);
             self.borrower.handle_hand(key);
             self.drain();
         }
         Ok(())
+    }
+
+    /// What its parent has let go and keeps from children is not there in this one, which may have other memory at its place soon.
+    fn keep_what_it_has(&mut self, key: SpaceKey, pid: Pid) {
+        let Some(process) = self.processes.get_mut(&key) else { return };
+        if process.released.iter().next().is_some()
+            && let Ok(mappings) = procfs::mappings(pid)
+        {
+            process.released.keep(mappings.iter().map(|m| BaseRange::new(m.start >> 12, m.end >> 12)));
+        }
     }
 
     fn give_hand(&mut self, key: SpaceKey, pid: Pid, shared: Shared, socket: OwnedFd, window: BaseRange) {

@@ -1,4 +1,4 @@
-//! What a process keeps for itself: memory that it registers with a userfaultfd of its own, or that its children are to find empty.
+//! What a process keeps for itself: memory that it registers with a userfaultfd of its own, or that its children are to find empty, or not at all.
 
 use loam_core::borrower::BaseRange;
 

@@ -173,6 +173,12 @@ impl Detail {
         let is_apart = ["dd", "de", "io", "pf"].into_iter().any(|name| self.flags.has(name));
         self.is_hidden_by_us() || self.flags.has("dc") && is_private && !is_apart
     }
+
+    /// The program keeps it from its children, who have nothing there, or something else: what is known here must not become theirs. Where the kernel reports
+    /// forks (`fork_events`) nothing is hidden by us.
+    pub(crate) fn is_hidden_by_program(&self, fork_events: bool) -> bool {
+        self.flags.has("dc") && (fork_events || !self.is_hidden_by_us())
+    }
 }
 
 /// All mappings, without their flags. Quick: the kernel looks at no page.

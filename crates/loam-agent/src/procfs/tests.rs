@@ -137,18 +137,20 @@ fn the_rule_of_adoption() {
 fn what_is_hidden_from_children_by_us_is_told_from_what_is_not() {
     let mapping = Mapping::parse("7f0000000000-7f0000080000 rw-p 00000000 00:00 0").unwrap();
     let file = Mapping { kind: Kind::File, inode: 5, ..mapping };
-    for (mapping, flags, is, may_be) in [
-        (mapping, "rd wr", false, false),
-        (mapping, "rd wr um", false, false),
-        (mapping, "rd wr dc um nh", true, true),
-        (mapping, "rd wr dc", false, true),
-        (mapping, "rd wr dc dd nh uw", false, false),
-        (mapping, "rd wr io dc de", false, false),
-        (file, "rd wr dc", false, false),
+    for (mapping, flags, is, may_be, by_program) in [
+        (mapping, "rd wr", false, false, false),
+        (mapping, "rd wr um", false, false, false),
+        (mapping, "rd wr dc um nh", true, true, false),
+        (mapping, "rd wr dc", false, true, true),
+        (mapping, "rd wr dc dd nh uw", false, false, true),
+        (mapping, "rd wr io dc de", false, false, true),
+        (file, "rd wr dc", false, false, true),
     ] {
         let detail = Detail { mapping, flags: VmFlags::parse(flags) };
         assert_eq!(detail.is_hidden_by_us(), is, "{flags}");
         assert_eq!(detail.may_be_hidden_by_us(), may_be, "{flags}");
+        assert_eq!(detail.is_hidden_by_program(false), by_program, "{flags}");
+        assert_eq!(detail.is_hidden_by_program(true), flags.contains("dc"), "{flags}");
     }
 }
 
