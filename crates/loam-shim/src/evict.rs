@@ -220,9 +220,9 @@ fn move_pages(hand: &Hand, command: &Command, chunk: &Chunk, done: &mut usize) -
             // These concern the first page of what was asked for.
             Moved::Nothing(Errno::ENOENT) => result::HOLE,
             Moved::Nothing(Errno::EBUSY | Errno::ENOMEM) => result::BUSY,
-            Moved::Nothing(Errno::EEXIST) if has_arrived(hand, source, first + *done) => result::MOVED,
+            Moved::Nothing(Errno::EEXIST) if has_arrived(hand, source) => result::MOVED,
             // The kernel has put zeros there, for such a program or for somebody who reads the window from outside: what commands move
-            // there is discarded after each. (Where `take_chunk` took such zeros for a page that has arrived, the page is in its place, and
+            // there is discarded after each. The page itself is where it was, so nothing else can be lost. (Where `take_chunk` took such zeros for a page that has arrived, the page is in its place, and
             // nobody loses it: the agent believes that it is empty, and zeros are never installed over what is there.)
             Moved::Nothing(Errno::EEXIST) if discarded != Some(*done) => {
                 discarded = Some(*done);
@@ -252,17 +252,30 @@ fn change_window(hand: &Hand) -> bool {
     changed
 }
 
-/// The page of `source` is in the window, at `page`, and no longer where it was.
+/// The page of `source` is no longer where it was, and its place in the window is taken (EEXIST): it is there.
 ///
 /// Linux 6.18 moves pages without saying so: when it had to try one again (it was locked, or being migrated), it moves what it can from
 /// there on, counts none of it, and then stumbles over the first of them (EEXIST, or a part of what was asked for). Page `i` of the
 /// window is empty before a command and can be filled from page `i` of the command only, so what is there says it.
-fn has_arrived(hand: &Hand, source: usize, page: usize) -> bool {
-    is_in_window(hand, page) && !map::is_present(source)
+///
+/// Where nobody says whether there is a page, only whether it is here, one that is swapped out is taken to have arrived, of which the window may have zeros: nothing
+/// is discarded, and it is in its place (see `move_pages`).
+fn has_arrived(hand: &Hand, source: usize) -> bool {
+    !map::has_page(hand.pagemap, source).unwrap_or_else(|| map::is_resident(source))
 }
 
+/// There is a page in the window. The kernel may have swapped it out, or it was when it was moved.
 fn is_in_window(hand: &Hand, page: usize) -> bool {
-    map::is_present(hand.start.window + page * BASE_PAGE_BYTES)
+    let at = hand.start.window + page * BASE_PAGE_BYTES;
+    map::has_page(hand.pagemap, at).unwrap_or_else(|| map::is_resident(at) || !reads_as_zeros(at))
+}
+
+/// Of a page of the window: where there is none the kernel puts zeros.
+fn reads_as_zeros(at: usize) -> bool {
+    // SAFETY: the window is mapped for the life of the process, to be read and written, and nobody but the hand uses it.
+    unsafe { core::slice::from_raw_parts(at as *const u64, BASE_PAGE_BYTES / 8) }
+        .iter()
+        .all(|word| *word == 0)
 }
 
 fn set(command: &Command, first: usize, pages: usize, outcome: u8) {

@@ -98,10 +98,9 @@ fn knock(probe: usize) {
     assert_ne!(probe, 0, "a process under Loam has a probe page");
     // SAFETY: the probe page is mapped for the life of the process, and only ever read.
     let empty = || unsafe { map::advise(probe, BASE_PAGE_BYTES, map::ADVICE_DONTNEED) };
-    // In the parent something has touched it: `mlockall`, a debugger. (What is locked is not so in a child.)
-    if map::is_present(probe) {
-        let _ = empty();
-    }
+    // In the parent something may have touched it: `mlockall`, a debugger. (What is locked is not so in a child.) The kernel may have swapped it out since, which
+    // looks as if there were nothing.
+    let _ = empty();
     // SAFETY: as above.
     unsafe { core::ptr::read_volatile(probe as *const u8) };
     let _ = empty();

@@ -123,9 +123,11 @@ unsafe extern "C" fn main(start: *const Start) -> ! {
     // SAFETY: the kernel reads the path, which is a string with its zero.
     let _ = unsafe { sys::call(sys::CHDIR, [c"/".as_ptr() as usize, 0, 0, 0, 0, 0]) };
     keep_only(start.socket, start.userfaultfd);
+    // A program that has given up its rights may not, nor one that sees no /proc.
+    let pagemap = sys::open_to_read(c"/proc/self/pagemap").ok();
     assert_eq!(control.hand_tid.load(Relaxed), 0, "one hand a process");
     control.hand_tid.store(sys::gettid(), Release);
-    let hand = Hand { start, control, window_executes: Cell::new(false) };
+    let hand = Hand { start, control, pagemap, window_executes: Cell::new(false) };
     let mut executed = 0_u32;
     let mut spin_ns = SPIN_NS_MAX;
     loop {
@@ -156,6 +158,8 @@ fn keep_only(a: Fd, b: Fd) {
 pub(crate) struct Hand {
     pub(crate) start: Start,
     pub(crate) control: &'static Control,
+    /// Which pages there are in the program.
+    pub(crate) pagemap: Option<Fd>,
     /// The window is as the pages are that it takes: those of executable memory go to none other.
     pub(crate) window_executes: Cell<bool>,
 }

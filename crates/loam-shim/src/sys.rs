@@ -6,7 +6,7 @@ mod file;
 use core::arch::asm;
 use core::sync::atomic::AtomicU32;
 
-pub(crate) use file::{above_standard, pair, read_beginning, send_byte, wait_for_byte};
+pub(crate) use file::{above_standard, open_to_read, pair, read_beginning, send_byte, wait_for_byte};
 
 /// An error number of the kernel, positive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +41,7 @@ pub(crate) const MPROTECT: usize = 10;
 pub(crate) const MUNMAP: usize = 11;
 pub(crate) const RT_SIGPROCMASK: usize = 14;
 pub(crate) const IOCTL: usize = 16;
+pub(crate) const PREAD64: usize = 17;
 pub(crate) const WRITEV: usize = 20;
 pub(crate) const SCHED_YIELD: usize = 24;
 pub(crate) const MREMAP: usize = 25;
@@ -218,7 +219,7 @@ pub(crate) fn kill_thread(signal: u32) -> Result<()> {
 
 pub(crate) mod map {
     //! Mappings.
-    use super::{Fd, MADVISE, MINCORE, MMAP, MPROTECT, MREMAP, MUNLOCK, MUNMAP, Result, call};
+    use super::{Fd, MADVISE, MINCORE, MMAP, MPROTECT, MREMAP, MUNLOCK, MUNMAP, PREAD64, Result, call};
     use loam_hand::BASE_PAGE_BYTES;
 
     pub(crate) const PROTECTION_NONE: usize = 0;
@@ -323,8 +324,19 @@ pub(crate) mod map {
         }
     }
 
-    /// Whether there is a page at an address of private anonymous memory. False also where nothing is mapped.
-    pub(crate) fn is_present(address: usize) -> bool {
+    /// Whether there is a page at an address, be it here or swapped out; `pagemap` is the process's own. `None`: it does not say.
+    pub(crate) fn has_page(pagemap: Option<Fd>, address: usize) -> Option<bool> {
+        const HERE_OR_SWAPPED: u64 = 3 << 62;
+        let mut entry = 0_u64;
+        let at = address / BASE_PAGE_BYTES * size_of_val(&entry);
+        let into = [&raw mut entry as usize, size_of_val(&entry)];
+        // SAFETY: the kernel writes at most the one entry.
+        let read = unsafe { call(PREAD64, [pagemap? as usize, into[0], into[1], at, 0, 0]) };
+        (read == Ok(size_of_val(&entry))).then_some(entry & HERE_OR_SWAPPED != 0)
+    }
+
+    /// Whether the page at an address of private anonymous memory is here. False also where it is swapped out, and where nothing is mapped.
+    pub(crate) fn is_resident(address: usize) -> bool {
         let mut pages = [0_u8; 1];
         // SAFETY: the kernel writes one byte for the one page that is asked about.
         let answer = unsafe { call(MINCORE, [address, 1, pages.as_mut_ptr() as usize, 0, 0, 0]) };

@@ -5,6 +5,7 @@
 mod mini;
 
 use std::io::Read;
+use std::os::unix::fs::FileExt;
 use std::os::unix::process::ExitStatusExt;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
@@ -63,6 +64,31 @@ fn single_pages_holes_and_spans_over_the_end_of_a_mapping() {
     assert_eq!(results, wanted);
     let results = mini.evict(0, &[(PAGE * 16, 4)]);
     assert_eq!(results, [HOLE; 4], "no mapping there at all");
+}
+
+#[test]
+fn what_is_swapped_out_is_not_taken_for_a_page_that_has_arrived() {
+    let mut mini = Mini::new(true);
+    let (victim, _) = mini.start_and_greet();
+    let area = mini.fill(&victim, 64);
+    // A guard (Linux 6.13) stands in for what is swapped out: it is not here, and not nothing.
+    if mini.ask(&victim, "guard 10 4", "guard") != 0 {
+        println!("skipped: this kernel has no guards");
+        return;
+    }
+    // Whoever reads the window from outside has the kernel put zeros there.
+    let joined = mini.processes[0].joined.as_ref().unwrap();
+    let memory = std::fs::File::open(format!("/proc/{}/mem", joined.pid)).unwrap();
+    for page in 0..6 {
+        let mut word = [1; 8];
+        memory.read_exact_at(&mut word, joined.hello.window_address + page * PAGE).unwrap();
+        assert_eq!(word, [0; 8]);
+    }
+    let results = mini.evict(0, &[(area + 8 * PAGE, 8)]);
+    assert_eq!(results, [MOVED, MOVED, DENIED, DENIED, DENIED, DENIED, MOVED, MOVED]);
+    let away: Vec<u64> = mini.processes[0].pages.keys().map(|address| (address - area) / PAGE).collect();
+    assert_eq!(away, [8, 9, 14, 15]);
+    assert!(mini.processes[0].pages.values().all(|page| page.iter().any(|byte| *byte != 0)));
 }
 
 #[test]
@@ -402,7 +428,7 @@ fn advice_and_the_hands_end() {
     let hand = control.hand_tid.load(SeqCst);
     let task = format!("/proc/{pid}/task/{hand}");
     assert_eq!(std::fs::read_to_string(format!("{task}/comm")).unwrap(), "loam-hand\n");
-    assert_eq!(std::fs::read_dir(format!("{task}/fd")).unwrap().count(), 2, "socket and userfaultfd");
+    assert_eq!(std::fs::read_dir(format!("{task}/fd")).unwrap().count(), 3, "socket, userfaultfd, pagemap");
     mini.post_command(0, kind::EXIT, 0, &[]);
     mini.until("the hand's end", |_| (!std::path::Path::new(&task).exists()).then_some(()));
     assert_eq!(mini.ask(&victim, "check", "check"), -1);

@@ -130,6 +130,9 @@ int main(int argc, char **argv) {
             say("dontneed", madvise(area + a * WORDS, b * PAGE, MADV_DONTNEED));
         } else if (!strcmp(word, "protect")) {
             say("protect", mprotect(area + a * WORDS, b * PAGE, PROT_READ));
+        } else if (!strcmp(word, "guard")) {
+            /* By the call itself: the shim would discard what is there as well. */
+            say("guard", syscall(SYS_madvise, area + a * WORDS, b * PAGE, 102) ? errno : 0);
         } else if (!strcmp(word, "wipe")) {
             say("wipe", madvise(area + a * WORDS, b * PAGE, MADV_WIPEONFORK));
         } else if (!strcmp(word, "register")) {

@@ -60,13 +60,17 @@ pub(crate) fn send_byte(fd: Fd) -> Result<()> {
     }
 }
 
+/// Opens a file to be read.
+pub(crate) fn open_to_read(path: &CStr) -> Result<Fd> {
+    // SAFETY: the path ends with a zero byte.
+    unsafe { call(OPENAT, [CWD as usize, path.as_ptr() as usize, O_CLOEXEC, 0, 0, 0]) }.map(|fd| fd as Fd)
+}
+
 /// The beginning of a file; how many bytes.
 pub(crate) fn read_beginning(path: &CStr, into: &mut [u8]) -> Result<usize> {
-    // SAFETY: the path ends with a zero byte, and at most `into.len()` bytes are written to `into`.
-    unsafe {
-        let fd = call(OPENAT, [CWD as usize, path.as_ptr() as usize, O_CLOEXEC, 0, 0, 0])?;
-        let read = call(READ, [fd, into.as_mut_ptr() as usize, into.len(), 0, 0, 0]);
-        close(fd as Fd);
-        read
-    }
+    let fd = open_to_read(path)?;
+    // SAFETY: at most `into.len()` bytes are written to `into`.
+    let read = unsafe { call(READ, [fd as usize, into.as_mut_ptr() as usize, into.len(), 0, 0, 0]) };
+    close(fd);
+    read
 }
