@@ -355,6 +355,8 @@ pub mod call {
     /// `mremap` of the range was refused (EFAULT), as adoption may have made several mappings of one that grew meanwhile. EFAULT: it has not. Else it may be tried
     /// again, soon if not at once.
     pub const MAKE_WHOLE: u32 = 16;
+    /// That was of no use, so the shim would copy the range to a new mapping. EFAULT: it is of a kind that the copy would not be of.
+    pub const MAY_COPY: u32 = 17;
 }
 
 /// [`Call::terms`] with a page of `page_bytes`, or 0, and 1 plus the number of a plan, or 0. `None`: pages have no such size, or there is no such number.

@@ -15,11 +15,16 @@ const MREMAP_MAYMOVE: c_int = 1;
 const MREMAP_FIXED: c_int = 2;
 const MOVE_THERE: c_int = MREMAP_MAYMOVE | MREMAP_FIXED;
 
+/// The kernel maps nothing beyond, unless it is asked for addresses of five levels.
+const ADDRESSES_END: usize = (1 << 47) - BASE_PAGE_BYTES;
+/// Nor anything below, for ordinary users.
+const ADDRESSES_FIRST: usize = 64 * 1024;
+
 /// What is refused is tried again so often, a millisecond apart.
 const TRIES_MAX: u32 = 50;
 
 /// `mremap(2)`: what is moved to a place of the program's choice, and shrinks, shrinks first. Linux before 6.17 tells the agent of its old length,
-/// as if all of it had moved, and what is behind its new place had gone. The last argument is there only with some of the flags.
+/// as if all of it had moved, and what is behind its new place had gone. What it will refuse stays as it is. The last argument is there only with some of the flags.
 ///
 /// # Safety
 /// As the system call.
@@ -32,7 +37,7 @@ unsafe extern "C" fn mremap(
     to: *mut c_void,
 ) -> *mut c_void {
     let (address, to, mut bytes) = (address as usize, to as usize, bytes);
-    if flags & MREMAP_FIXED != 0 && shrinks(address, bytes, bytes_now, to) && process::is_under_loam() {
+    if flags == MOVE_THERE && shrinks(address, bytes, bytes_now, to) && process::is_under_loam() {
         // SAFETY: the caller's promise, of the part that the kernel would unmap as well.
         let shrunk = unsafe { sys::call(sys::MREMAP, [address, bytes, bytes_now, 0, 0, 0]) };
         // (Refused where it is not one mapping: the move is as well, and tried again below.)
@@ -59,7 +64,7 @@ unsafe extern "C" fn mremap(
 }
 
 /// What the kernel has found to be several mappings: is that adoption's doing, they become one again. Parts that were first touched while they were two do not, nor
-/// do a forked child's (to the kernel, their pages have come from different places): their contents are copied.
+/// do a forked child's (to the kernel, their pages have come from different places): their contents are copied, if they are of a kind that a new mapping is of.
 ///
 /// # Safety
 /// As `mremap(2)`.
@@ -83,8 +88,11 @@ unsafe fn remap_parts(
             result => return result,
         }
     }
+    if !ask(call::MAY_COPY, address, bytes) {
+        return Err(Errno::EFAULT);
+    }
     match flags {
-        // SAFETY: the caller's promise; the agent has seen that all of it is private memory, to be read and written.
+        // SAFETY: the caller's promise; the agent has seen that all of it is private memory, to be read and written, and nothing else.
         MREMAP_MAYMOVE => unsafe { move_copy(address, bytes, bytes_now, None) },
         // SAFETY: the same, and the caller's own is what is at `to`: the kernel has looked whether the two overlap.
         MOVE_THERE => unsafe { move_copy(address, bytes, bytes_now, Some(to)) },
@@ -94,14 +102,19 @@ unsafe fn remap_parts(
 
 /// Is it adoption's doing that there are several mappings, and will be so no more?
 fn may_be_whole(address: usize, bytes: usize) -> bool {
+    ask(call::MAKE_WHOLE, address, bytes)
+}
+
+/// Asks the agent something of a range. False also if it cannot be asked.
+fn ask(what: u32, address: usize, bytes: usize) -> bool {
     let _blocked = SignalsBlocked::new();
     let path = process::path();
     let (address, bytes) = (address as u64, bytes as u64);
-    let request = Call { what: call::MAKE_WHOLE, address, bytes, ..Call::default() };
+    let request = Call { what, address, bytes, ..Call::default() };
     connect::call_agent(path.bytes(), &request, Patience::Limited).is_ok()
 }
 
-/// It becomes smaller on the way, and the kernel will not refuse it for where it goes.
+/// It becomes smaller on the way, and the kernel will not refuse it for where it is or goes.
 fn shrinks(address: usize, bytes: usize, bytes_now: usize, to: usize) -> bool {
     let (Some(end), Some(end_there)) = (address.checked_add(bytes), to.checked_add(bytes_now)) else {
         return false;
@@ -109,7 +122,10 @@ fn shrinks(address: usize, bytes: usize, bytes_now: usize, to: usize) -> bool {
     let pages = |bytes: usize| bytes.div_ceil(BASE_PAGE_BYTES);
     0 < bytes_now
         && pages(bytes_now) < pages(bytes)
+        && address.is_multiple_of(BASE_PAGE_BYTES)
         && to.is_multiple_of(BASE_PAGE_BYTES)
+        && ADDRESSES_FIRST <= to
+        && end_there <= ADDRESSES_END
         && (end <= to || end_there <= address)
 }
 
@@ -162,6 +178,10 @@ mod tests {
         assert!(!shrinks(16 * MIB, MIB, MIB, 32 * MIB) && !shrinks(16 * MIB, MIB, 2 * MIB, 32 * MIB));
         assert!(!shrinks(16 * MIB, MIB, MIB - 1, 32 * MIB), "by less than a page");
         assert!(!shrinks(16 * MIB, MIB, 0, 32 * MIB) && !shrinks(16 * MIB, 2 * MIB, MIB, 32 * MIB + 1));
+        assert!(!shrinks(16 * MIB + 8, 2 * MIB, MIB, 32 * MIB), "it is at no page");
+        assert!(shrinks(16 * MIB, 2 * MIB, MIB, ADDRESSES_END - MIB));
+        assert!(!shrinks(16 * MIB, 2 * MIB, MIB, ADDRESSES_END - MIB + BASE_PAGE_BYTES));
+        assert!(!shrinks(16 * MIB, 2 * MIB, MIB, 0) && !shrinks(16 * MIB, 2 * MIB, MIB, BASE_PAGE_BYTES));
         assert!(!shrinks(usize::MAX - 10, 2 * MIB, MIB, 32 * MIB) && !shrinks(MIB, 2 * MIB, MIB, usize::MAX));
     }
 

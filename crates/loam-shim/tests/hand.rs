@@ -291,6 +291,28 @@ fn the_agent_hears_of_clashing_requests_first() {
 }
 
 #[test]
+fn what_cannot_be_one_mapping_again_is_copied_if_the_agent_says_that_it_may() {
+    let mut mini = Mini::new(true);
+    let (victim, _) = mini.start_and_greet();
+    let area = mini.fill(&victim, 64);
+    // To the kernel, two mappings from here on.
+    kernel::unregister(&mini.processes[0].userfaultfd, area, 32 * PAGE).unwrap();
+    let asked = |mini: &Mini, what: u32| {
+        let of_all = (what, area, 64 * PAGE);
+        mini.calls.iter().filter(|call| **call == of_all).count()
+    };
+    for (refused, answer, may_copy) in
+        [(call::MAKE_WHOLE, libc::EFAULT, 0), (call::MAY_COPY, libc::EFAULT, 1), (0, 0, 2)]
+    {
+        mini.refused = Some(refused);
+        assert_eq!(mini.ask(&victim, "grow 4096", "grow"), i64::from(answer));
+        assert_eq!(asked(&mini, call::MAY_COPY), may_copy);
+        assert_eq!(mini.ask(&victim, "check", "check"), -1);
+    }
+    assert!(asked(&mini, call::MAKE_WHOLE) > 2, "it is tried for a while first");
+}
+
+#[test]
 fn two_threads_write_while_everything_is_evicted_again_and_again() {
     let mut mini = Mini::new(true);
     let (victim, _) = mini.start_and_greet();

@@ -133,6 +133,11 @@ int main(int argc, char **argv) {
         } else if (!strcmp(word, "guard")) {
             /* By the call itself: the shim would discard what is there as well. */
             say("guard", syscall(SYS_madvise, area + a * WORDS, b * PAGE, 102) ? errno : 0);
+        } else if (!strcmp(word, "grow")) {
+            /* By as many pages: more than it has room for where it is, most likely. */
+            uint64_t *there = mremap(area, pages * PAGE, a * PAGE, MREMAP_MAYMOVE);
+            say("grow", there == MAP_FAILED ? errno : 0);
+            if (there != MAP_FAILED) area = there;
         } else if (!strcmp(word, "wipe")) {
             say("wipe", madvise(area + a * WORDS, b * PAGE, MADV_WIPEONFORK));
         } else if (!strcmp(word, "register")) {

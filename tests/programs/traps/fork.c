@@ -492,6 +492,46 @@ static void grows_in_children(void) {
     }
 }
 
+/* The same of memory that is executed as well, which Loam may refuse to resize there (EFAULT), but not give back as memory that is not. */
+static void run_code(void) {
+    static const unsigned char code[] = {0x48, 0x8d, 0x47, 0x01, 0xc3}; /* lea rax, [rdi + 1]; ret */
+    memcpy(growing, code, sizeof code);
+    EXPECT(((long (*)(long))(uintptr_t)growing)(41) == 42);
+    fill(growing, PAGE_BYTES, 131);
+}
+static void grow_code_by(size_t pages) {
+    for (size_t page = 0; page < pages; page++, growing_bytes += PAGE_BYTES) {
+        unsigned char *there = mremap(growing, growing_bytes, growing_bytes + PAGE_BYTES, MREMAP_MAYMOVE);
+        if (there == MAP_FAILED && errno == EFAULT) break;
+        EXPECT(there != MAP_FAILED);
+        growing = there;
+        fill_at(growing + growing_bytes, PAGE_BYTES, 131, growing_bytes);
+    }
+    run_code();
+}
+static void code_child(void *unused) {
+    (void)unused;
+    grow_code_by(1);
+    check("grown in a child", growing, growing_bytes, 131);
+}
+static void code_grows_in_children(void) {
+    area = area_new(options.data_bytes);
+    fill(area, options.data_bytes, 130);
+    sweep();
+    for (int round = 0; round < 100; round++) {
+        growing_bytes = 256 * PAGE_BYTES;
+        growing = mmap(NULL, growing_bytes, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (growing == MAP_FAILED && errno == EACCES) skip("this system allows no memory that is both written and executed");
+        EXPECT(growing != MAP_FAILED);
+        fill(growing, growing_bytes, 131);
+        grow_code_by(40 + (size_t)round);
+        child_join(child_start(code_child, NULL));
+        check("grown", growing, growing_bytes, 131);
+        EXPECT(munmap(growing, growing_bytes) == 0);
+        if (round % 20 == 0) check("beside it", area, options.data_bytes, 130);
+    }
+}
+
 const struct trap traps_fork[] = {
     {"fork_both_write", both_write, "parent and child rewrite different pages", 0},
     {"fork_pool", pool, "workers and their parent write to all that they share", 0},
@@ -510,6 +550,7 @@ const struct trap traps_fork[] = {
     {"fork_after_scan", after_scan, "after a look into every mapping from outside", 0},
     {"fork_grown", grown, "memory that mremap has made larger", 0},
     {"fork_growing", grows_in_children, "memory that is just growing by mremap, and grows on in children", 0},
+    {"fork_growing_code", code_grows_in_children, "the same of memory that is executed", 0},
     {"shared_anonymous", shared_anonymous, "MAP_SHARED memory with a child", 0},
     {NULL, NULL, NULL, 0},
 };

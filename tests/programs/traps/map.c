@@ -129,7 +129,15 @@ static void move_and_shrink(void) {
     /* Refused: it would cover itself, or has no place. Nothing of it is lost. */
     EXPECT(mremap(area + half, half, quarter, MREMAP_MAYMOVE | MREMAP_FIXED, area + half + quarter / 2) == MAP_FAILED);
     EXPECT(mremap(area + half, half, quarter, MREMAP_MAYMOVE | MREMAP_FIXED, target + 1) == MAP_FAILED);
+    /* Or with what it may not be asked for: to move without leave, to leave the place empty as well, beyond all addresses, from no page. */
+    unsigned char *beyond = (unsigned char *)((1ul << 47) - quarter);
+    static const int refused[] = {MREMAP_FIXED, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, MREMAP_MAYMOVE | MREMAP_FIXED | 64};
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++)
+        EXPECT(mremap(area + half, half, quarter, refused[i], target) == MAP_FAILED && errno == EINVAL);
+    EXPECT(mremap(area + half, half, quarter, MREMAP_MAYMOVE | MREMAP_FIXED, beyond) == MAP_FAILED);
+    EXPECT(mremap(area + half + 8, half, quarter, MREMAP_MAYMOVE | MREMAP_FIXED, target) == MAP_FAILED && errno == EINVAL);
     check_at("not moved either", area + half, half, 325, half);
+    check_at("where nothing came", target, quarter, 325, 0);
 }
 
 static void move_dontunmap(void) {

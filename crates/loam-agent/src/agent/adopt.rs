@@ -280,6 +280,22 @@ impl Agent<'_> {
         Ok(parts)
     }
 
+    /// Whether a new mapping would be as all of the range is.
+    pub(super) fn may_copy(&self, pid: Pid, range: BaseRange) -> bool {
+        let Ok(details) = procfs::flags_up_to(pid, (range.end << 12) - 1) else { return false };
+        let mut at = range.start << 12;
+        for detail in details.iter().skip_while(|detail| detail.mapping.end <= range.start << 12) {
+            if detail.mapping.start > at || !detail.is_plain(self.fork_events) {
+                return false;
+            }
+            at = detail.mapping.end;
+            if at >= range.end << 12 {
+                return true;
+            }
+        }
+        false
+    }
+
     /// Tells the policy of what has been registered, as far as that is known of all of it (see the module's documentation); the rest at a later look.
     fn adopt_registered(&mut self, key: SpaceKey, pid: Pid, registered: Vec<Registered>) {
         if registered.is_empty() {

@@ -127,6 +127,12 @@ impl Agent<'_> {
 
     pub(super) fn take_call(&mut self, pid: Pid, socket: OwnedFd, request: Call) {
         let answer = |socket: &OwnedFd| reply(socket, 0);
+        if request.what == call::MAY_COPY {
+            // Of whoever asks: a child that was made behind libc's back is nobody that is known.
+            let may = self.may_copy(pid, pages_of(&request, false));
+            reply(&socket, if may { 0 } else { Errno::FAULT.raw_os_error().unsigned_abs() });
+            return;
+        }
         let Some(space) = self.space_of(pid) else {
             // Whoever has something to say is told that nobody has heard it; there is nothing to bring home for the others.
             let unheard = is_advice(request.what).then(|| Errno::SRCH.raw_os_error().unsigned_abs());

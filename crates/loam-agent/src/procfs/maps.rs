@@ -181,6 +181,18 @@ impl Detail {
     }
 }
 
+impl Detail {
+    /// Private memory of no file that is read and written, and nothing more: what a new mapping would be as well.
+    pub(crate) fn is_plain(&self, fork_events: bool) -> bool {
+        const APART: [&str; 13] =
+            ["ex", "sh", "gd", "pf", "lo", "io", "de", "ht", "wf", "dd", "ss", "dp", "gu"];
+        self.mapping.looks_adoptable()
+            && !self.mapping.exec
+            && !APART.into_iter().any(|name| self.flags.has(name))
+            && !self.is_hidden_by_program(fork_events)
+    }
+}
+
 /// All mappings, without their flags. Quick: the kernel looks at no page.
 ///
 /// # Errors

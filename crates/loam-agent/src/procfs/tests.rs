@@ -155,6 +155,29 @@ fn what_is_hidden_from_children_by_us_is_told_from_what_is_not() {
 }
 
 #[test]
+fn what_is_plain_is_as_a_new_mapping_would_be() {
+    let line = |text: &str| Mapping::parse(text).unwrap();
+    let mapping = line("7f0000000000-7f0000080000 rw-p 00000000 00:00 0");
+    let is_plain = |mapping, flags: &str| Detail { mapping, flags: VmFlags::parse(flags) }.is_plain(true);
+    for flags in ["rd wr mr mw me ac", "rd wr mr mw me ac sd um uw nh"] {
+        assert!(is_plain(mapping, flags), "{flags}");
+    }
+    for flag in ["ex", "lo", "dc", "wf", "dd", "gu", "ht", "sh", "gd", "io", "dp"] {
+        assert!(!is_plain(mapping, &format!("rd wr mr mw me ac {flag}")), "{flag}");
+    }
+    for other in [
+        "rwxp 00000000 00:00 0",
+        "r--p 00000000 00:00 0",
+        "rw-s 00000000 00:01 17",
+        "rw-p 00000000 00:00 0 [stack]",
+    ] {
+        assert!(!is_plain(line(&format!("7f0000000000-7f0000080000 {other}")), "rd wr"), "{other}");
+    }
+    let hidden = Detail { mapping, flags: VmFlags::parse("rd wr dc um") };
+    assert!(hidden.is_plain(false) && !hidden.is_plain(true), "by us, or by the program");
+}
+
+#[test]
 fn the_end_of_what_may_be_a_threads_stack_stays() {
     let line = |text| Mapping::parse(text).unwrap();
     let stack = line("7f0000001000-7f0000801000 rw-p 00000000 00:00 0");

@@ -51,6 +51,8 @@ pub struct Mini {
     pub fork_events: bool,
     /// What a handshake answers, and what a call does.
     pub welcome_status: u32,
+    /// Calls that are refused (EFAULT).
+    pub refused: Option<u32>,
     /// The region that programs shall have.
     pub region: RegionPlan,
     listener: Option<OwnedFd>,
@@ -110,6 +112,7 @@ impl Mini {
             calls: Vec::new(),
             fork_events,
             welcome_status: status::GO_ON,
+            refused: None,
             region: RegionPlan::default(),
             listener: Some(listener),
             path,
@@ -227,7 +230,9 @@ impl Mini {
                 call::FORK_PREPARE => self.bring_home(0, u64::MAX, false),
                 _ => {}
             }
-            kernel::send(&socket, &CallReply::default(), &[]);
+            let is_refused = self.refused == Some(asked.what);
+            let status = if is_refused { libc::EFAULT as u32 } else { 0 };
+            kernel::send(&socket, &CallReply { status, ..CallReply::default() }, &[]);
             return;
         }
         let memory = kernel::memfd(SHARED_BYTES);
