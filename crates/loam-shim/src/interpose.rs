@@ -15,13 +15,12 @@ const MADV_WIPEONFORK: c_int = 18;
 const MADV_DONTFORK: c_int = 10;
 const MADV_GUARD_INSTALL: c_int = map::ADVICE_GUARD_INSTALL as c_int;
 
-/// Asks the agent to bring a range home and let it go for good. If it cannot, the program's own request gets the kernel's
-/// answer, as it would from a range that another pager holds.
-fn release(address: u64, bytes: u64) {
+/// Asks the agent to bring a range home and let it go for good, however long that takes.
+fn release(address: u64, bytes: u64) -> sys::Result<()> {
     let _blocked = SignalsBlocked::new();
     let path = process::path();
     let request = Call { what: call::RELEASE, address, bytes, ..Call::default() };
-    let _ = connect::call_agent(path.bytes(), &request, Patience::Limited);
+    connect::call_agent(path.bytes(), &request, Patience::WhileTheAgentLives)
 }
 
 /// Start and length of the range at `argument`; `None` if it cannot be read, which the kernel will say as well.
@@ -58,7 +57,8 @@ unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_in
         && process::is_under_loam()
         && let Some((start, bytes)) = range_at(argument)
     {
-        release(start, bytes);
+        // If the agent cannot, the program's request gets the kernel's answer, as it would for a range that another pager holds.
+        let _ = release(start, bytes);
     }
     // SAFETY: the caller's promise.
     answer(unsafe { sys::call(sys::IOCTL, [fd as usize, request as usize, argument, 0, 0, 0]) })
@@ -78,7 +78,7 @@ unsafe fn install_guard(address: usize, bytes: usize) -> sys::Result<()> {
             refused => return refused,
         }
         let _ = map::advise(address, bytes, map::ADVICE_DONTNEED);
-        release(address as u64, bytes as u64);
+        let _ = release(address as u64, bytes as u64);
         // What the agent was about to install may have come in between.
         map::advise(address, bytes, map::ADVICE_GUARD_INSTALL)
     }
@@ -100,8 +100,8 @@ unsafe extern "C" fn madvise(address: *mut c_void, bytes: usize, advice: c_int) 
     // A child would have by the agent's record what the kernel does not give it: what it finds there, or puts there, is another thing. (And without fork
     // events the agent hides adopted memory from children by DONTFORK: what the program hides must be its own.)
     let clashes = advice == MADV_WIPEONFORK || advice == MADV_DONTFORK;
-    if clashes && process::is_under_loam() {
-        release(address as u64, bytes as u64);
+    if clashes && process::is_under_loam() && release(address as u64, bytes as u64).is_err() {
+        return answer(Err(Errno::EAGAIN)); // as where the kernel lacks something for a moment
     }
     // SAFETY: the caller's promise.
     answer(unsafe { sys::call(sys::MADVISE, [address as usize, bytes, advice as usize, 0, 0, 0]) })

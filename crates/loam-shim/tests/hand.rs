@@ -291,6 +291,29 @@ fn the_agent_hears_of_clashing_requests_first() {
 }
 
 #[test]
+fn what_children_are_to_find_empty_is_so_only_once_the_agent_has_let_it_go() {
+    let mut mini = Mini::new(true);
+    let (victim, _) = mini.start_and_greet();
+    let area = mini.fill(&victim, 64);
+    mini.evict(0, &[(area, 64)]);
+    mini.holds = true;
+    mini.tell(&victim, "wipe 0 16");
+    mini.until("the request", |mini| (!mini.calls.is_empty()).then_some(()));
+    // Longer than an answer that needs nothing may take: the agent may have gigabytes to bring home.
+    std::thread::sleep(Duration::from_millis(10_500));
+    assert!(mini.is_silent(&victim), "the kernel was asked before the agent had answered");
+    mini.answer_held();
+    assert_eq!(mini.answer(&victim, "wipe"), 0);
+    (mini.holds, mini.refused) = (false, Some(call::RELEASE));
+    assert_eq!(mini.ask(&victim, "wipe 16 16", "wipe"), -1);
+    let pid = mini.processes[0].joined.as_ref().unwrap().pid;
+    let smaps = std::fs::read_to_string(format!("/proc/{pid}/smaps")).unwrap();
+    let wiped = smaps.lines().filter(|line| line.starts_with("VmFlags") && line.contains(" wf")).count();
+    assert_eq!(wiped, 1, "the kernel was asked for the first range alone");
+    assert_eq!(mini.ask(&victim, "check", "check"), -1);
+}
+
+#[test]
 fn what_cannot_be_one_mapping_again_is_copied_if_the_agent_says_that_it_may() {
     let mut mini = Mini::new(true);
     let (victim, _) = mini.start_and_greet();

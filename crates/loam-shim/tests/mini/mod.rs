@@ -53,6 +53,9 @@ pub struct Mini {
     pub welcome_status: u32,
     /// Calls that are refused (EFAULT).
     pub refused: Option<u32>,
+    /// Requests to let a range go are not answered before [`Mini::answer_held`].
+    pub holds: bool,
+    held: Vec<(OwnedFd, Call)>,
     /// The region that programs shall have.
     pub region: RegionPlan,
     listener: Option<OwnedFd>,
@@ -113,6 +116,8 @@ impl Mini {
             fork_events,
             welcome_status: status::GO_ON,
             refused: None,
+            holds: false,
+            held: Vec::new(),
             region: RegionPlan::default(),
             listener: Some(listener),
             path,
@@ -225,7 +230,12 @@ impl Mini {
         if hello.role == role::CALL {
             let (asked, _) = kernel::receive::<Call>(&socket).expect("a call");
             self.calls.push((asked.what, asked.address, asked.bytes));
+            if self.holds && asked.what == call::RELEASE {
+                self.held.push((socket, asked));
+                return;
+            }
             match asked.what {
+                call::RELEASE if self.refused == Some(call::RELEASE) => {}
                 call::RELEASE => self.bring_home(asked.address, asked.bytes, true),
                 call::FORK_PREPARE => self.bring_home(0, u64::MAX, false),
                 _ => {}
@@ -285,6 +295,22 @@ impl Mini {
             if hello.role == role::FORKED && self.fork_events { &[inherited] } else { &[] };
         kernel::send(&socket, &Ready::default(), passed);
         process.joined = Some(Joined { pid: hello.pid, hello, control, socket });
+    }
+
+    /// Lets the ranges go that the program has asked for.
+    pub fn answer_held(&mut self) {
+        for (socket, asked) in std::mem::take(&mut self.held) {
+            self.bring_home(asked.address, asked.bytes, true);
+            kernel::send(&socket, &CallReply::default(), &[]);
+        }
+    }
+
+    /// The victim has said nothing.
+    pub fn is_silent(&mut self, victim: &Victim) -> bool {
+        let fd = victim.child.stdout.as_ref().unwrap().as_raw_fd();
+        let buffer = self.output.entry(fd).or_default();
+        kernel::read_available(fd, buffer);
+        buffer.is_empty()
     }
 
     /// Installs every page that is away in the range.
