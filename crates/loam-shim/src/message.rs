@@ -135,9 +135,9 @@ pub(crate) fn abort(pieces: &[Piece<'_>]) -> ! {
 pub(crate) fn kill_self(pieces: &[Piece<'_>]) -> ! {
     const SIGKILL: u32 = 9;
     write_line(program_stderr().unwrap_or(2), pieces);
-    loop {
-        let _ = sys::kill(sys::getpid(), SIGKILL);
-    }
+    let _ = sys::kill(sys::getpid(), SIGKILL);
+    // The first process of a PID namespace is spared by its own signals.
+    sys::exit_group(128 + SIGKILL)
 }
 
 /// The program's descriptor 2 as it is now: the hand has a descriptor table of its own, without it.

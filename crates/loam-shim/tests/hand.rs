@@ -395,6 +395,28 @@ fn the_agents_death_ends_the_program_with_a_line() {
 }
 
 #[test]
+fn the_agents_death_ends_the_first_process_of_a_namespace_too() {
+    let mut mini = Mini::new(true);
+    let (mut victim, _) = mini.start_as_first();
+    let area = mini.fill(&victim, 64);
+    mini.evict(0, &[(area, 64)]);
+    assert_eq!(mini.processes[0].joined.as_ref().unwrap().pid, 1);
+    mini.tell(&victim, "check");
+    std::thread::sleep(Duration::from_millis(20));
+    let died = Instant::now();
+    mini.die();
+    let status = loop {
+        if let Some(status) = victim.child.try_wait().unwrap() {
+            break status;
+        }
+        assert!(died.elapsed() < Duration::from_secs(5), "the program lives on");
+        std::thread::sleep(Duration::from_millis(1));
+    };
+    assert_eq!(status.code(), Some(128 + libc::SIGKILL));
+    assert!(stderr(&mut victim).starts_with("loam: the agent (loam run) has died; loam-victim is ended"));
+}
+
+#[test]
 fn exec_exit_abort_and_a_leaving_main_thread() {
     let mut mini = Mini::new(true);
     let (mut victim, _) = mini.start_and_greet();

@@ -148,6 +148,17 @@ impl Mini {
         victim
     }
 
+    /// As `start_and_greet`, as the first process of a PID namespace.
+    pub fn start_as_first(&mut self) -> (Victim, i64) {
+        let preload = format!("LD_PRELOAD={}", shim().display());
+        let victim = self.start_by(Path::new("unshare"), |command| {
+            let command = command.args(["--pid", "--fork", "--kill-child", "env", &preload]);
+            command.arg(victim_program()).env_remove("LD_PRELOAD")
+        });
+        let open = self.answer(&victim, "hello");
+        (victim, open)
+    }
+
     fn start_by(&mut self, program: &Path, change: impl FnOnce(&mut Command) -> &mut Command) -> Victim {
         let child = change(Command::new(program).env("LD_PRELOAD", shim()))
             .env("LOAM_SOCKET", &self.path)
