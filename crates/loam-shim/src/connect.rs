@@ -5,6 +5,7 @@ use core::mem::MaybeUninit;
 
 use loam_hand::{Call, CallReply, Hello, LAYOUT_VERSION, Ready, Welcome, role};
 
+use crate::room::Room;
 use crate::sys::{self, Errno, Fd, Result};
 
 /// Longest path of a UNIX socket, with its closing zero.
@@ -247,7 +248,13 @@ pub(crate) fn call_agent(path: &[u8], request: &Call, patience: Patience) -> Res
 
 /// As [`call_agent`], with the descriptor that came with the answer, if one did.
 pub(crate) fn call_agent_for_fd(path: &[u8], request: &Call, patience: Patience) -> Result<Option<Fd>> {
-    let socket = connect(path)?;
+    let socket = match connect(path) {
+        Err(Errno::EMFILE) => {
+            let _room = Room::new();
+            connect(path)
+        }
+        answer => answer,
+    }?;
     let hello =
         Hello { layout_version: LAYOUT_VERSION, role: role::CALL, pid: sys::getpid(), ..Hello::default() };
     let reply = send(socket, &hello, None)

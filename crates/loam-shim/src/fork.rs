@@ -12,6 +12,7 @@ use crate::join::{self, Reason};
 use crate::message;
 use crate::process;
 use crate::region;
+use crate::room;
 use crate::sys::{self, SignalsBlocked, map};
 
 /// Before the fork. Where the kernel does not tell the agent of forks, everything that the child could read must be at
@@ -77,6 +78,7 @@ pub(crate) extern "C" fn parent() {
 /// After the fork, in the child.
 pub(crate) extern "C" fn child() {
     process::forget_control();
+    room::child_begins();
     region::child_begins();
     if process::is_under_loam() {
         let _blocked = SignalsBlocked::new();

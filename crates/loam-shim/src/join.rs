@@ -9,6 +9,7 @@ use crate::connect::{self, FDS_MAX};
 use crate::message::{self, Piece};
 use crate::process::Place;
 use crate::region::Files;
+use crate::room::Room;
 use crate::sys::map::{self, map, map_guarded, unmap};
 use crate::sys::{self, Errno, Fd, Result};
 use crate::{hand, process, region, userfault};
@@ -88,6 +89,8 @@ fn failed(what: &'static [u8]) -> impl FnOnce(Errno) -> Refusal {
 /// Joins the agent, or returns with the process not under Loam: where the agent has gone already, or wishes it so. Signals must be blocked.
 pub(crate) fn join(reason: Reason) -> core::result::Result<(), Refusal> {
     process::set_under_loam(false);
+    // Descriptors come with the agent's answers, and what there is no room for is lost.
+    let _room = Room::new();
     let path = process::path();
     let socket = match connect::connect(path.bytes()) {
         Ok(socket) => socket,

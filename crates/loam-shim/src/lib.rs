@@ -30,6 +30,7 @@ mod message;
 mod process;
 mod region;
 mod remap;
+mod room;
 mod start;
 mod sys;
 mod throttle;

@@ -22,6 +22,7 @@ impl Errno {
     pub(crate) const EBUSY: Errno = Errno(16);
     pub(crate) const EEXIST: Errno = Errno(17);
     pub(crate) const EINVAL: Errno = Errno(22);
+    pub(crate) const EMFILE: Errno = Errno(24);
     pub(crate) const EPIPE: Errno = Errno(32);
     pub(crate) const EPROTO: Errno = Errno(71);
     pub(crate) const ECONNRESET: Errno = Errno(104);
@@ -69,6 +70,7 @@ pub(crate) const FUTEX: usize = 202;
 pub(crate) const CLOCK_GETTIME: usize = 228;
 pub(crate) const EXIT_GROUP: usize = 231;
 pub(crate) const OPENAT: usize = 257;
+pub(crate) const PRLIMIT64: usize = 302;
 pub(crate) const PROCESS_VM_READV: usize = 310;
 pub(crate) const USERFAULTFD: usize = 323;
 pub(crate) const PIDFD_OPEN: usize = 434;
@@ -162,6 +164,27 @@ pub(crate) fn socket(domain: usize, kind: usize) -> Result<Fd> {
 pub(crate) fn duplicate_from(fd: Fd, least: Fd) -> Result<Fd> {
     const F_DUPFD_CLOEXEC: usize = 1030;
     plain(FCNTL, fd as usize, F_DUPFD_CLOEXEC, least as usize).map(|fd| fd as Fd)
+}
+
+/// How many descriptors the process may have: now, and if it asks for it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Limits {
+    pub(crate) soft: u64,
+    pub(crate) hard: u64,
+}
+
+const RLIMIT_NOFILE: usize = 7;
+
+pub(crate) fn descriptor_limits() -> Result<Limits> {
+    let mut limits = Limits::default();
+    // SAFETY: the kernel writes two 64-bit words, which is what `limits` is.
+    unsafe { call(PRLIMIT64, [0, RLIMIT_NOFILE, 0, &raw mut limits as usize, 0, 0]) }.map(|_| limits)
+}
+
+pub(crate) fn set_descriptor_limits(limits: &Limits) -> Result<()> {
+    // SAFETY: the kernel reads two 64-bit words, which is what `limits` is.
+    unsafe { call(PRLIMIT64, [0, RLIMIT_NOFILE, &raw const *limits as usize, 0, 0, 0]) }.map(drop)
 }
 
 pub(crate) fn userfaultfd(flags: usize) -> Result<Fd> {

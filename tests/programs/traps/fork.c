@@ -2,6 +2,7 @@
 #include "traps.h"
 #include <fcntl.h>
 #include <sched.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 
 static unsigned char *area;
@@ -532,6 +533,45 @@ static void code_grows_in_children(void) {
     }
 }
 
+/* With as many descriptors open as there may be, and with a few less: a fork needs none. Nor does what children are to find empty. */
+enum { OPEN_MAX_HERE = 64 };
+static void expect_limit(void) {
+    struct rlimit limit;
+    EXPECT(getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur == OPEN_MAX_HERE);
+}
+static void full_child(void *unused) {
+    (void)unused;
+    expect_limit();
+    check("inherited", area, options.data_bytes, 140);
+    rewrite_half(0, 141);
+    sweep();
+    check_half("own", 0, 141);
+    check_half("inherited and left alone", 1, 140);
+}
+static void full(void) {
+    struct rlimit limit;
+    EXPECT(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+    if (limit.rlim_max < OPEN_MAX_HERE + 16) skip("the hard limit of descriptors is too low");
+    limit.rlim_cur = OPEN_MAX_HERE;
+    EXPECT(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+    area = area_new(options.data_bytes);
+    fill(area, options.data_bytes, 140);
+    sweep();
+    int last = -1;
+    for (int fd; (fd = open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0;) last = fd;
+    EXPECT(errno == EMFILE && last == OPEN_MAX_HERE - 1);
+    for (int room = 0; room < 6; room++) {
+        child_join(child_start(full_child, NULL));
+        expect_limit();
+        check("parent", area, options.data_bytes, 140);
+        EXPECT(close(last--) == 0);
+    }
+    while (open("/dev/null", O_RDONLY | O_CLOEXEC) >= 0) {}
+    EXPECT(madvise(area, PAGE_BYTES, MADV_WIPEONFORK) == 0);
+    expect_limit();
+    EXPECT(open("/dev/null", O_RDONLY | O_CLOEXEC) == -1 && errno == EMFILE);
+}
+
 const struct trap traps_fork[] = {
     {"fork_both_write", both_write, "parent and child rewrite different pages", 0},
     {"fork_pool", pool, "workers and their parent write to all that they share", 0},
@@ -551,6 +591,7 @@ const struct trap traps_fork[] = {
     {"fork_grown", grown, "memory that mremap has made larger", 0},
     {"fork_growing", grows_in_children, "memory that is just growing by mremap, and grows on in children", 0},
     {"fork_growing_code", code_grows_in_children, "the same of memory that is executed", 0},
+    {"fork_full", full, "with as many descriptors open as there may be", 0},
     {"shared_anonymous", shared_anonymous, "MAP_SHARED memory with a child", 0},
     {NULL, NULL, NULL, 0},
 };

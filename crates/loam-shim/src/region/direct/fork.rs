@@ -15,6 +15,7 @@ use super::{DIRECT, Direct, NOTHING, PRIVATE, map};
 use crate::connect::{self, Patience};
 use crate::lock::Lock;
 use crate::message::{self, Piece};
+use crate::room::Room;
 use crate::sys::{self, Fd, Result, SignalsBlocked};
 use crate::{process, userfault};
 
@@ -57,6 +58,7 @@ pub(in crate::region) fn prepare() {
             b"a thread whose stack is in the direct region cannot fork: give --min-alloc more than its stack has, or a region that is paged",
         )]);
     }
+    let _room = Room::new();
     // No other thread can come into being but by one that is there.
     let is_alone = threads().is_some_and(|threads| threads <= THREADS_ALONE);
     let protects = (!is_alone).then(|| match protect(direct) {
