@@ -317,8 +317,8 @@ pub struct Call {
 
 /// Values of [`Call::what`].
 pub mod call {
-    /// The program registers the range with a userfaultfd of its own, or asks that its children find it empty, or not at all: bring it home and let it go
-    /// for good.
+    /// The program registers the range with a userfaultfd of its own, asks that its children find it empty, or not at all, puts guards on it, or has a shared
+    /// segment take its place: bring it home and let it go for good.
     pub const RELEASE: u32 = 1;
     /// A fork is about to happen where fork events are not to be had: bring everything home, stop evicting.
     pub const FORK_PREPARE: u32 = 2;

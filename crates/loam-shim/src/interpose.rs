@@ -4,7 +4,7 @@
 use core::ffi::{c_int, c_ulong, c_void};
 use core::sync::atomic::Ordering::Relaxed;
 
-use loam_hand::{Call, call, part_begins, terms_word};
+use loam_hand::{BASE_PAGE_BYTES, Call, call, part_begins, terms_word};
 
 use crate::connect::{self, Patience};
 use crate::start::errno_location;
@@ -105,6 +105,44 @@ unsafe extern "C" fn madvise(address: *mut c_void, bytes: usize, advice: c_int) 
     }
     // SAFETY: the caller's promise.
     answer(unsafe { sys::call(sys::MADVISE, [address as usize, bytes, advice as usize, 0, 0, 0]) })
+}
+
+/// Bytes of a shared segment, whole pages; `None` if the kernel does not say, and will not attach it either.
+fn segment_bytes(id: c_int) -> Option<u64> {
+    const IPC_STAT: usize = 2;
+    /// `shm_segsz`, behind the 48 bytes of `struct ipc64_perm`.
+    const BYTES_AT: usize = 6;
+    let mut segment = [0_u64; 16];
+    // SAFETY: the kernel writes its `struct shmid64_ds`, 112 bytes, to `segment`, which is larger.
+    unsafe { sys::call(sys::SHMCTL, [id as usize, IPC_STAT, segment.as_mut_ptr() as usize, 0, 0, 0]) }
+        .ok()?;
+    segment[BYTES_AT].checked_next_multiple_of(BASE_PAGE_BYTES as u64)
+}
+
+/// `shmat(2)`: of what a segment takes the place of (`SHM_REMAP`) the kernel tells nobody.
+///
+/// # Safety
+/// As the system call.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn shmat(id: c_int, address: *const c_void, flags: c_int) -> *mut c_void {
+    const SHM_RND: c_int = 0o20000;
+    const SHM_REMAP: c_int = 0o40000;
+    let rounded = address as usize & !(BASE_PAGE_BYTES - 1);
+    let is_page = flags & SHM_RND != 0 || rounded == address as usize;
+    if flags & SHM_REMAP != 0
+        && rounded != 0
+        && is_page
+        && process::is_under_loam()
+        && let Some(bytes) = segment_bytes(id)
+        && release(rounded as u64, bytes).is_err()
+    {
+        return answer(Err(Errno::ENOMEM)) as isize as *mut c_void;
+    }
+    // SAFETY: the caller's promise.
+    match unsafe { sys::call(sys::SHMAT, [id as usize, address as usize, flags as usize, 0, 0, 0]) } {
+        Ok(address) => core::ptr::with_exposed_provenance_mut(address),
+        Err(errno) => answer(Err(errno)) as isize as *mut c_void,
+    }
 }
 
 /// The call itself: none of the exported functions calls another (see [`crate::region`]).

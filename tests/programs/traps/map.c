@@ -1,5 +1,7 @@
 /* Mappings that grow, move, shrink, are discarded, replaced and made again while their pages are away. */
 #include "traps.h"
+#include <sys/ipc.h>
+#include <sys/shm.h>
 #include <sys/syscall.h>
 
 static unsigned char *area;
@@ -138,6 +140,36 @@ static void move_and_shrink(void) {
     EXPECT(mremap(area + half + 8, half, quarter, MREMAP_MAYMOVE | MREMAP_FIXED, target) == MAP_FAILED && errno == EINVAL);
     check_at("not moved either", area + half, half, 325, half);
     check_at("where nothing came", target, quarter, 325, 0);
+}
+
+/* A shared segment that takes the place of what is there, of which the kernel tells nobody; and new memory where it was. */
+static void segment_over(void) {
+    size_t bytes = options.data_bytes / 4, from = bytes + PAGE_BYTES;
+    int id = shmget(IPC_PRIVATE, bytes, IPC_CREAT | 0600);
+    if (id < 0 && (errno == ENOSYS || errno == EINVAL || errno == ENOSPC)) skip("no room for shared segments here");
+    EXPECT(id >= 0);
+    unsigned char *elsewhere = shmat(id, NULL, 0);
+    EXPECT(elsewhere != (void *)-1 && shmctl(id, IPC_RMID, NULL) == 0);
+    fill(elsewhere, bytes, 341);
+    prepare(340);
+    EXPECT(shmat(id, area + from, 0) == (void *)-1 && errno == EINVAL);
+    check_at("where nothing came", area + from, bytes, 340, from);
+    EXPECT(shmat(id, area + from + 8, SHM_REMAP | SHM_RND) == area + from);
+    EXPECT(shmdt(elsewhere) == 0);
+    check("segment", area + from, bytes, 341);
+    fill(area + from, bytes, 342);
+    for (int round = 0; round < 3; round++) sweep();
+    check("segment after sweeps", area + from, bytes, 342);
+    EXPECT(shmdt(area + from) == 0);
+    for (int round = 0; round < 2; round++) {
+        EXPECT(mmap(area + from, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == area + from);
+        check_zero("new where it was", area + from, bytes);
+        fill(area + from, bytes, 343);
+        for (int n = 0; n < 3; n++) sweep();
+        check("written where it was", area + from, bytes, 343);
+    }
+    check_at("before it", area, from, 340, 0);
+    check_at("behind it", area + from + bytes, options.data_bytes - from - bytes, 340, from + bytes);
 }
 
 static void move_dontunmap(void) {
@@ -383,6 +415,7 @@ const struct trap traps_map[] = {
     {"mremap_move", move, "mremap to another address", 0},
     {"mremap_part", move_part, "mremap of the middle of a mapping", 0},
     {"mremap_shrink", move_and_shrink, "mremap to another address that leaves a part behind", 0},
+    {"shmat_over", segment_over, "a shared segment over memory, by SHM_REMAP", 0},
     {"mremap_dontunmap", move_dontunmap, "mremap that leaves an empty mapping behind", 0},
     {"madv_dontneed", dontneed, "discarded memory reads as zeros", 0},
     {"madv_free", lazily_freed, "freed memory is old or zero; written memory stays", 0},
