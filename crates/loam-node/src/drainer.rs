@@ -124,6 +124,7 @@ pub(crate) struct Drainer {
     /// Read, or not there, and not answered.
     answers: Vec<(Read, Option<Proved>)>,
     told_broken: bool,
+    told_spaces: bool,
     gather: Gather,
 }
 
@@ -140,6 +141,7 @@ impl Drainer {
             behind: VecDeque::new(),
             answers: Vec::new(),
             told_broken: false,
+            told_spaces: false,
             gather: Gather::new(),
         }
     }
@@ -335,6 +337,11 @@ impl Drainer {
             }
             Err(refused) => refused,
         };
+        if refused == Refused::Spaces && !std::mem::replace(&mut self.told_spaces, true) {
+            tracing::warn!(
+                "disk store: it has pages of as many borrowers as it can name: those of others stay in memory"
+            );
+        }
         let drained = if refused == Refused::Broken { Drained::Failed } else { Drained::NoRoom };
         self.end(drain, drained);
         self.tell_broken();

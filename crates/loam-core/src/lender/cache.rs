@@ -9,7 +9,7 @@ use crate::ids::{ContentHash, PutClass, SpaceId, Version};
 use crate::lender::Slot;
 use crate::staging::{Channel, GROUP_PAGES, Ring, RingConfig, RingWrite};
 use crate::units::{BasePages, Duration, Instant};
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 /// Pages of one [`Stored`].
@@ -96,6 +96,9 @@ pub(super) struct Cache {
     pub(super) config: StoreConfig,
     pub(super) ring: Ring,
     pub(super) on_disk: OnDisk,
+    /// Of whom the disk store may know: something of theirs was there, or on its way there. What was dropped page by page leaves a place in its table
+    /// of spaces, and what is under way when they end has to go, too.
+    pub(super) known: BTreeSet<Tenancy>,
     /// What the disk shall let go, before anything is written.
     pub(super) forgets: VecDeque<DiskEffect>,
     pub(super) untold: Untold,
@@ -121,6 +124,7 @@ impl Cache {
             config,
             ring,
             on_disk: OnDisk::default(),
+            known: BTreeSet::new(),
             forgets: VecDeque::new(),
             untold: Untold::default(),
             retell: VecDeque::new(),
@@ -185,7 +189,8 @@ impl Cache {
         self.ring.close(Channel(tenancy.0));
         self.untold.remove_space(space);
         self.retell.retain(|told| told.1 != tenancy);
-        if self.on_disk.take(tenancy) > 0 {
+        self.on_disk.take(tenancy);
+        if self.known.remove(&tenancy) {
             self.forgets.push_back(DiskEffect::ForgetSpace(space));
         }
     }

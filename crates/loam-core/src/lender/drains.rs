@@ -20,6 +20,7 @@ use crate::ids::{PageId, PutClass, SpaceId, Version};
 use crate::lender::{Slot, SlotRun};
 use crate::staging::{Channel, RingSlot, SwapOut, Victim};
 use crate::units::{Duration, Instant};
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 /// After a write has failed the disk is left alone for so long.
@@ -38,14 +39,23 @@ impl Lender {
         recovered: impl IntoIterator<Item = (SpaceId, u64, Version)>,
     ) -> Self {
         assert!(self.cache.is_none(), "one store");
-        let mut cache = Cache::new(config);
+        let (mut cache, mut forgotten) = (Cache::new(config), BTreeSet::new());
         for (space, index, version) in recovered {
             let known = self.borrowers.contains_key(&space);
-            if cache.disk_room() == 0 || (!known && self.borrowers.len() >= self.borrowers_max) {
+            let full = cache.disk_room() == 0;
+            if !known && (full || self.borrowers.len() >= self.borrowers_max) {
+                // There is never room for it later on: nothing of it is kept.
+                if forgotten.insert(space) {
+                    cache.forgets.push_back(DiskEffect::ForgetSpace(space));
+                }
+                continue;
+            }
+            if full {
                 cache.forget(space, index, version);
                 continue;
             }
             let tenancy = self.tenancy_of_absent(now, space);
+            cache.known.insert(tenancy);
             let borrower = self.borrowers.get_mut(&space).expect("it is known now");
             let other = cache.on_disk.remove(tenancy, index);
             if let Some(other) = other.filter(|other| *other != version) {
@@ -313,6 +323,7 @@ impl Lender {
         let cache = self.cache.as_mut().filter(|cache| cache.may_drain())?;
         let room = usize::try_from(cache.disk_room()).unwrap_or(usize::MAX);
         let write = cache.ring.drain(0, cache.config.write_pages_max.min(room))?;
+        cache.known.insert(Tenancy(write.channel.0));
         let space = write.pages[0].page.space;
         let slots = &self.slots;
         let of = |page: &crate::staging::RingPage| {

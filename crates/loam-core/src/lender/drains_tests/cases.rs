@@ -328,6 +328,57 @@ fn a_store_is_found_again_by_those_who_come_back() {
     assert_eq!(lender.stats().on_disk, 1);
 }
 
+/// Each borrower that has gone left a place in the disk's table of spaces, and after 4,092 of them the disk took no new one.
+#[test]
+fn the_disk_forgets_who_has_gone_though_its_pages_went_one_by_one() {
+    let mut lender = lender(8, 8, 100);
+    assert!(stage(&mut lender, 5, 1));
+    let (mut drains, _) = poll(&mut lender);
+    lender.handle_drained(NOW, drains.remove(0), Drained::Stored);
+    assert!(lender.drop_page(A, 5, Version(1)));
+    assert_eq!(lender.poll_disk_effect(), forget(&[(5, 1)]));
+    lender.connection_closed(NOW, A);
+    assert_eq!(lender.stats().borrowers, 0);
+    assert_eq!(lender.poll_disk_effect(), Some(DiskEffect::ForgetSpace(A)));
+    assert_eq!(lender.poll_disk_effect(), None);
+}
+
+#[test]
+fn the_disk_forgets_who_says_bye_while_all_that_it_has_is_under_way() {
+    let mut lender = lender(8, 8, 100);
+    assert!(stage(&mut lender, 5, 1));
+    let (mut drains, _) = poll(&mut lender);
+    lender.drop_all(A);
+    assert_eq!(lender.poll_disk_effect(), Some(DiskEffect::ForgetSpace(A)));
+    lender.handle_drained(NOW, drains.remove(0), Drained::Stored);
+    assert_eq!(lender.poll_disk_effect(), forget(&[(5, 1)]));
+    // One that has nothing there is nothing to the disk.
+    lender.drop_all(A);
+    assert_eq!(lender.poll_disk_effect(), None);
+}
+
+#[test]
+fn the_disk_forgets_whole_spaces_that_a_start_has_no_room_for() {
+    let store = StoreConfig {
+        capacity: BasePages(3),
+        channel: BasePages(8),
+        write_pages_max: 4,
+        under_way_max: BasePages(8),
+        linger: Duration::ZERO,
+    };
+    let page = |space, index| (SpaceId(space), index, Version(1));
+    let start = |borrowers_max, recovered: &[(SpaceId, u64, Version)]| {
+        let lender = Lender::new(BasePages(8), GRACE, borrowers_max);
+        let mut lender = lender.with_store(NOW, store, recovered.iter().copied());
+        core::iter::from_fn(move || lender.poll_disk_effect()).collect::<Vec<_>>()
+    };
+    let too_many = start(1, &[page(1, 0), page(2, 0), page(2, 1), page(3, 0)]);
+    assert_eq!(too_many, [DiskEffect::ForgetSpace(SpaceId(2)), DiskEffect::ForgetSpace(SpaceId(3))]);
+    let too_much = start(2, &[page(1, 0), page(1, 1), page(1, 2), page(1, 3), page(2, 0)]);
+    let beyond = Forget { space: A, pages: vec![(3, Version(1))] };
+    assert_eq!(too_much, [DiskEffect::Forget(beyond), DiskEffect::ForgetSpace(SpaceId(2))]);
+}
+
 #[test]
 fn without_a_store_staged_is_a_mirror() {
     let mut lender = Lender::new(BasePages(8), GRACE, 2);

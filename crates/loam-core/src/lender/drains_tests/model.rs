@@ -74,6 +74,8 @@ struct Model {
     told: BTreeSet<Key>,
     slab: Vec<u128>,
     store: BTreeMap<(u64, u64, Version), u128>,
+    /// Who has a place in the disk's table of spaces.
+    spaces: BTreeSet<u64>,
     writes: Vec<(Drain, Vec<u128>)>,
     crashed: bool,
 }
@@ -91,6 +93,7 @@ impl Model {
             told: BTreeSet::new(),
             slab: vec![0; CAPACITY as usize],
             store: BTreeMap::new(),
+            spaces: BTreeSet::new(),
             writes: Vec::new(),
             crashed: false,
         }
@@ -172,6 +175,7 @@ impl Model {
                     assert!(!under_way, "two writes of a page are under way");
                     written.push(self.slab[page.slot.0 as usize]);
                 }
+                self.spaces.insert(drain.space.0);
                 self.writes.push((drain, written));
                 let under_way: usize = self.writes.iter().map(|write| write.1.len()).sum();
                 assert!(under_way < STORE.under_way_max.0 as usize + STORE.write_pages_max);
@@ -191,6 +195,7 @@ impl Model {
                     "what was told to be stored is forgotten"
                 );
                 self.store.retain(|key, _| key.0 != space.0);
+                self.spaces.remove(&space.0);
             }
         }
     }
@@ -291,6 +296,7 @@ impl Model {
                 self.store.insert((drain.space.0, page.index, page.version), contents);
             }
         }
+        self.spaces = self.store.keys().map(|key| key.0).collect();
         let recovered: Vec<_> = self.store.keys().map(|&(s, index, v)| (SpaceId(s), index, v)).collect();
         self.lender =
             Lender::new(BasePages(CAPACITY), GRACE, SPACES as usize).with_store(self.now, STORE, recovered);
@@ -465,6 +471,7 @@ proptest! {
         model.apply(&Op::Poll(1_000));
         prop_assert_eq!(model.lender.stats().borrowers, 0);
         prop_assert_eq!(model.store.len(), 0, "the disk keeps what nobody wants");
+        prop_assert_eq!(model.spaces.len(), 0, "the disk keeps a place for nobody");
         prop_assert_eq!(model.lender.free(), BasePages(CAPACITY).bytes());
         prop_assert_eq!(model.lender.stats().ring.load(), 0);
     }
