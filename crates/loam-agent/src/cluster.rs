@@ -174,7 +174,7 @@ impl Cluster {
             loam_disk::block_all_signals();
             let credentials = credentials.map(|watched| current(&watched));
             let target = Target { addr: node.addr, name: None, credentials };
-            let conn = Conn::connect(&target, features, space, &name, CONNECT_TIMEOUT);
+            let conn = Conn::connect(&target, features, space, 0, &name, CONNECT_TIMEOUT);
             to.bring(News::Greeted(node, conn.map(Box::new).map_err(NoLender::from)));
         });
         if let Err(error) = started {

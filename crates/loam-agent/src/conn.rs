@@ -119,15 +119,16 @@ fn are_one_machine(ours: IpAddr, theirs: IpAddr) -> bool {
 }
 
 impl Conn {
-    /// Connects and says hello.
+    /// Connects and says hello; `returns` is not 0 for one that comes back ([`loam_wire::Frame::Hello`]).
     pub(crate) fn connect(
         target: &Target,
         features: u64,
         space: SpaceId,
+        returns: u32,
         name: &str,
         timeout: Duration,
     ) -> Result<Self, client::ClientError> {
-        let (stream, welcome) = client::connect(target, features, space.0, name, timeout)?;
+        let (stream, welcome) = client::connect_back(target, features, space.0, returns, name, timeout)?;
         stream.socket().set_nonblocking(true)?;
         // Without it what a thread waits for comes later, and nothing worse.
         let _ = rustix::net::sockopt::set_socket_recv_buffer_size(stream.socket(), RECEIVE_KERNEL_BYTES);

@@ -28,6 +28,7 @@ mod local;
 mod metrics;
 mod regions;
 mod reserving;
+mod seats;
 mod server;
 mod service;
 mod shared;

@@ -1,17 +1,19 @@
 //! Reservations, as borrowers ask for them: the lender's state decides ([`Lender::reserve_memory`]), here it is asked in bytes and answered.
 
+use crate::seats::Seat;
+use crate::service::Refusal;
 use crate::shared::Shared;
-use loam_core::ids::SpaceId;
 use loam_core::lender::{Lender, Terms};
 use loam_core::units::{BASE_PAGE_BYTES, BasePages, Bytes};
 use loam_wire::{Reservation, ReservationFacts};
 use std::net::Ipv4Addr;
 
 /// Has `bytes` in all set aside for a borrower from now on, whole base pages.
-pub(crate) fn reserve(shared: &Shared, space: SpaceId, bytes: u64) -> Reservation {
+pub(crate) fn reserve(shared: &Shared, seat: &Seat, bytes: u64) -> Result<Reservation, Refusal> {
+    let space = seat.space;
     let pages = BasePages(bytes.div_ceil(BASE_PAGE_BYTES as u64));
     let (before, name, answer) = {
-        let mut lender = shared.lender();
+        let mut lender = shared.lender_for(seat)?;
         let (before, granted) = (lender.reservation(space), lender.reserve_memory(space, pages).is_ok());
         let news = granted && (pages.0 > 0) != (before.0 > 0);
         let name =
@@ -30,7 +32,7 @@ pub(crate) fn reserve(shared: &Shared, space: SpaceId, bytes: u64) -> Reservatio
     if let Some(name) = name {
         tell_log(shared, &name, before, pages);
     }
-    answer
+    Ok(answer)
 }
 
 /// It has begun to reserve, or has ceased to. One that does so again and again is told of once a minute.

@@ -7,9 +7,10 @@ use crate::drainer::{Read, Reply};
 use crate::limits::ANSWER_PAGES;
 use crate::regions::Call;
 use crate::reserving;
+use crate::seats::{Busy, Seat};
 use crate::shared::Shared;
 use loam_core::ids::{NodeId, PutClass, SpaceId, Urgency};
-use loam_core::lender::{Found, Put, Slot, SlotRun, Terms, Unwelcome};
+use loam_core::lender::{Found, Put, Slot, SlotRun, Terms};
 use loam_core::units::{BASE_PAGE_BYTES, Bytes};
 use loam_wire::limits::{GONE_PAGES_MAX, STATUS_BORROWERS_MAX};
 use loam_wire::tls::{Identity, Role};
@@ -41,14 +42,14 @@ impl From<WireError> for Refusal {
 }
 
 /// Who is at the other end of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Peer {
     /// It has not said hello.
     Stranger,
     /// `loam status` and the like: stores nothing.
     Tool,
     /// A borrower.
-    Borrower(SpaceId),
+    Borrower(Seat),
 }
 
 /// Where answers go: a queue, and a way to send from it early.
@@ -123,71 +124,49 @@ impl Service {
         frame: Frame<'_>,
         out: &mut impl Outlet,
     ) -> Result<(), Refusal> {
-        match (*peer, frame) {
-            (Peer::Stranger, Frame::Hello { version, features, space, name }) => {
-                *peer = self.hello(version, features, space, name, out.identity())?;
-                let staging = features & feature::STAGING != 0;
-                let terms = if staging { Terms::Staging } else { Terms::Recallable };
-                let (capacity, free) = {
-                    let lender = self.shared.lender();
-                    let free = match *peer {
-                        Peer::Borrower(space) => lender.room_of(space),
-                        _ => lender.room(terms),
-                    };
-                    (lender.stats().capacity.0, free.0)
-                };
-                self.answer(out, |shared, head| {
-                    encode::welcome(head, features & FEATURES_KNOWN, shared.instance, capacity, free);
-                    if features & feature::STAGING != 0 {
-                        let store = shared.store.as_ref();
-                        let bytes = store.map_or(0, |store| store.bytes().0);
-                        let free = store.map_or(0, |store| store.free_bytes().0);
-                        encode::store(head, bytes, free, &shared.zone);
-                    }
-                });
-                // One who comes back is told what the disk has.
-                self.shared.tell_of(&self.shared.lender());
+        if *peer == Peer::Stranger {
+            return self.greet(peer, frame, out);
+        }
+        match (&*peer, frame) {
+            (Peer::Borrower(seat), Frame::GetPage { request, pages }) => {
+                self.getpage(seat, request, pages, out)?;
             }
-            (Peer::Stranger, _) => return Err(Refusal::bad_frame("the first frame must be a hello")),
-            (Peer::Borrower(space), Frame::GetPage { request, pages }) => {
-                self.getpage(space, request, pages, out)?;
-            }
-            (Peer::Borrower(space), Frame::Hurry { pages }) => {
+            (Peer::Borrower(seat), Frame::Hurry { pages }) => {
                 let mut asked = std::mem::take(&mut self.asked);
                 out.behind().hurry(pages, &mut asked);
-                let answered = self.answer_asked(space, &asked, Urgency::Waited, out);
+                let answered = self.answer_asked(seat, &asked, Urgency::Waited, out);
                 self.asked = asked;
                 answered?;
             }
-            (Peer::Borrower(space), Frame::PutPage { request, pages, payload }) => {
-                self.putpage(space, request, pages, payload, out)?;
+            (Peer::Borrower(seat), Frame::PutPage { request, pages, payload }) => {
+                self.putpage(seat, request, pages, payload, out)?;
             }
-            (Peer::Borrower(space), Frame::Drop { pages }) => {
-                let mut lender = self.shared.lender();
+            (Peer::Borrower(seat), Frame::Drop { pages }) => {
+                let mut lender = self.shared.lender_for(seat)?;
                 for page in pages {
-                    lender.drop_page(space, page.index(), page.version());
+                    lender.drop_page(seat.space, page.index(), page.version());
                 }
                 self.shared.tell_of(&lender);
             }
-            (Peer::Borrower(space), Frame::Spare { pages }) => {
-                let mut lender = self.shared.lender();
-                if lender.terms(space) != Terms::Staging {
+            (Peer::Borrower(seat), Frame::Spare { pages }) => {
+                let mut lender = self.shared.lender_for(seat)?;
+                if lender.terms(seat.space) != Terms::Staging {
                     return Err(Refusal::bad_frame("spare is for those who have said staging"));
                 }
                 for page in pages {
-                    lender.spare_page(space, page.index(), page.version());
+                    lender.spare_page(seat.space, page.index(), page.version());
                 }
                 self.shared.tell_of(&lender);
             }
-            (Peer::Borrower(space), Frame::Bye) => {
-                let mut lender = self.shared.lender();
-                lender.drop_all(space);
+            (Peer::Borrower(seat), Frame::Bye) => {
+                let mut lender = self.shared.lender_for(seat)?;
+                lender.drop_all(seat.space);
                 self.shared.tell_of(&lender);
                 self.shared.tell_keeper();
             }
             (Peer::Tool, Frame::Bye) => {}
-            (Peer::Borrower(space), Frame::Reserve { request, bytes }) => {
-                let reservation = reserving::reserve(&self.shared, space, bytes);
+            (Peer::Borrower(seat), Frame::Reserve { request, bytes }) => {
+                let reservation = reserving::reserve(&self.shared, seat, bytes)?;
                 self.answer(out, |_, head| encode::reserved(head, request, &reservation));
             }
             (Peer::Tool, Frame::Reserve { request, bytes: 0 }) => {
@@ -268,11 +247,48 @@ impl Service {
         out.queue().append(self.head.len()).copy_from_slice(&self.head);
     }
 
+    /// Answers the first frame of a connection.
+    fn greet(&mut self, peer: &mut Peer, frame: Frame<'_>, out: &mut impl Outlet) -> Result<(), Refusal> {
+        let Frame::Hello { version, features, space, returns, name } = frame else {
+            return Err(Refusal::bad_frame("the first frame must be a hello"));
+        };
+        *peer = self.hello(version, features, space, returns, name, out.identity())?;
+        let staging = features & feature::STAGING != 0;
+        let (capacity, free) = {
+            let (lender, free) = match peer {
+                Peer::Borrower(seat) => {
+                    let lender = self.shared.lender_for(seat)?;
+                    let free = lender.room_of(seat.space);
+                    (lender, free)
+                }
+                _ => {
+                    let lender = self.shared.lender();
+                    let free = lender.room(if staging { Terms::Staging } else { Terms::Recallable });
+                    (lender, free)
+                }
+            };
+            (lender.stats().capacity.0, free.0)
+        };
+        self.answer(out, |shared, head| {
+            encode::welcome(head, features & FEATURES_KNOWN, shared.instance, capacity, free);
+            if staging {
+                let store = shared.store.as_ref();
+                let bytes = store.map_or(0, |store| store.bytes().0);
+                let free = store.map_or(0, |store| store.free_bytes().0);
+                encode::store(head, bytes, free, &shared.zone);
+            }
+        });
+        // One who comes back is told what the disk has.
+        self.shared.tell_of(&self.shared.lender());
+        Ok(())
+    }
+
     fn hello(
         &self,
         version: u16,
         features: u64,
         space: u64,
+        returns: u32,
         name: &str,
         identity: Option<&Identity>,
     ) -> Result<Peer, Refusal> {
@@ -289,7 +305,6 @@ impl Service {
             return Ok(Peer::Tool);
         }
         require(Role::Borrower, identity)?;
-        let space = SpaceId(space);
         // Who does not say that its pages are spare may have them only here; who does not know recalls is not asked.
         let has = |bit| features & bit != 0;
         let terms = match (has(feature::RECALL), has(feature::SPARE)) {
@@ -304,22 +319,13 @@ impl Service {
             (true, false) => Terms::Recallable,
             (false, _) => Terms::Kept,
         };
-        self.shared.lender().connection_opened(space, name, terms).map_err(|why| match why {
-            Unwelcome::TooManyBorrowers => Refusal {
-                code: error_code::BUSY,
-                text: "this lender has too many borrowers: try another".into(),
-            },
-            Unwelcome::OtherTerms => {
-                Refusal::bad_frame("another connection of this space has said other things of its pages")
-            }
-        })?;
-        Ok(Peer::Borrower(space))
+        self.shared.take_seat(SpaceId(space), returns, name, terms).map(Peer::Borrower)
     }
 
     /// Answers what threads wait for, and leaves the rest for when nothing else waits.
     fn getpage(
         &mut self,
-        space: SpaceId,
+        seat: &Seat,
         request: u64,
         pages: &[PageRef],
         out: &mut impl Outlet,
@@ -335,31 +341,31 @@ impl Service {
         let answered = if waited.is_empty() {
             Ok(())
         } else {
-            self.give(space, request, waited.iter(), Urgency::Waited, out)
+            self.give(seat, request, waited.iter(), Urgency::Waited, out)
         };
         self.waited = waited;
         answered
     }
 
     /// Answers the next few pages that nobody waits for.
-    pub(crate) fn answer_behind(&mut self, peer: Peer, out: &mut impl Outlet) -> Result<(), Refusal> {
-        let Peer::Borrower(space) = peer else { unreachable!("only borrowers have asked for pages") };
+    pub(crate) fn answer_behind(&mut self, peer: &Peer, out: &mut impl Outlet) -> Result<(), Refusal> {
+        let Peer::Borrower(seat) = peer else { unreachable!("only borrowers have asked for pages") };
         let mut asked = std::mem::take(&mut self.asked);
         out.behind().next_frame(&mut asked);
-        let answered = self.answer_asked(space, &asked, Urgency::Behind, out);
+        let answered = self.answer_asked(seat, &asked, Urgency::Behind, out);
         self.asked = asked;
         answered
     }
 
     fn answer_asked(
         &mut self,
-        space: SpaceId,
+        seat: &Seat,
         asked: &[Asked],
         urgency: Urgency,
         out: &mut impl Outlet,
     ) -> Result<(), Refusal> {
         for of_one in asked.chunk_by(|a, b| a.request == b.request) {
-            self.give(space, of_one[0].request, of_one.iter().map(|asked| &asked.page), urgency, out)?;
+            self.give(seat, of_one[0].request, of_one.iter().map(|asked| &asked.page), urgency, out)?;
         }
         Ok(())
     }
@@ -367,7 +373,7 @@ impl Service {
     /// Answers a request, or some of its pages: in their order, what is not there at the end. What only the disk has is answered later.
     fn give<'p>(
         &mut self,
-        space: SpaceId,
+        seat: &Seat,
         request: u64,
         pages: impl Iterator<Item = &'p PageRef>,
         urgency: Urgency,
@@ -379,9 +385,9 @@ impl Service {
         self.on_disk.clear();
         let ticket = {
             let now = self.shared.now();
-            let mut lender = self.shared.lender();
+            let mut lender = self.shared.lender_for(seat)?;
             let wanted = pages.map(|page| (page.index(), page.version()));
-            lender.get(now, space, wanted, |index, version, found| match found {
+            lender.get(now, seat.space, wanted, |index, version, found| match found {
                 Found::Here(slot, hash) => {
                     self.metas.push(PageMeta::new(index, version, hash));
                     self.slots.push(slot);
@@ -420,7 +426,7 @@ impl Service {
         self.shared.tell_of(&lender);
         drop(lender);
         if result.is_ok() {
-            self.read_from_disk(space, request, urgency, out);
+            self.read_from_disk(seat.space, request, urgency, out);
         }
         if result.is_ok() && !self.misses.is_empty() {
             self.head.clear();
@@ -455,14 +461,14 @@ impl Service {
 
     fn putpage(
         &mut self,
-        space: SpaceId,
+        seat: &Seat,
         request: u64,
         pages: &[PageMeta],
         payload: &[u8],
         out: &mut impl Outlet,
     ) -> Result<(), Refusal> {
         let says_class = pages.iter().any(|page| page.class() != PutClass::Ordinary);
-        if says_class && self.shared.lender().terms(space) != Terms::Staging {
+        if says_class && self.shared.lender_for(seat)?.terms(seat.space) != Terms::Staging {
             return Err(Refusal::bad_frame("classes of pages are for those who have said staging"));
         }
         self.acks.clear();
@@ -477,8 +483,9 @@ impl Service {
         }
         assert_eq!(self.acks.len(), pages.len(), "the decoder gives a base page for each descriptor");
         self.gone.clear();
-        self.reserve(space, pages);
-        let free = self.write_and_commit(space, pages, payload);
+        let busy = self.reserve(seat, pages)?;
+        let free = self.write_and_commit(seat.space, pages, payload);
+        drop(busy);
         // Before the answer: what is sent next should know.
         self.tell_gone(free, out);
         self.head.clear();
@@ -488,11 +495,12 @@ impl Service {
     }
 
     /// Reserves slots for the good pages into `self.placed`, in order, as far as there is room for pages of their class.
-    fn reserve(&mut self, space: SpaceId, pages: &[PageMeta]) {
+    fn reserve(&mut self, seat: &Seat, pages: &[PageMeta]) -> Result<Busy, Refusal> {
+        let space = seat.space;
         self.placed.clear();
         self.unplaced.clear();
         let now = self.shared.now();
-        let mut lender = self.shared.lender();
+        let mut lender = self.shared.lender_for(seat)?;
         for of_class in self.good.chunk_by(|a, b| pages[*a].class() == pages[*b].class()) {
             self.indexes.clear();
             self.indexes.extend(of_class.iter().map(|at| pages[*at].index()));
@@ -507,6 +515,7 @@ impl Service {
         }
         let gone = lender.take_gone(space);
         self.gone.extend(gone.into_iter().map(|(index, version)| PageRef::new(index, version)));
+        Ok(seat.busy(&lender))
     }
 
     /// Fills the reserved slots with the good pages in their order, and makes them known. Answers the room that is left.

@@ -7,6 +7,7 @@ use crate::cluster::{Front, Published};
 use crate::drainer::StoreLink;
 use crate::limits::{COMPLAINT_AGAIN, COMPLAINTS_MAX};
 use crate::regions::{Desk, Shares};
+use crate::seats::Stays;
 use crate::slab::Slab;
 use crate::watch;
 use loam_core::ids::SpaceId;
@@ -48,6 +49,8 @@ pub(crate) struct Shared {
     memory: Mutex<watch::Report>,
     /// Where calls about regions go.
     pub(crate) regions: Desk,
+    /// Which connections of borrowers count.
+    pub(crate) stays: Stays,
     /// What runs and regions may have. Locked after the lender.
     shares: Mutex<Shares>,
     /// What was complained of lately, and when.
@@ -106,6 +109,7 @@ impl Shared {
         Self {
             regions,
             shares: Mutex::new(Shares::new(capacity)),
+            stays: Stays::default(),
             lender: Mutex::new(lender),
             slab,
             store,

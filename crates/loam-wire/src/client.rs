@@ -107,22 +107,20 @@ pub fn read_frame<'a>(mut from: impl Read, buffer: &'a mut Vec<u8>) -> Result<Fr
     }
 }
 
-/// Says hello on a blocking stream and waits for the welcome, each read and write at most `timeout`. Takes not a byte more
+/// Says `hello` on a blocking stream and waits for the welcome, each read and write at most `timeout`. Takes not a byte more
 /// than the welcome off the stream, whose socket may be made nonblocking afterwards; its timeouts are lifted.
 ///
 /// # Errors
 /// [`ClientError`], among them the lender's refusal in its own words.
 pub fn handshake(
     stream: &mut Stream,
-    features: u64,
-    space: u64,
-    name: &str,
+    hello: impl FnOnce(&mut Vec<u8>),
     timeout: Duration,
 ) -> Result<WelcomeBody, ClientError> {
     stream.socket().set_read_timeout(Some(timeout))?;
     stream.socket().set_write_timeout(Some(timeout))?;
     let mut out = Vec::new();
-    encode::hello_with(&mut out, features, space, name);
+    hello(&mut out);
     // A peer that has refused us may have gone already, and what it said is still to be read.
     let said = stream.write_all(&out);
     let welcome = match (read_frame(&mut *stream, &mut out), said) {
@@ -164,12 +162,28 @@ pub fn connect(
     name: &str,
     timeout: Duration,
 ) -> Result<(Stream, WelcomeBody), ClientError> {
+    connect_back(target, features, space, 0, name, timeout)
+}
+
+/// As [`connect`], for a borrower that comes back; `returns`: see [`Frame::Hello`].
+///
+/// # Errors
+/// As [`connect`].
+pub fn connect_back(
+    target: &Target,
+    features: u64,
+    space: u64,
+    returns: u32,
+    name: &str,
+    timeout: Duration,
+) -> Result<(Stream, WelcomeBody), ClientError> {
     let addr = target.addr;
     let socket =
         TcpStream::connect_timeout(&addr, timeout).map_err(|why| ClientError::Connect { addr, why })?;
     socket.set_nodelay(true)?;
     let mut stream = secure(socket, target, timeout)?;
-    let welcome = handshake(&mut stream, features, space, name, timeout)?;
+    let hello = |out: &mut Vec<u8>| encode::hello_back(out, features, space, returns, name);
+    let welcome = handshake(&mut stream, hello, timeout)?;
     Ok((stream, welcome))
 }
 
@@ -202,7 +216,7 @@ pub fn connect_local(
     let refused = |why| ClientError::Local { path: path.to_owned(), why };
     let socket = TcpStream::from(OwnedFd::from(UnixStream::connect(path).map_err(refused)?));
     let mut stream = Stream::Plain(socket);
-    let welcome = handshake(&mut stream, 0, space, name, timeout)?;
+    let welcome = handshake(&mut stream, |out| encode::hello(out, space, name), timeout)?;
     Ok((stream, welcome))
 }
 
@@ -265,6 +279,22 @@ impl Client {
         timeout: Duration,
     ) -> Result<Self, ClientError> {
         connect(&target.into(), features, space, name, timeout)
+            .and_then(|connection| Self::over(connection, timeout))
+    }
+
+    /// As [`Self::connect_with`], for a borrower that comes back; `returns`: see [`Frame::Hello`].
+    ///
+    /// # Errors
+    /// As [`connect`].
+    pub fn connect_back(
+        target: impl Into<Target>,
+        features: u64,
+        space: u64,
+        returns: u32,
+        name: &str,
+        timeout: Duration,
+    ) -> Result<Self, ClientError> {
+        connect_back(&target.into(), features, space, returns, name, timeout)
             .and_then(|connection| Self::over(connection, timeout))
     }
 

@@ -22,6 +22,9 @@ pub enum Frame<'a> {
         features: u64,
         /// The borrower's space; 0 for tools that store nothing.
         space: u64,
+        /// 0, or: the borrower comes back, and this is its only connection. Those that have said less count no more, whatever of theirs is still on its
+        /// way. Each try to come back says more than the one before.
+        returns: u32,
         /// What `loam status` calls the borrower.
         name: &'a str,
     },
@@ -449,6 +452,7 @@ fn frame<'a>(
                 version: hello.version.get(),
                 features: hello.features.get(),
                 space: hello.space.get(),
+                returns: hello.returns.get(),
                 name: printable(entries).ok_or(WireError::Text { kind })?,
             }
         }

@@ -64,14 +64,24 @@ pub fn hello_with(out: &mut Vec<u8>, features: u64, space: u64, name: &str) {
     hello_of_version(out, PROTOCOL_VERSION, features, space, name);
 }
 
+/// As [`hello_with`], from a borrower that comes back: see [`crate::Frame::Hello`].
+pub fn hello_back(out: &mut Vec<u8>, features: u64, space: u64, returns: u32, name: &str) {
+    whole_hello(out, PROTOCOL_VERSION, features, space, returns, name);
+}
+
 /// As [`hello_with`], speaking another version: for tests of the refusal.
 pub fn hello_of_version(out: &mut Vec<u8>, version: u16, features: u64, space: u64, name: &str) {
+    whole_hello(out, version, features, space, 0, name);
+}
+
+fn whole_hello(out: &mut Vec<u8>, version: u16, features: u64, space: u64, returns: u32, name: &str) {
     let name = tidy(name, NAME_BYTES_MAX);
     let body = HelloBody {
         features: features.into(),
         space: space.into(),
         version: version.into(),
-        reserved: [0; 6],
+        reserved: [0; 2],
+        returns: returns.into(),
     };
     append(out, kind::HELLO, 0, name.len(), body.as_bytes(), name.as_bytes());
 }

@@ -175,7 +175,8 @@ pub(crate) struct HelloBody {
     pub(crate) features: U64,
     pub(crate) space: U64,
     pub(crate) version: U16,
-    pub(crate) reserved: [u8; 6],
+    pub(crate) reserved: [u8; 2],
+    pub(crate) returns: U32,
 }
 
 /// What a lender says of itself when a client has said hello.

@@ -285,7 +285,7 @@ impl Message {
         match (self, frame) {
             (
                 Self::Hello { version, features, space, name },
-                Frame::Hello { version: v, features: f, space: s, name: n },
+                Frame::Hello { version: v, features: f, space: s, returns: 0, name: n },
             ) => {
                 assert_eq!((v, f, s, n), (*version, *features, *space, name.as_str()));
             }
@@ -591,6 +591,24 @@ fn the_layout_is_what_the_documentation_draws() {
     seal(&mut expected);
     assert_eq!(bytes, expected);
     assert_eq!(limits::FRAME_BYTES_MAX, 24 + 256 * (32 + 4096));
+}
+
+/// A hello says a return where older lenders look at nothing; one that does not is what it always was.
+#[test]
+fn a_return_is_in_what_was_reserved() {
+    let (mut first, mut back) = (Vec::new(), Vec::new());
+    encode::hello_with(&mut first, 3, 9, "name");
+    encode::hello_back(&mut back, 3, 9, 0x0102_0304, "name");
+    let Ok(Decoded::Whole { frame: Frame::Hello { space: 9, features: 3, returns, .. }, .. }) = decode(&back)
+    else {
+        panic!("whole")
+    };
+    assert_eq!(returns, 0x0102_0304);
+    assert_eq!(first[24 + 18..24 + 24], [0; 6]);
+    assert_eq!(back[24 + 18..24 + 24], [0, 0, 4, 3, 2, 1]);
+    back[24 + 20..24 + 24].fill(0);
+    seal(&mut back);
+    assert_eq!(first, back);
 }
 
 /// A getpage's entry has the plan where older lenders look at nothing; a getpage without one is what it always was.

@@ -13,7 +13,7 @@ use loam_wire::client::Target;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
@@ -36,13 +36,16 @@ pub(super) struct Away {
     bring: Sender<Returned>,
     bell: Arc<OwnedFd>,
     stop: Arc<AtomicBool>,
+    /// Tries so far, to come back to any lender: each says a greater number than those before, so that what is still on its way of these counts no
+    /// more.
+    tries: Arc<AtomicU32>,
 }
 
 impl Away {
     pub(super) fn new() -> Result<Self, rustix::io::Errno> {
         let (bring, news) = channel();
         let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        Ok(Self { news, bring, bell, stop: Arc::default() })
+        Ok(Self { news, bring, bell, stop: Arc::default(), tries: Arc::default() })
     }
 
     /// Readable when something has been brought.
@@ -54,13 +57,15 @@ impl Away {
     fn look_for(&self, lender: LenderIndex, target: Target, features: u64, space: SpaceId, name: &str) {
         let (name, bring, bell, stop) =
             (name.to_owned(), self.bring.clone(), Arc::clone(&self.bell), Arc::clone(&self.stop));
+        let tries = Arc::clone(&self.tries);
         let look = move || {
             loam_disk::block_all_signals();
             let until = Instant::now() + PATIENCE;
             let mut found = None;
             while found.is_none() && Instant::now() < until && !stop.load(Relaxed) {
                 std::thread::sleep(AGAIN);
-                found = Conn::connect(&target, features, space, &name, TRY).ok();
+                let returns = tries.fetch_add(1, Relaxed) + 1;
+                found = Conn::connect(&target, features, space, returns, &name, TRY).ok();
             }
             // Nobody takes it any more at the end of a run.
             if bring.send((lender, found.map(Box::new))).is_ok() {

@@ -134,7 +134,7 @@ pub(super) fn connect_all(
     let mut lenders = Vec::new();
     for target in targets {
         let addr = target.addr;
-        match Conn::connect(target, durability.features(), space, name, CONNECT_TIMEOUT) {
+        match Conn::connect(target, durability.features(), space, 0, name, CONNECT_TIMEOUT) {
             Ok(conn) => match lenders.iter().find(|lender: &&Lender| lender.is(&conn)) {
                 Some(same) => {
                     report.warn(&format!("lender {addr} is the same as {}: it counts once", same.addr))

@@ -215,10 +215,8 @@ impl Lender {
     /// # Errors
     /// [`Unwelcome`]; nothing has changed then.
     pub fn connection_opened(&mut self, space: SpaceId, name: &str, terms: Terms) -> Result<(), Unwelcome> {
+        self.welcomes(space, terms)?;
         if let Some(borrower) = self.borrowers.get_mut(&space) {
-            if borrower.terms != terms {
-                return Err(Unwelcome::OtherTerms);
-            }
             assert_eq!(borrower.expires.is_some(), borrower.connections == 0);
             borrower.connections += 1;
             borrower.expires = None;
@@ -228,12 +226,39 @@ impl Lender {
             }
             return Ok(());
         }
-        if self.borrowers.len() >= self.borrowers_max {
-            return Err(Unwelcome::TooManyBorrowers);
-        }
         let tenancy = self.next_tenancy();
         self.borrowers.insert(space, Borrower::new(tenancy, terms, name, 1));
         Ok(())
+    }
+
+    /// Whether a connection of `space` can be taken.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn welcomes(&self, space: SpaceId, terms: Terms) -> Result<(), Unwelcome> {
+        match self.borrowers.get(&space) {
+            Some(borrower) if borrower.terms != terms => Err(Unwelcome::OtherTerms),
+            None if self.borrowers.len() >= self.borrowers_max => Err(Unwelcome::TooManyBorrowers),
+            _ => Ok(()),
+        }
+    }
+
+    /// A borrower has come back over a new connection, its only one: those that it had are over, whether their ends have come here or not.
+    ///
+    /// # Errors
+    /// [`Unwelcome`]; nothing has changed then.
+    pub fn connection_returned(
+        &mut self,
+        now: Instant,
+        space: SpaceId,
+        name: &str,
+        terms: Terms,
+    ) -> Result<(), Unwelcome> {
+        self.welcomes(space, terms)?;
+        for _ in 0..self.borrowers.get(&space).map_or(0, |borrower| borrower.connections) {
+            self.connection_closed(now, space);
+        }
+        self.connection_opened(space, name, terms)
     }
 
     /// A borrower of a former life, of whom the disk store still has pages.

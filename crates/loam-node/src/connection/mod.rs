@@ -12,6 +12,7 @@ use crate::behind::Behind;
 use crate::buffers::{Incoming, Outgoing};
 use crate::drainer::Reply;
 use crate::limits::*;
+use crate::seats::Seat;
 use crate::service::{Outlet, Peer};
 use crate::shared::Shared;
 use crate::sock_diag::SockDiag;
@@ -122,7 +123,8 @@ impl Connection {
 
     /// It is one of this borrower's, and can be told something.
     pub(crate) fn is_of(&self, space: SpaceId) -> bool {
-        self.state == State::Open && self.peer == Peer::Borrower(space)
+        let is_theirs = |seat: &Seat| seat.space == space && !seat.is_void();
+        self.state == State::Open && matches!(&self.peer, Peer::Borrower(seat) if is_theirs(seat))
     }
 
     /// The lender ends: says so, without waiting.
@@ -184,8 +186,8 @@ impl Connection {
 
     /// Tells the lender's state that it is gone.
     pub(crate) fn close(self, shared: &Shared) {
-        if let Peer::Borrower(space) = self.peer {
-            shared.lender().connection_closed(shared.now(), space);
+        if let Peer::Borrower(seat) = &self.peer {
+            shared.leave_seat(seat);
             // The keeper has a new moment to wait for.
             shared.tell_keeper();
         }

@@ -28,7 +28,7 @@ impl Connection {
         *left -= 1;
         // Whoever waits for this core comes first: a thread, perhaps, that has just got what it waited for.
         rustix::thread::sched_yield();
-        match service.answer_behind(self.peer, &mut self.line) {
+        match service.answer_behind(&self.peer, &mut self.line) {
             Ok(()) => self.line.flush(),
             Err(refusal) => self.refuse(&refusal, service),
         }

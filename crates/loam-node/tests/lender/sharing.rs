@@ -2,8 +2,10 @@
 
 use crate::support::*;
 use loam_core::ids::Version;
+use loam_wire::client::Client;
 use loam_wire::{PageRef, PutStatus, encode};
 use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -41,6 +43,83 @@ fn connections_of_one_borrower_share_its_pages() {
     assert_eq!(status.borrowers.len(), 1);
     let entry = &status.borrowers[0];
     assert_eq!((entry.number(), entry.pages(), entry.connections(), entry.name()), (1, 64, 1, "test"));
+}
+
+/// A borrower's link is silent for a while, and the borrower comes back over another connection. What it had sent over the old one comes after that: the
+/// kernel sends it again. It threw out what was put since, and the borrower never heard of it.
+#[test]
+fn what_comes_late_over_the_connection_of_one_who_is_back_counts_no_more() {
+    let lender = lender(4);
+    let mut old = Borrower::new(&lender, 9);
+    old.put(0..8, 1);
+    let late = old.putpage(0..8, 2);
+    // Half of it is there when the borrower comes back.
+    old.client.stream().write_all(&late[..20_000]).unwrap();
+    thread::sleep(Duration::from_millis(20));
+    let mut back = Borrower::back(&lender, 9, 2);
+    assert_eq!(back.get(0..8, 1).len(), 8);
+    back.put(0..8, 3);
+    old.client.stream().write_all(&late[20_000..]).unwrap();
+    let Err(refused) = old.client.receive().map(|_| ()) else { panic!("it was answered") };
+    assert!(refused.to_string().contains("over another connection"), "{refused}");
+    assert_eq!(back.get(0..8, 3).len(), 8, "what was put since is there");
+    // What is asked for, forgotten or reserved that way neither.
+    type Late = fn(&mut Vec<u8>);
+    let others: [Late; 4] = [
+        |out| encode::getpage(out, 1, &[PageRef::new(0, Version(3))]),
+        |out| encode::drop(out, &[PageRef::new(0, Version(3))]),
+        |out| encode::bye(out),
+        |out| encode::reserve(out, 1, 1 << 20),
+    ];
+    for (at, late) in others.into_iter().enumerate() {
+        let mut next = Borrower::back(&lender, 9, 3 + at as u32);
+        back.client.send(&[], late).unwrap();
+        assert!(back.client.receive().is_err(), "{at}");
+        assert_eq!(next.get(0..8, 3).len(), 8, "{at}");
+        back = next;
+    }
+    // Nor does a try that was given up before the last one.
+    let again = Client::connect_back(lender.addr(), 0, 9, 6, "test", TIMEOUT);
+    assert!(again.is_err_and(|why| why.to_string().contains("over another connection")));
+    let mut beside = Borrower::new(&lender, 9);
+    assert_eq!((beside.get(0..8, 3).len(), back.get(0..8, 3).len()), (8, 8), "one beside it is as ever");
+    let status = back.client.status().unwrap();
+    assert_eq!(status.borrowers[0].connections(), 2, "those that are void do not count");
+    drop((beside, back));
+    eventually("it is gone after its grace", || {
+        Borrower::new(&lender, 10).client.status().unwrap().figures.borrowers.get() == 1
+    });
+}
+
+/// The same while puts of the old connection are half-way on other threads.
+#[test]
+fn a_put_that_is_half_way_when_its_borrower_comes_back_is_done_before_that() {
+    let mut config = config(loam_core::units::Bytes::from_mib(4));
+    config.loops = Some(4);
+    let lender = loam_node::spawn(&config).unwrap();
+    let mut back = Borrower::new(&lender, 9);
+    for round in 1..60_u32 {
+        let late = Borrower::new(&lender, 9);
+        let frame = late.putpage(0..64, 2 * round);
+        let seen = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut socket = late.client.stream().try_clone().unwrap();
+                while !seen.load(Ordering::Relaxed) {
+                    // It is refused at some point, and then closed.
+                    let _ = socket.write_all(&frame);
+                }
+            });
+            thread::sleep(Duration::from_millis(u64::from(round % 7)));
+            back = Borrower::back(&lender, 9, round);
+            back.put(0..64, 2 * round + 1);
+            thread::sleep(Duration::from_millis(u64::from(round % 5)));
+            let there = back.get(0..64, 2 * round + 1).len();
+            seen.store(true, Ordering::Relaxed);
+            assert_eq!(there, 64, "round {round}");
+        });
+    }
+    assert_eq!(back.client.status().unwrap().borrowers[0].connections(), 1);
 }
 
 /// Pages are replaced on one connection while another reads them: each read is a whole page of one version.

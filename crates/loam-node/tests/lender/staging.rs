@@ -52,6 +52,10 @@ impl Staging {
     pub(crate) fn to(target: impl Into<Target>, space: u64) -> Self {
         let client = Client::connect_with(target, STAGING, space, "test", TIMEOUT).unwrap();
         assert_eq!(client.welcome().features(), STAGING);
+        Self::over(client, space)
+    }
+
+    fn over(client: Client, space: u64) -> Self {
         Self { borrower: Borrower { client, space }, stored: BTreeSet::new(), gone: BTreeSet::new(), room: 0 }
     }
 
@@ -134,6 +138,23 @@ impl Staging {
             }
         }
     }
+}
+
+/// The lender does not know yet that the old connection is over: what the disk has is told over the new one all the same.
+#[test]
+fn one_who_comes_back_is_told_what_the_disk_has_though_its_old_connection_is_open() {
+    let dir = Dir::new("back");
+    let lender = spawn(&store_config(&dir.0, Bytes(4 * MIB))).unwrap();
+    let mut old = Staging::to(lender.addr(), 1);
+    old.put(0..64, 1, PutClass::Staged);
+    old.wait_stored(0..64, 1);
+    let client = Client::connect_back(lender.addr(), STAGING, 1, 1, "test", TIMEOUT).unwrap();
+    let mut back = Staging::over(client, 1);
+    back.wait_stored(0..64, 1);
+    back.put(64..128, 1, PutClass::Staged);
+    back.wait_stored(64..128, 1);
+    drop(old);
+    assert_eq!(back.get(0..128, 1).len(), 128);
 }
 
 #[test]

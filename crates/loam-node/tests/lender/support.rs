@@ -48,6 +48,22 @@ impl Borrower {
         Self { client: Client::connect(target, space, "test", TIMEOUT).unwrap(), space }
     }
 
+    /// One that comes back, for the `returns`th time.
+    pub(crate) fn back(lender: &LendHandle, space: u64, returns: u32) -> Self {
+        let client = Client::connect_back(lender.addr(), 0, space, returns, "test", TIMEOUT).unwrap();
+        Self { client, space }
+    }
+
+    /// The frame of a putpage.
+    pub(crate) fn putpage(&self, indexes: impl IntoIterator<Item = u64>, version: u32) -> Vec<u8> {
+        let indexes: Vec<u64> = indexes.into_iter().collect();
+        let pages: Vec<_> = indexes.iter().map(|&index| self.meta(index, version)).collect();
+        let mut frame = Vec::new();
+        encode::putpage(&mut frame, 1, &pages);
+        indexes.iter().for_each(|&index| frame.extend(contents(self.space, index, version)));
+        frame
+    }
+
     pub(crate) fn meta(&self, index: u64, version: u32) -> PageMeta {
         PageMeta::new(index, Version(version), page_hash(&contents(self.space, index, version)))
     }

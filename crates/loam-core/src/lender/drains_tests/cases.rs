@@ -380,6 +380,24 @@ fn the_disk_forgets_whole_spaces_that_a_start_has_no_room_for() {
 }
 
 #[test]
+fn one_who_comes_back_has_one_connection_and_is_told_again() {
+    let mut lender = lender(8, 8, 100);
+    assert!(stage(&mut lender, 5, 1));
+    let (mut drains, _) = poll(&mut lender);
+    lender.handle_drained(NOW, drains.remove(0), Drained::Stored);
+    assert_eq!(poll(&mut lender).1, [stored(&[(5, 1)])]);
+    lender.connection_opened(A, "beside", Terms::Staging).unwrap();
+    assert_eq!(poll(&mut lender).1, []);
+    let other = lender.connection_returned(NOW, A, "other", Terms::Spare);
+    assert_eq!(other, Err(Unwelcome::OtherTerms));
+    lender.connection_returned(NOW, A, "back", Terms::Staging).unwrap();
+    assert_eq!(poll(&mut lender).1, [stored(&[(5, 1)])]);
+    assert_eq!(lender.borrowers().map(|b| (b.name, b.connections)).collect::<Vec<_>>(), [("back", 1)]);
+    lender.connection_closed(NOW, A);
+    assert!(lender.poll_timeout().is_some(), "its grace has begun");
+}
+
+#[test]
 fn without_a_store_staged_is_a_mirror() {
     let mut lender = Lender::new(BasePages(8), GRACE, 2);
     lender.connection_opened(A, "test", Terms::Staging).unwrap();
