@@ -17,6 +17,7 @@ mod cluster;
 mod config;
 mod connection;
 pub mod disk_store;
+mod doors;
 mod drainer;
 mod error;
 mod event_loop;

@@ -3,10 +3,14 @@
 //! The *keeper* is the thread that starts it: it takes connections and spreads them over the event loops, gives freed memory
 //! back to the system, lets the graces of lost borrowers run out, and waits for the end.
 
+#[cfg(test)]
+mod tests;
+
 use crate::cluster::{Control, Front, Plane};
 use crate::config::{LendConfig, Lending, StoreAt};
 use crate::connection::{Origin, Place};
 use crate::disk_store::{DiskStore, WRITE_PAGES_MAX};
+use crate::doors::Doors;
 use crate::drainer::{Drainer, StoreLink};
 use crate::error::NodeError;
 use crate::event_loop::{EventLoop, Mailbox};
@@ -34,6 +38,8 @@ use std::time::{Duration, Instant};
 
 /// How long to leave the listener alone when the system has no descriptor or memory for a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Connections taken between two looks at everything else.
+const ACCEPTS_MAX: usize = 64;
 /// Steps of freeing pages and memory between two looks at the listener.
 const KEEPER_STEPS: usize = 8;
 
@@ -112,8 +118,7 @@ impl Drop for LendHandle {
 struct Keeper {
     lending: Lending,
     shared: Arc<Shared>,
-    listener: TcpListener,
-    local: Option<Local>,
+    doors: Doors,
     control: Option<Control>,
     /// For connections that come; those that are there keep what they came with.
     credentials: Option<Arc<Watched>>,
@@ -233,8 +238,7 @@ impl Keeper {
         let mut keeper = Self {
             lending,
             shared,
-            listener,
-            local,
+            doors: Doors::new(listener, local),
             control: None,
             credentials,
             looked: Instant::now(),
@@ -249,7 +253,7 @@ impl Keeper {
             let thread = thread::Builder::new().name("loam-drain".into()).spawn(move || drainer.run());
             keeper.drainer = Some(thread.map_err(NodeError::system("starting a thread"))?);
         }
-        if keeper.local.is_some() {
+        if keeper.doors.local.is_some() {
             let (shared, root) = (Arc::clone(&keeper.shared), config.machine_root.clone());
             let limits = (pages, keeper.watch.reserve());
             let thread = thread::Builder::new().name("loam-regions".into());
@@ -318,17 +322,18 @@ impl Keeper {
             // Without a trigger the listener stands in for it, with nothing asked of it.
             let (trigger, presses) = match self.watch.trigger() {
                 Some(trigger) => (trigger.as_fd(), PollFlags::PRI),
-                None => (self.listener.as_fd(), PollFlags::empty()),
+                None => (self.doors.listener.as_fd(), PollFlags::empty()),
             };
             let mut fds = [
                 PollFd::new(self.shared.keeper_bell(), PollFlags::IN),
                 PollFd::new(signal, PollFlags::IN),
-                PollFd::new(&self.listener, listens),
+                PollFd::new(&self.doors.listener, listens),
                 PollFd::from_borrowed_fd(trigger, presses),
                 // Without a socket for local programs the listener stands in for it.
-                self.local
+                self.doors
+                    .local
                     .as_ref()
-                    .map_or(PollFd::new(&self.listener, listens), |local| PollFd::new(local, listens)),
+                    .map_or(PollFd::new(&self.doors.listener, listens), |local| PollFd::new(local, listens)),
             ];
             match rustix::event::poll(&mut fds, wait.as_ref()) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
@@ -426,21 +431,10 @@ impl Keeper {
         }
     }
 
-    /// A connection that waits, from elsewhere or from here.
-    fn next_connection(&self) -> std::io::Result<(TcpStream, Origin)> {
-        match (self.listener.accept(), &self.local) {
-            (Err(error), Some(local)) if error.kind() == std::io::ErrorKind::WouldBlock => {
-                // (A stream of bytes like any other; that it is no TCP shows in its addresses alone.)
-                local.accept().map(|socket| (TcpStream::from(socket), Origin::Local))
-            }
-            (accepted, _) => accepted.map(|(socket, addr)| (socket, Origin::Tcp(addr))),
-        }
-    }
-
-    /// Takes the connections that wait. An error is one of this machine's, not of a peer.
+    /// Takes the connections that wait, or some of many: the keeper has other things to do, too. An error is one of this machine's, not of a peer.
     fn accept(&mut self) -> Result<(), ()> {
-        loop {
-            let (socket, origin) = match self.next_connection() {
+        for _ in 0..ACCEPTS_MAX {
+            let (socket, origin) = match self.doors.next() {
                 Ok(connection) => connection,
                 Err(error) => match error.kind() {
                     std::io::ErrorKind::WouldBlock => return Ok(()),
@@ -495,6 +489,7 @@ impl Keeper {
                 let _ = rustix::net::send(&socket, &head, rustix::net::SendFlags::DONTWAIT);
             }
         }
+        Ok(())
     }
 
     /// Leaves the cluster, then ends the loops, and with them the connections.
