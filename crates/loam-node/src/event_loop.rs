@@ -12,17 +12,19 @@ use crate::connection::{Connection, Origin, Place, Progress};
 use crate::drainer::Reply;
 use crate::latency::LatencyHold;
 use crate::limits::SWEEP_INTERVAL;
+use crate::posts::{News, Post, Takes};
 use crate::service::Service;
 use crate::shared::{Shared, ring, silence};
 use crate::sock_diag::SockDiag;
 use crate::spinning::Spinning;
 use crate::watch;
+use loam_core::ids::SpaceId;
 use loam_wire::Stream;
 use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::fd::OwnedFd;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -91,6 +93,8 @@ pub(crate) struct EventLoop {
     latency: LatencyHold,
     spinning: Spinning,
     turns: Turns,
+    /// A connection takes posts that have waited for it.
+    posts_are_due: bool,
     /// It has asked for the usual ones last.
     has_usual_turns: bool,
     /// `None`: the kernel cannot be asked, and peers that are stopped are taken for gone.
@@ -117,6 +121,7 @@ impl EventLoop {
             latency: LatencyHold::new(hold_latency),
             spinning: Spinning::new(spin),
             turns,
+            posts_are_due: false,
             has_usual_turns: false,
             kernel: SockDiag::new()
                 .inspect_err(|why| tracing::debug!("cannot ask the kernel about connections: {why}"))
@@ -134,6 +139,9 @@ impl EventLoop {
         let mut served = now.checked_sub(Duration::from_secs(3600)).unwrap_or(now);
         let mut swept = now;
         while !self.shared.stopping() {
+            if std::mem::take(&mut self.posts_are_due) {
+                self.deliver_posts();
+            }
             let spinning = self.spins(now);
             looks = looks.wrapping_add(1);
             let looks_at_all = looks.is_multiple_of(HOT_LOOKS);
@@ -153,7 +161,8 @@ impl EventLoop {
                     continue;
                 }
             } else {
-                let wait = if spinning { Duration::ZERO } else { self.wait(served, now) };
+                let at_once = spinning || self.posts_are_due;
+                let wait = if at_once { Duration::ZERO } else { self.wait(served, now) };
                 self.poll(&mut events, wait);
                 let mut any = false;
                 for event in &events {
@@ -251,18 +260,48 @@ impl EventLoop {
         }
     }
 
-    /// Sends what was left for the borrowers whose connections are here.
+    /// Sends what was left for the borrowers whose connections are here, as far as they take it.
     fn deliver_posts(&mut self) {
-        let connections = &self.connections;
-        let at = |space| {
-            connections.iter().find(|(_, connection)| connection.is_of(space)).map(|(token, _)| *token)
-        };
-        for (space, frame) in self.shared.take_posts(|space| at(space).is_some()) {
+        let connections = &mut self.connections;
+        let mut rooms: BTreeMap<SpaceId, Option<(u64, usize)>> = BTreeMap::new();
+        let posts = self.shared.posts.take(|space, bytes| {
+            let room = rooms.entry(space).or_insert_with(|| {
+                let theirs = connections.iter().filter(|(_, connection)| connection.is_of(space));
+                theirs.map(|(token, connection)| (*token, connection.post_room())).max_by_key(|at| at.1)
+            });
+            match room {
+                None => Takes::No,
+                Some((token, 0)) => {
+                    connections.get_mut(token).expect("it was just there").has_posts = true;
+                    Takes::Later
+                }
+                Some((_, room)) => {
+                    *room = room.saturating_sub(bytes);
+                    Takes::Yes
+                }
+            }
+        });
+        let mut told = BTreeSet::new();
+        for Post { to, news, frame, .. } in posts {
+            let Some(Some((token, _))) = rooms.get(&to) else {
+                unreachable!("it has a connection of theirs")
+            };
             // It may have gone while it was sent the one before.
-            let connection = self.connections.iter_mut().find(|(_, connection)| connection.is_of(space));
-            let Some((&token, connection)) = connection else { continue };
-            connection.tell(&frame);
+            let others = |connections: &BTreeMap<u64, Connection>| {
+                connections.iter().find(|(_, connection)| connection.is_of(to)).map(|(token, _)| *token)
+            };
+            let there = self.connections.contains_key(token).then_some(*token);
+            let Some(token) = there.or_else(|| others(&self.connections)) else { continue };
+            self.connections.get_mut(&token).expect("it was just there").post(&frame);
             self.advance(token);
+            if news == News::Stored {
+                told.insert(to);
+            }
+        }
+        if !told.is_empty() {
+            let mut lender = self.shared.lender();
+            told.into_iter().for_each(|space| lender.told_stored(space));
+            self.shared.tell_of(&lender);
         }
     }
 
@@ -285,6 +324,7 @@ impl EventLoop {
         // It may have gone since epoll told of it.
         let Some(connection) = self.connections.get_mut(&token) else { return Progress::None };
         let mut progress = connection.advance(&mut self.service);
+        self.posts_are_due |= connection.wants_posts();
         let wants = connection.wants();
         if progress != Progress::Over && wants != connection.interest {
             connection.interest = wants;

@@ -27,6 +27,7 @@ mod latency;
 pub mod limits;
 mod local;
 mod metrics;
+mod posts;
 mod regions;
 mod reserving;
 mod seats;

@@ -6,13 +6,14 @@
 use crate::cluster::{Front, Published};
 use crate::drainer::StoreLink;
 use crate::limits::{COMPLAINT_AGAIN, COMPLAINTS_MAX};
+use crate::posts::{News, Posts};
 use crate::regions::{Desk, Shares};
 use crate::seats::Stays;
 use crate::slab::Slab;
 use crate::watch;
 use loam_core::ids::SpaceId;
-use loam_core::lender::{Lender, RECALL_TIME};
-use loam_core::units::{BASE_PAGE_BYTES, Duration, Instant};
+use loam_core::lender::Lender;
+use loam_core::units::{BASE_PAGE_BYTES, Instant};
 use loam_wire::limits::MOUNTS_MAX;
 use loam_wire::{MountAt, NodeFigures};
 use rustix::fd::OwnedFd;
@@ -44,8 +45,7 @@ pub(crate) struct Shared {
     started: std::time::Instant,
     keeper: OwnedFd,
     keeper_told: AtomicBool,
-    /// Frames for borrowers that have asked for nothing, until a loop that has a connection of theirs takes them.
-    posts: Mutex<Vec<Post>>,
+    pub(crate) posts: Posts,
     memory: Mutex<watch::Report>,
     /// Where calls about regions go.
     pub(crate) regions: Desk,
@@ -87,14 +87,6 @@ impl Drop for SharesGuard<'_> {
     }
 }
 
-/// A frame for a borrower.
-#[derive(Debug)]
-struct Post {
-    to: SpaceId,
-    frame: Vec<u8>,
-    until: Instant,
-}
-
 impl Shared {
     pub(crate) fn new(
         lender: Lender,
@@ -123,7 +115,7 @@ impl Shared {
             started: std::time::Instant::now(),
             keeper,
             keeper_told: AtomicBool::new(false),
-            posts: Mutex::new(Vec::new()),
+            posts: Posts::default(),
             memory: Mutex::default(),
             complaints: Mutex::default(),
         }
@@ -209,31 +201,9 @@ impl Shared {
         &self.keeper
     }
 
-    /// Leaves a frame for the loops; they have to be woken. What nobody has taken for long is for somebody who has gone.
-    pub(crate) fn post(&self, to: SpaceId, frame: Vec<u8>) {
-        self.post_for(to, frame, RECALL_TIME);
-    }
-
-    /// As [`Self::post`], for who takes it within `time`.
-    pub(crate) fn post_for(&self, to: SpaceId, frame: Vec<u8>, time: Duration) {
-        let now = self.now();
-        let mut posts = self.posts.lock().expect("nothing panics under it");
-        posts.retain(|post| now < post.until);
-        posts.push(Post { to, frame, until: now + time });
-    }
-
-    /// Takes the frames for those whom `has` knows.
-    pub(crate) fn take_posts(&self, has: impl Fn(SpaceId) -> bool) -> Vec<(SpaceId, Vec<u8>)> {
-        let mut posts = self.posts.lock().expect("nothing panics under it");
-        let mut taken = Vec::new();
-        posts.retain_mut(|post| {
-            let mine = has(post.to);
-            if mine {
-                taken.push((post.to, std::mem::take(&mut post.frame)));
-            }
-            !mine
-        });
-        taken
+    /// Leaves a frame for the loops; they have to be woken.
+    pub(crate) fn post(&self, to: SpaceId, news: News, frame: Vec<u8>) {
+        self.posts.leave(self.now(), to, news, frame);
     }
 
     /// A program of this machine has told of so many local pages, or has gone with them.

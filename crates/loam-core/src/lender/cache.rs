@@ -90,6 +90,18 @@ pub struct Stored {
     pub pages: Vec<(u64, Version)>,
 }
 
+/// A borrower that has come back is told what the disk has: a little at a time, and no more before it is with its connection. All of it may be many times what
+/// a borrower that does not read should have in this machine's memory.
+#[derive(Debug)]
+pub(super) struct Retell {
+    pub(super) space: SpaceId,
+    pub(super) tenancy: Tenancy,
+    /// The extent to go on with.
+    pub(super) from: u64,
+    /// What was told last is not with its connection yet.
+    pub(super) waits: bool,
+}
+
 /// The ring and the disk behind it.
 #[derive(Debug)]
 pub(super) struct Cache {
@@ -102,8 +114,8 @@ pub(super) struct Cache {
     /// What the disk shall let go, before anything is written.
     pub(super) forgets: VecDeque<DiskEffect>,
     pub(super) untold: Untold,
-    /// Borrowers that have come back and are told what the disk has, and the extent to go on with.
-    pub(super) retell: VecDeque<(SpaceId, Tenancy, u64)>,
+    /// Borrowers that have come back and are told what the disk has.
+    pub(super) retell: VecDeque<Retell>,
     /// Until then nothing is written.
     pub(super) paused_until: Option<Instant>,
     /// When pages that wait have lingered for another tick.
@@ -188,7 +200,7 @@ impl Cache {
     pub(super) fn end(&mut self, space: SpaceId, tenancy: Tenancy) {
         self.ring.close(Channel(tenancy.0));
         self.untold.remove_space(space);
-        self.retell.retain(|told| told.1 != tenancy);
+        self.retell.retain(|told| told.tenancy != tenancy);
         self.on_disk.take(tenancy);
         if self.known.remove(&tenancy) {
             self.forgets.push_back(DiskEffect::ForgetSpace(space));
@@ -198,6 +210,6 @@ impl Cache {
     /// The last connection of a borrower closed: nobody hears what the disk has.
     pub(super) fn is_away(&mut self, space: SpaceId) {
         self.untold.remove_space(space);
-        self.retell.retain(|told| told.0 != space);
+        self.retell.retain(|told| told.space != space);
     }
 }

@@ -12,7 +12,7 @@
 //! The channel of a borrower is its tenancy. What the disk has is told with [`super::Stored`] when the driver has synced it, never before; when a
 //! borrower comes back (to a lender that was started anew on the same store, perhaps) it is told all of it again.
 
-use super::cache::{Cache, Drain, DrainPage, Put, StoreConfig};
+use super::cache::{Cache, Drain, DrainPage, Put, Retell, STORED_PAGES_MAX, StoreConfig};
 use super::order::Page;
 use super::types::{DiskEffect, Drained, Effect, Standing, Terms};
 use super::{Lender, Tenancy, split};
@@ -222,8 +222,14 @@ impl Lender {
     pub(super) fn retell(&mut self, space: SpaceId) {
         let borrower = &self.borrowers[&space];
         if let Some(cache) = self.cache.as_mut().filter(|_| borrower.on_disk > 0) {
-            cache.retell.push_back((space, borrower.tenancy, 0));
+            cache.retell.push_back(Retell { space, tenancy: borrower.tenancy, from: 0, waits: false });
         }
+    }
+
+    /// What [`Effect::Stored`] had for a borrower is with one of its connections: it can be told more.
+    pub fn told_stored(&mut self, space: SpaceId) {
+        let Some(cache) = &mut self.cache else { return };
+        cache.retell.iter_mut().filter(|told| told.space == space).for_each(|told| told.waits = false);
     }
 
     /// When draining goes on, or pages have lingered for another while.
@@ -251,7 +257,7 @@ impl Lender {
     pub(super) fn has_cache_effect(&self) -> bool {
         self.cache.as_ref().is_some_and(|cache| {
             !cache.untold.is_empty()
-                || !cache.retell.is_empty()
+                || cache.retell.iter().any(|told| !told.waits)
                 || cache.ring.has_ok_of(|channel| self.can_tell_room(channel))
         })
     }
@@ -296,14 +302,19 @@ impl Lender {
         if let Some(stored) = cache.untold.pop() {
             return Some(Effect::Stored(stored));
         }
-        while let Some(&(space, tenancy, from)) = cache.retell.front() {
-            let Some((at, pages)) = cache.on_disk.extent(tenancy, from) else {
-                cache.retell.pop_front();
-                continue;
-            };
-            cache.retell[0].2 = at + 1;
-            pages.into_iter().for_each(|(index, version)| cache.untold.push(space, index, version));
-            return cache.untold.pop().map(Effect::Stored);
+        while let Some(at) = cache.retell.iter().position(|told| !told.waits) {
+            let told = &mut cache.retell[at];
+            told.waits = true;
+            while cache.untold.pages() < STORED_PAGES_MAX
+                && let Some((extent, pages)) = cache.on_disk.extent(told.tenancy, told.from)
+            {
+                told.from = extent + 1;
+                pages.into_iter().for_each(|(index, version)| cache.untold.push(told.space, index, version));
+            }
+            if let Some(stored) = cache.untold.pop() {
+                return Some(Effect::Stored(stored));
+            }
+            cache.retell.remove(at);
         }
         loop {
             // (The ring is asked without what it would be asked about.)

@@ -95,7 +95,7 @@ pub enum Effect {
     Recall(Recall),
     /// Tell a borrower, on any of its connections, that these pages are gone.
     Gone(Gone),
-    /// Tell a borrower, on any of its connections, that these pages are safe on the disk.
+    /// Tell a borrower, on any of its connections, that these pages are safe on the disk, then call [`super::Lender::told_stored`].
     Stored(Stored),
     /// Tell a borrower that was refused, on any of its connections, that there is room again.
     Room(SpaceId),

@@ -20,6 +20,11 @@ impl Untold {
         self.pages.is_empty()
     }
 
+    /// How many there are.
+    pub(super) fn pages(&self) -> usize {
+        self.pages.len()
+    }
+
     /// The disk has this version of a page. If it is to be told already, in its place.
     pub(super) fn push(&mut self, space: SpaceId, index: u64, version: Version) {
         let at = *self.at.entry((space, index)).or_insert(self.next);

@@ -2,6 +2,7 @@
 
 use super::{Connection, State};
 use crate::cluster::Published;
+use crate::limits::QUEUED_BYTES_HIGH;
 use crate::service::Outlet;
 use loam_wire::limits::REGION_SPANS_MAX;
 use loam_wire::{Decoded, Frame, RegionRefusal, decode, encode};
@@ -15,6 +16,36 @@ impl Connection {
     /// Queues a frame that nobody asked for.
     pub(crate) fn tell(&mut self, frame: &[u8]) {
         self.line.queue().append(frame.len()).copy_from_slice(frame);
+    }
+
+    /// Bytes of posts that it takes now; the last may be longer. What was asked for does not count: there is little of it, and it would keep a borrower that
+    /// reads all the time from being told anything.
+    pub(crate) fn post_room(&self) -> usize {
+        let are_sent = self.line.sent_bytes >= self.posted_end;
+        QUEUED_BYTES_HIGH.saturating_sub(if are_sent { 0 } else { self.posted_bytes })
+    }
+
+    /// Bytes that wait to be sent.
+    #[cfg(test)]
+    pub(crate) fn queued_bytes(&self) -> usize {
+        self.line.outgoing.len()
+    }
+
+    /// Queues a post.
+    pub(crate) fn post(&mut self, frame: &[u8]) {
+        if self.line.sent_bytes >= self.posted_end {
+            self.posted_bytes = 0;
+        }
+        self.tell(frame);
+        self.posted_bytes += frame.len();
+        self.posted_end = self.line.sent_bytes + self.line.outgoing.len() as u64;
+    }
+
+    /// Posts have waited for those before them, and those are sent.
+    pub(crate) fn wants_posts(&mut self) -> bool {
+        let wants = self.has_posts && self.line.sent_bytes >= self.posted_end;
+        self.has_posts &= !wants;
+        wants
     }
 
     /// Queues an answer with `pages` that were read from the disk, or were not there.

@@ -57,6 +57,11 @@ pub(crate) struct Connection {
     /// Frames have come that are not handled: there was no room for their answers.
     held_back: bool,
     asleep: Asleep,
+    /// Bytes of posts since all of them were sent, and the bytes that are sent when these are.
+    posted_bytes: usize,
+    posted_end: u64,
+    /// Others wait for that.
+    pub(crate) has_posts: bool,
     /// Bytes sent when the kernel was seen to have none of them left.
     all_sent_bytes: u64,
     /// What epoll was last asked for.
@@ -90,6 +95,9 @@ impl Connection {
             unfinished: false,
             held_back: false,
             asleep: Asleep::default(),
+            posted_bytes: 0,
+            posted_end: 0,
+            has_posts: false,
             all_sent_bytes: 0,
             interest: EventFlags::IN,
             _place: place,
@@ -188,6 +196,9 @@ impl Connection {
     pub(crate) fn close(self, shared: &Shared) {
         if let Peer::Borrower(seat) = &self.peer {
             shared.leave_seat(seat);
+            if self.has_posts {
+                shared.posts.let_go(shared.now(), seat.space);
+            }
             // The keeper has a new moment to wait for.
             shared.tell_keeper();
         }

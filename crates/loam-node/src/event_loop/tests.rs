@@ -1,6 +1,6 @@
 use super::*;
 use crate::cluster::Front;
-use crate::limits::{BORROWERS_MAX, GRACE};
+use crate::limits::{BORROWERS_MAX, GRACE, QUEUED_BYTES_HIGH};
 use crate::regions::Desk;
 use crate::slab::Slab;
 use loam_core::ids::{NodeId, SpaceId};
@@ -45,6 +45,19 @@ impl EventLoop {
         }
         peer
     }
+
+    /// What one turn of [`EventLoop::run`] does.
+    fn turn(&mut self) {
+        if std::mem::take(&mut self.posts_are_due) {
+            self.deliver_posts();
+        }
+        let mut events = Vec::with_capacity(8);
+        self.poll(&mut events, Duration::from_millis(10));
+        for event in events {
+            let event: epoll::Event = event;
+            self.advance(event.data.u64());
+        }
+    }
 }
 
 /// The first of them finds out that the borrower has gone, and takes its connection away.
@@ -58,12 +71,12 @@ fn several_posts_to_who_has_gone_end_nothing() {
         frame
     };
     for _ in 0..3 {
-        turned.shared.post(SPACE, frame());
+        turned.shared.post(SPACE, News::Hint, frame());
     }
     turned.deliver_posts();
     assert!(turned.connections.is_empty(), "its end was not seen");
     let mut another = turned.borrower_comes(SPACE);
-    turned.shared.post(SPACE, frame());
+    turned.shared.post(SPACE, News::Hint, frame());
     turned.deliver_posts();
     another.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     let mut buffer = Vec::new();
@@ -73,4 +86,40 @@ fn several_posts_to_who_has_gone_end_nothing() {
     };
     assert!(!receive().unwrap(), "the welcome");
     assert!(receive().unwrap(), "and the post");
+}
+
+/// A borrower that is stopped was sent everything that there was to tell, into this machine's memory: gigabytes, of a large store.
+#[test]
+fn one_that_does_not_read_is_left_few_posts_and_gets_the_others_when_it_does() {
+    const POSTS: u64 = 1000;
+    let mut turned = turned_by_hand();
+    let mut peer = turned.borrower_comes(SPACE);
+    let token = turned.token_last;
+    let queued = |turned: &EventLoop| turned.connections[&token].queued_bytes();
+    for number in 0..POSTS {
+        let pages = vec![loam_wire::PageRef::new(number, loam_core::ids::Version(1)); 1024];
+        let mut frame = Vec::new();
+        loam_wire::encode::stored(&mut frame, number, &pages);
+        turned.shared.post(SPACE, News::Stored, frame);
+        turned.deliver_posts();
+        assert!(queued(&turned) < QUEUED_BYTES_HIGH + (32 << 10), "{}", queued(&turned));
+    }
+    assert!(queued(&turned) > QUEUED_BYTES_HIGH / 2, "the socket took them all");
+    let reader = std::thread::spawn(move || {
+        peer.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        let mut buffer = Vec::new();
+        let mut numbers = Vec::new();
+        while (numbers.len() as u64) < POSTS {
+            match loam_wire::client::read_frame(&mut peer, &mut buffer).unwrap() {
+                loam_wire::Frame::Stored { pages, .. } => numbers.push(pages[0].index()),
+                loam_wire::Frame::Welcome(_) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+        numbers
+    });
+    while !reader.is_finished() {
+        turned.turn();
+    }
+    assert_eq!(reader.join().unwrap(), (0..POSTS).collect::<Vec<_>>());
 }

@@ -3,7 +3,7 @@
 use super::{Governor, Sources, default_reserve};
 use crate::config::LendConfig;
 use crate::drainer::StoreLink;
-use crate::limits::STORED_POST_TIME;
+use crate::posts::News;
 use crate::shared::Shared;
 use loam_core::ids::SpaceId;
 use loam_core::lender::{Gone, RECALL_TIME, Recall, Stored, Terms};
@@ -118,7 +118,7 @@ pub(crate) fn post_recall(shared: &Shared, recall: &Recall) {
     let within_ms = u32::try_from(RECALL_TIME.0 / 1_000_000).expect("a second or so");
     let room = room_for(shared, recall.space);
     encode::recall(&mut frame, room.0, within_ms, &pages);
-    shared.post(recall.space, frame);
+    shared.post(recall.space, News::Hint, frame);
 }
 
 /// Leaves word for the loops that others have taken the place of pages.
@@ -128,7 +128,7 @@ pub(crate) fn post_gone(shared: &Shared, gone: &Gone) {
     let mut frame = Vec::new();
     let room = room_for(shared, gone.space);
     encode::gone(&mut frame, room.0, &pages);
-    shared.post(gone.space, frame);
+    shared.post(gone.space, News::Hint, frame);
 }
 
 /// Leaves word for the loops that pages are safe on the disk.
@@ -138,7 +138,7 @@ pub(crate) fn post_stored(shared: &Shared, stored: &Stored) {
     let free = shared.store.as_ref().map_or(Bytes(0), StoreLink::free_bytes);
     let mut frame = Vec::new();
     encode::stored(&mut frame, free.0, &pages);
-    shared.post_for(stored.space, frame, STORED_POST_TIME);
+    shared.post(stored.space, News::Stored, frame);
 }
 
 /// Leaves word for the loops that one who was refused has room again.
@@ -146,7 +146,7 @@ pub(crate) fn post_room(shared: &Shared, space: SpaceId) {
     let room = room_for(shared, space);
     let mut frame = Vec::new();
     encode::recall(&mut frame, room.0, 0, &[]);
-    shared.post(space, frame);
+    shared.post(space, News::Room, frame);
 }
 
 /// What is free for anybody, and what is pledged to this one.
@@ -206,8 +206,6 @@ fn tell_room(shared: &Shared) {
         lender.borrowers().filter(|b| b.terms != Terms::Kept && b.connections > 0).map(|b| b.space).collect()
     };
     for space in spaces {
-        let mut frame = Vec::new();
-        encode::recall(&mut frame, room_for(shared, space).0, 0, &[]);
-        shared.post(space, frame);
+        post_room(shared, space);
     }
 }

@@ -425,6 +425,7 @@ impl Node {
                     if let Some(wire) = self.wire_of(stored.space, sim) {
                         sim.send_to_borrower(wire, ToBorrower::Stored { pages });
                     }
+                    self.core.told_stored(stored.space);
                 }
                 Effect::Room(space) => self.ask_back(space, Vec::new(), sim),
             }

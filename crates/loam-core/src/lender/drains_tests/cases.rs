@@ -48,6 +48,10 @@ fn poll(lender: &mut Lender) -> (Vec<Drain>, Vec<Effect>) {
     while let Some(effect) = lender.poll_effect() {
         match effect {
             Effect::Release(run) => lender.released(run),
+            Effect::Stored(stored) => {
+                lender.told_stored(stored.space);
+                others.push(Effect::Stored(stored));
+            }
             other => others.push(other),
         }
     }
@@ -377,6 +381,37 @@ fn the_disk_forgets_whole_spaces_that_a_start_has_no_room_for() {
     let too_much = start(2, &[page(1, 0), page(1, 1), page(1, 2), page(1, 3), page(2, 0)]);
     let beyond = Forget { space: A, pages: vec![(3, Version(1))] };
     assert_eq!(too_much, [DiskEffect::Forget(beyond), DiskEffect::ForgetSpace(SpaceId(2))]);
+}
+
+#[test]
+fn one_who_comes_back_is_told_as_quickly_as_it_takes_it() {
+    let store = StoreConfig {
+        capacity: BasePages(100),
+        channel: BasePages(8),
+        write_pages_max: 4,
+        under_way_max: BasePages(8),
+        linger: Duration::ZERO,
+    };
+    // Three pages in each extent.
+    let index = |n: u64| n / 3 * EXTENT_BASE_PAGES as u64 + n % 3;
+    let recovered = (0..60).map(|n| (A, index(n), Version(1)));
+    let mut lender = Lender::new(BasePages(8), GRACE, 2).with_store(NOW, store, recovered);
+    lender.connection_opened(A, "back", Terms::Staging).unwrap();
+    let mut told = Vec::new();
+    while told.len() < 60 {
+        let mut at_once = 0;
+        while let Some(effect) = lender.poll_effect() {
+            let Effect::Stored(stored) = effect else { panic!("{effect:?}") };
+            at_once += stored.pages.len();
+            told.extend(stored.pages.iter().map(|page| page.0));
+        }
+        assert!((1..STORED_PAGES_MAX + 3).contains(&at_once), "{at_once} pages are in nobody's hands");
+        assert!(!lender.has_effect(), "it waits until that has been taken");
+        lender.told_stored(A);
+    }
+    assert_eq!(told, (0..60).map(index).collect::<Vec<_>>());
+    assert_eq!(lender.poll_effect(), None);
+    assert!(lender.cache.as_ref().is_some_and(|cache| cache.retell.is_empty()));
 }
 
 #[test]

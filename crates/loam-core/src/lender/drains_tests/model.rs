@@ -205,6 +205,7 @@ impl Model {
             Effect::Stored(stored) => {
                 assert!(self.is_open(stored.space.0), "told to nobody");
                 assert!(!stored.pages.is_empty() && stored.pages.len() <= STORED_PAGES_MAX);
+                self.lender.told_stored(stored.space);
                 for (index, version) in stored.pages {
                     let key = (stored.space.0, index);
                     if self.pages.get(&key) == Some(&version) {
