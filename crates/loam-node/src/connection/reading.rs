@@ -38,13 +38,14 @@ impl Connection {
     /// Does all that can be done without waiting, up to one turn's worth.
     pub(crate) fn advance(&mut self, service: &mut Service) -> Progress {
         let mut progress = Progress::None;
-        if self.line.waits() || self.unfinished {
+        if self.line.waits() || self.unfinished || self.may_go_on() {
+            let sent_before = self.line.sent_bytes;
             self.line.flush();
-            progress = Progress::Some;
-            self.handle_frames(service);
-        } else if self.may_go_on() {
-            progress = Progress::Some;
-            self.handle_frames(service);
+            let handled = self.handle_frames(service);
+            // A peer that takes nothing is not to be asked again and again whether it does.
+            if handled || self.line.sent_bytes > sent_before {
+                progress = Progress::Some;
+            }
         }
         let (mut turn_bytes, mut behind_left) = (0, BEHIND_FRAMES_TURN);
         while turn_bytes < TURN_BYTES_MAX {
@@ -96,8 +97,9 @@ impl Connection {
         if self.state == State::Over { Progress::Over } else { progress }
     }
 
-    /// Handles whole frames while there is room for answers, and sends the answers; at most one turn's worth.
-    fn handle_frames(&mut self, service: &mut Service) {
+    /// Handles whole frames while there is room for answers, and sends the answers; at most one turn's worth. Whether there was any.
+    fn handle_frames(&mut self, service: &mut Service) -> bool {
+        let mut any = false;
         (self.unfinished, self.held_back) = (false, false);
         let sent_before = self.line.sent_bytes;
         while self.state == State::Open && !self.line.broken {
@@ -122,12 +124,14 @@ impl Connection {
                 }
                 Err(error) => Err(self.refusal_of(error)),
             };
+            any = true;
             match handled {
                 Ok(consumed) => self.incoming.consume(consumed),
                 Err(refusal) => self.refuse(&refusal, service),
             }
         }
         self.line.flush();
+        any
     }
 
     /// What to say about bytes that are no frame.

@@ -123,3 +123,25 @@ fn one_that_does_not_read_is_left_few_posts_and_gets_the_others_when_it_does() {
     }
     assert_eq!(reader.join().unwrap(), (0..POSTS).collect::<Vec<_>>());
 }
+
+/// A loop spun on a borrower that was stopped, for as long as it was: that something waited to be sent counted as something done.
+#[test]
+fn one_that_takes_nothing_is_no_progress() {
+    let mut turned = turned_by_hand();
+    let mut peer = turned.borrower_comes(SPACE);
+    let token = turned.token_last;
+    let mut asks = Vec::new();
+    for request in 0..1_000_000 {
+        loam_wire::encode::status_request(&mut asks, request);
+    }
+    peer.set_nonblocking(true).unwrap();
+    let (mut sent, mut idle, mut turns) = (0, 0, 0);
+    while idle < 100 {
+        turns += 1;
+        assert!(turns < 1_000_000, "it seems to take something each time");
+        sent += io::Write::write(&mut peer, &asks[sent..]).unwrap_or(0);
+        idle = if turned.advance(token) == Progress::Some { 0 } else { idle + 1 };
+    }
+    assert!(sent < asks.len(), "the sockets took all of it");
+    assert!(turned.connections[&token].queued_bytes() > 0, "and it is not the answers that wait");
+}
