@@ -561,7 +561,7 @@ impl Lender {
             || !self.tell.is_empty()
             || self.has_refused_to_tell()
             || self.has_cache_effect()
-            || (!self.shrink.drops() && self.slots.release_wanted())
+            || (!self.drops() && self.slots.release_wanted())
     }
 
     /// Whether there is something to do at once: effects, or steps of [`Self::handle_timeout`].
@@ -586,7 +586,7 @@ impl Lender {
         if let Some(effect) = self.poll_cache_effect() {
             return Some(effect);
         }
-        if self.shrink.drops() {
+        if self.drops() {
             return None;
         }
         self.slots.release().map(Effect::Release)

@@ -96,11 +96,6 @@ pub(super) struct Shrink {
 }
 
 impl Shrink {
-    /// Pages are being dropped: the memory of what is gone is released when all of them are.
-    pub(super) fn drops(&self) -> bool {
-        matches!(self.phase, Phase::Dropping(_))
-    }
-
     /// A page that was asked for in round `asked` (0: in none) has gone.
     pub(super) fn page_gone(&mut self, asked: u32) {
         if asked == 0 {
@@ -148,6 +143,12 @@ impl Lender {
             Phase::Dropping(sweep) => self.drop_oldest(sweep),
             Phase::Recalling(sweep) => self.recall_oldest(now, sweep),
         }
+    }
+
+    /// Pages are being dropped: the memory of what is gone is released when all of them are. (Others may be enough meanwhile, that their borrower drops, or
+    /// the limit is higher again: then nothing more is dropped, and nobody need come for a step.)
+    pub(super) fn drops(&self) -> bool {
+        matches!(self.shrink.phase, Phase::Dropping(_)) && self.slots.excess_pages() > 0
     }
 
     /// When [`Self::shrink`] has something to do.

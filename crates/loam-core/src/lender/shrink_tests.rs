@@ -95,6 +95,36 @@ fn steps_are_bounded_and_memory_goes_in_long_runs() {
     assert_eq!(lender.poll_timeout(), None);
 }
 
+/// Half-way its borrower drops as much as was still to go, or the machine has room again: no step was due any more, and what had gone kept its memory.
+#[test]
+fn memory_goes_though_what_was_still_above_the_limit_goes_otherwise() {
+    let pages = 100 * EXTENT_BASE_PAGES as u64;
+    let half_way = || {
+        let (mut lender, now) = lender(Terms::Spare, pages, 1000);
+        lender.handle_limit(BasePages(pages / 2));
+        lender.handle_timeout(now);
+        lender.handle_timeout(now);
+        let left = lender.stats().pages;
+        assert!(left < pages && left > pages / 2, "{left}");
+        assert!(lender.poll_effect().is_none(), "runs are still growing");
+        (lender, now)
+    };
+    let (mut dropped, now) = half_way();
+    let mut index = pages;
+    while dropped.stats().pages > pages / 2 {
+        index -= 1;
+        dropped.drop_page(SPACE, index, Version(1));
+    }
+    let (mut raised, _) = half_way();
+    raised.handle_limit(BasePages(raised.stats().pages));
+    for mut lender in [dropped, raised] {
+        assert!(lender.has_effect());
+        let (_, runs, _) = work(&mut lender, now);
+        let released: u64 = runs.iter().map(|run| u64::from(*run)).sum();
+        assert_eq!(released, pages - lender.stats().pages, "all that is above the limit");
+    }
+}
+
 #[test]
 fn only_copies_are_recalled_and_never_dropped() {
     let (mut lender, mut now) = lender(Terms::Recallable, 40, 10);
