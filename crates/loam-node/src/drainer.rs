@@ -10,8 +10,12 @@
 //!
 //! Writes gather for a while before they are begun ([`Gather`]). A read is begun at once: a thread waits for it.
 
+#[cfg(test)]
+mod tests;
+
 use crate::disk_store::{
-    Completion, DiskFigures, DiskStore, Fault, PageIn, ReadRefused, ReadToken, Refused, WriteToken,
+    Completion, Device, DiskFigures, DiskStore, Fault, FileDevice, PageIn, ReadRefused, ReadToken, Refused,
+    WriteToken,
 };
 use crate::event_loop::Mailbox;
 use crate::gather::Gather;
@@ -65,7 +69,7 @@ pub(crate) struct StoreLink {
 }
 
 impl StoreLink {
-    pub(crate) fn new(bell: OwnedFd, read_bell: OwnedFd, store: &DiskStore) -> Self {
+    pub(crate) fn new<D: Device>(bell: OwnedFd, read_bell: OwnedFd, store: &DiskStore<D>) -> Self {
         let figures = store.figures();
         Self {
             bell,
@@ -110,9 +114,9 @@ impl StoreLink {
 type Proved = (Box<[u8; BASE_PAGE_BYTES]>, ContentHash);
 
 /// See the module.
-pub(crate) struct Drainer {
+pub(crate) struct Drainer<D = FileDevice> {
     shared: Arc<Shared>,
-    store: DiskStore,
+    store: DiskStore<D>,
     writes: BTreeMap<WriteToken, Drain>,
     /// Copied, and the store had enough to do.
     waiting: Option<(Drain, Vec<u8>)>,
@@ -128,8 +132,8 @@ pub(crate) struct Drainer {
     gather: Gather,
 }
 
-impl Drainer {
-    pub(crate) fn new(shared: Arc<Shared>, store: DiskStore) -> Self {
+impl<D: Device> Drainer<D> {
+    pub(crate) fn new(shared: Arc<Shared>, store: DiskStore<D>) -> Self {
         Self {
             shared,
             store,
@@ -153,19 +157,28 @@ impl Drainer {
     /// Serves until the lender ends.
     pub(crate) fn run(mut self) {
         while !self.shared.stopping() {
-            let (gathers, was_full, begun) = (self.gathers(), self.waiting.is_some(), self.writes.len());
-            self.wait(gathers);
-            self.complete();
-            if gathers {
-                self.gather.ended(was_full, begun, self.writes.len());
-            }
-            self.begin_reads();
-            self.begin_writes();
-            self.answer();
-            let figures = self.store.figures();
-            self.link().free_slots.store(figures.slots_free, Ordering::Relaxed);
-            *self.link().figures.lock().expect("nothing panics under it") = figures;
+            self.turn();
         }
+    }
+
+    fn turn(&mut self) {
+        let (gathers, was_full, begun) = (self.gathers(), self.waiting.is_some(), self.writes.len());
+        self.wait(gathers);
+        self.complete();
+        if gathers {
+            self.gather.ended(was_full, begun, self.writes.len());
+        }
+        self.begin_reads();
+        self.begin_writes();
+        if self.store.is_dead() {
+            // It may have died of what was just begun: then nothing rings for what ended with it.
+            self.complete();
+            self.begin_reads();
+        }
+        self.answer();
+        let figures = self.store.figures();
+        self.link().free_slots.store(figures.slots_free, Ordering::Relaxed);
+        *self.link().figures.lock().expect("nothing panics under it") = figures;
     }
 
     /// Nobody waits for a read.

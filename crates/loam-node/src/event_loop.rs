@@ -76,6 +76,12 @@ impl Mailbox {
         ring(&self.bell);
     }
 
+    /// Answers that nobody has taken.
+    #[cfg(test)]
+    pub(crate) fn answers(&self) -> usize {
+        self.answers.lock().expect("nothing panics under it").len()
+    }
+
     /// Makes the loop look up, to see that it shall end.
     pub(crate) fn wake(&self) {
         ring(&self.bell);

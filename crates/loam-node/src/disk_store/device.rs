@@ -1,14 +1,14 @@
 //! The disk under the store. The live one is a file; tests have one that loses power.
 
 use loam_disk::{Buffer, EngineError, Finished, Owned, QueueFull};
-use rustix::fd::OwnedFd;
+use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 use std::sync::Arc;
 
 /// Operations without order between those that are under way; a sync covers the writes that had ended when it was begun.
 /// The store never begins more than [`OPERATIONS_MAX`](super::OPERATIONS_MAX).
-pub(super) trait Device {
+pub(crate) trait Device {
     fn write(&mut self, tag: u64, offset_bytes: u64, buffer: Buffer, bytes: usize);
     fn read(&mut self, tag: u64, offset_bytes: u64, buffer: Buffer, bytes: usize);
     fn sync(&mut self, tag: u64);
@@ -17,6 +17,8 @@ pub(super) trait Device {
     fn finished(&mut self, into: &mut Vec<Finished>) -> Result<(), EngineError>;
     /// Waits until something that was submitted may be over.
     fn wait(&mut self);
+    /// Readable then.
+    fn event_fd(&self) -> BorrowedFd<'_>;
     /// The first place from `offset_bytes` on that may hold anything but zeros; none if there is nothing more.
     fn data_from(&self, offset_bytes: u64) -> Option<u64>;
 }
@@ -32,8 +34,8 @@ impl FileDevice {
         Self { owned, file }
     }
 
-    pub(super) fn owned(&self) -> &Owned {
-        &self.owned
+    pub(super) fn is_ring(&self) -> bool {
+        self.owned.is_ring()
     }
 }
 
@@ -63,6 +65,10 @@ impl Device for FileDevice {
 
     fn wait(&mut self) {
         self.owned.wait();
+    }
+
+    fn event_fd(&self) -> BorrowedFd<'_> {
+        self.owned.event_fd()
     }
 
     fn data_from(&self, offset_bytes: u64) -> Option<u64> {

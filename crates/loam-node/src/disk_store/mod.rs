@@ -24,14 +24,14 @@ mod read;
 mod records;
 mod recover;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod write;
 
 pub use device::FileDevice;
 pub use error::{DiskStoreError, Fault, ReadRefused, Refused};
 
 use commit::Commit;
-use device::Device;
+pub(crate) use device::Device;
 use file::StoreFile;
 use free_slots::{FreeSlots, SlotRun};
 use layout::{GROUP_SLOTS, Geometry};
@@ -209,15 +209,10 @@ impl DiskStore<FileDevice> {
             }
             file.cut()?;
         }
-        let notes = notes(&file, device.owned().is_ring());
+        let notes = notes(&file, device.is_ring());
         let (mut store, pages) = Self::with(device, file.geometry, found);
         store.notes = notes;
         Ok((store, pages))
-    }
-
-    /// Readable when something may have ended; for epoll.
-    pub fn event_fd(&self) -> BorrowedFd<'_> {
-        self.device.owned().event_fd()
     }
 }
 
@@ -290,6 +285,11 @@ impl<D: Device> DiskStore<D> {
             completions: Vec::new(),
         };
         (store, pages)
+    }
+
+    /// Readable when something may have ended; for epoll.
+    pub fn event_fd(&self) -> BorrowedFd<'_> {
+        self.device.event_fd()
     }
 
     /// What a person should know about how the store works here; empty where everything is as it should be.

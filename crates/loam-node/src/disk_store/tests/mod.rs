@@ -7,6 +7,15 @@ mod power;
 
 use super::*;
 use loam_wire::page_hash;
+pub(crate) use power::PowerDisk;
+
+/// A store on a disk that works until it is told not to, and the disk.
+pub(crate) fn on_power_disk() -> (PowerDisk, DiskStore<PowerDisk>) {
+    let geometry = Geometry { store: 7, header_bytes: 512, slots: 256 };
+    let disk = PowerDisk::new(&geometry, 1);
+    let (store, _) = disk.open(geometry);
+    (disk, store)
+}
 
 /// Contents that tell which page and version they are.
 fn contents(space: u64, index: u64, version: u32) -> [u8; BASE_PAGE_BYTES] {

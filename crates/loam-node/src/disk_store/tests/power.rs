@@ -4,6 +4,8 @@ use super::super::layout::{DATA_OFFSET_BYTES, Geometry, TABLE_OFFSETS_BYTES, Tab
 use super::super::{DiskStore, StoredPage, recover};
 use crate::disk_store::device::Device;
 use loam_disk::{Buffer, EngineError, Finished};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -67,6 +69,8 @@ pub(super) struct Disk {
     pub(super) hold_syncs: bool,
     /// The queue to it fails.
     pub(super) dead: bool,
+    /// It will, from the next read or write on.
+    dies_of_next: bool,
     /// Reads of this byte fail.
     pub(super) bad_byte: Option<usize>,
     /// Writes that ended.
@@ -75,7 +79,7 @@ pub(super) struct Disk {
 
 /// The same disk before and after a crash.
 #[derive(Clone)]
-pub(super) struct PowerDisk(pub(super) Rc<RefCell<Disk>>);
+pub(crate) struct PowerDisk(pub(super) Rc<RefCell<Disk>>, Rc<OwnedFd>);
 
 impl PowerDisk {
     pub(super) fn new(geometry: &Geometry, seed: u64) -> Self {
@@ -84,7 +88,7 @@ impl PowerDisk {
             let table = Table { generation: generation as u64 + 1, next_sequence: 1, spaces: Vec::new() };
             table.encode(geometry.store, &mut durable[offset as usize..]);
         }
-        Self(Rc::new(RefCell::new(Disk {
+        let disk = Rc::new(RefCell::new(Disk {
             durable,
             volatile: Vec::new(),
             under_way: Vec::new(),
@@ -92,9 +96,18 @@ impl PowerDisk {
             failing: Failing::default(),
             hold_syncs: false,
             dead: false,
+            dies_of_next: false,
             bad_byte: None,
             writes: 0,
-        })))
+        }));
+        // Always readable: each look may find something.
+        let event = eventfd(1, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
+        Self(disk, Rc::new(event))
+    }
+
+    /// The queue to it fails from the next read or write on.
+    pub(crate) fn die_of_the_next(&self) {
+        self.0.borrow_mut().dies_of_next = true;
     }
 
     pub(super) fn open(&self, geometry: Geometry) -> (DiskStore<Self>, Vec<StoredPage>) {
@@ -184,12 +197,14 @@ impl Device for PowerDisk {
             _ => false,
         });
         assert!(!clash, "two writes to one place at once");
+        disk.dead |= disk.dies_of_next;
         disk.under_way.push(Operation::Write { tag, offset, buffer, bytes });
     }
 
     fn read(&mut self, tag: u64, offset_bytes: u64, buffer: Buffer, bytes: usize) {
-        let offset = offset_bytes as usize;
-        self.0.borrow_mut().under_way.push(Operation::Read { tag, offset, buffer, bytes });
+        let mut disk = self.0.borrow_mut();
+        disk.dead |= disk.dies_of_next;
+        disk.under_way.push(Operation::Read { tag, offset: offset_bytes as usize, buffer, bytes });
     }
 
     fn sync(&mut self, tag: u64) {
@@ -224,6 +239,10 @@ impl Device for PowerDisk {
     }
 
     fn wait(&mut self) {}
+
+    fn event_fd(&self) -> BorrowedFd<'_> {
+        self.1.as_fd()
+    }
 
     fn data_from(&self, offset_bytes: u64) -> Option<u64> {
         let disk = self.0.borrow();
