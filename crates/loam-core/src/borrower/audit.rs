@@ -79,6 +79,8 @@ impl Borrower {
             taken,
             "a leaving page has no batch"
         );
+        let queued = self.spaces.values().map(|space| space.table.queued_pages()).sum::<u64>();
+        assert_eq!(self.queued_pages, queued, "pages in the replacement queue are miscounted");
         self.audit_copies(&refs);
         self.audit_buffers();
         self.audit_waiters();

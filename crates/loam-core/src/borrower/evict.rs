@@ -23,8 +23,8 @@ pub(super) const BATCH_PAGES: usize = EXTENT_BASE_PAGES;
 const BATCHES_MAX: usize = 3;
 /// Fewer pages than this are not worth waking the hand for while more buffers are about to be free.
 pub(super) const BATCH_PAGES_MIN: u64 = 64;
-/// Base pages that are found shared, in a row, before faults are looked at again.
-const SHARED_LOOKS_MAX: usize = 4096;
+/// Pages that are passed over for one batch, and base pages that are found shared, before faults are looked at again.
+const LOOKS_MAX: usize = 4096;
 /// Pause after a batch was void.
 const VOID_PAUSE: Duration = Duration::from_micros(50);
 /// When batch after batch has freed nothing for so long, who waits for a frame gets one over the limit: the page
@@ -243,17 +243,23 @@ impl Borrower {
         let (mut from, mut has_given, mut has_passed): (Option<SpaceKey>, bool, bool) = (None, false, false);
         let mut looked_at = 0;
         while (pages.len() as u64) < room {
+            if looked_at >= LOOKS_MAX {
+                self.evict_pause_until.get_or_insert(now + VOID_PAUSE); // and go on then
+                break;
+            }
             let Some((victim, why)) = self.next_victim((pages.len() as u64) < wanted) else { break };
+            looked_at += 1;
             let PageRef { space: key, first } = victim;
-            let Some(space) = self.spaces.get_mut(&key) else { continue };
+            let Some(space) = self.spaces.get(&key) else { continue };
             if space.rests() {
                 self.put_back_victim(victim, why);
                 break;
             }
-            let Some(size) = space.table.set_queued(first, None) else {
+            let Some(size) = self.set_queued(key, first, None) else {
                 self.budgets.remove(victim);
                 continue; // unmapped since
             };
+            let space = self.spaces.get_mut(&key).expect("looked at above");
             if !space.gives() {
                 space.parked.push((first, size));
                 self.victim_goes(victim, why);
@@ -272,17 +278,12 @@ impl Borrower {
                 if pages.len() == before {
                     self.victim_goes(victim, why);
                     self.could_not_leave(now, key, (first, size), false);
-                    if looked_at < SHARED_LOOKS_MAX {
-                        continue;
-                    }
-                    self.evict_pause_until.get_or_insert(now + VOID_PAUSE); // and go on then
-                    break;
+                    continue;
                 }
             }
             if from.is_some_and(|k| k != key) || pages.len() as u64 > room {
                 pages.truncate(before);
-                let space = self.spaces.get_mut(&key).expect("looked at above");
-                space.table.set_queued(first, Some(size));
+                self.set_queued(key, first, Some(size));
                 self.put_back_victim(victim, why);
                 break;
             }

@@ -116,6 +116,8 @@ pub struct Borrower {
     copies: Copies,
     leftovers: Leftovers,
     replacement: Box<dyn Replacement>,
+    /// Pages that stand in its queue, or elsewhere by their rank.
+    queued_pages: u64,
     prefetcher: Box<dyn Prefetcher>,
     sizer: Box<dyn PageSizer>,
     /// No page is smaller: where the search for the page around a base page begins.
@@ -277,6 +279,7 @@ impl Borrower {
             copies: Copies::new(1 << 31),
             leftovers: Leftovers::default(),
             replacement,
+            queued_pages: 0,
             prefetcher,
             sizer: Box::new(Fixed(size)),
             size_least: size,
@@ -492,5 +495,6 @@ impl Borrower {
         }
         self.mend();
         self.take_home();
+        self.tidy_replacement();
     }
 }

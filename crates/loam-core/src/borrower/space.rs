@@ -1,12 +1,15 @@
 //! One address space of the tree: its pages, and the counts that go with each change of one.
 
-use super::marks::Marks;
+use super::marks::{Marks, Priority};
 use super::table::{BaseRange, Entry, SpaceKey, Table};
 use super::{Borrower, PageRef};
 use crate::page_size::PageSize;
 use crate::units::Instant;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
+
+/// Entries of the replacement policy that may be of pages that are gone, beside as many as there are pages.
+pub(super) const GONE_MAX: u64 = 1024;
 
 /// A page of which a part is on its way or away.
 #[derive(Clone, Copy, Debug)]
@@ -138,7 +141,7 @@ impl Borrower {
                 }
             }
         }
-        space.table.empty(part);
+        self.queued_pages -= space.table.empty(part);
     }
 
     pub(super) fn entry(&self, key: SpaceKey, base: u64) -> Entry {
@@ -163,20 +166,55 @@ impl Borrower {
         // The size hangs on the faulted base page's extent, which exists as it has contents.
         let queued = space.table.queued(first);
         if queued.is_none_or(|queued| queued < size) {
-            space.table.set_queued(first, Some(size));
+            self.set_queued(key, first, Some(size));
         }
         let page = PageRef { space: key, first };
         if queued.is_none() {
             if self.sizer.watches_pages() {
-                space.table.note_part(first, self.sizer.part());
+                let part = self.sizer.part();
+                let space = self.spaces.get_mut(&key).expect("the space lives");
+                space.table.note_part(first, part);
             }
             self.line_up(page, size);
         } else if queued.is_some_and(|queued| queued < size)
             && !(self.ranks.is_empty() && self.budgets.is_empty())
         {
-            let frames = space.table.own_in(first, size);
+            let frames = self.spaces[&key].table.own_in(first, size);
             self.ranks.recount(page, |_| frames);
             self.budgets.recount(page, |_| frames);
         }
+    }
+
+    /// Says how large the page is that begins at `first` and stands in the queue, or that none does, and keeps the count; returns what was said before.
+    pub(super) fn set_queued(
+        &mut self,
+        key: SpaceKey,
+        first: u64,
+        size: Option<PageSize>,
+    ) -> Option<PageSize> {
+        let space = self.spaces.get_mut(&key).expect("the space lives");
+        let was = space.table.set_queued(first, size);
+        self.queued_pages += u64::from(size.is_some());
+        self.queued_pages -= u64::from(was.is_some());
+        was
+    }
+
+    /// Has the replacement policy forget pages that are gone, when it holds more of them than there are pages. (What is discarded, unmapped or a process
+    /// leaves behind stays there, and nobody takes it out as long as frames are free.)
+    pub(super) fn tidy_replacement(&mut self) {
+        if self.replacement.entries() as u64 <= 2 * self.queued_pages + GONE_MAX {
+            return;
+        }
+        let Self { replacement, spaces, ranks, .. } = self;
+        // One that has come again stands there twice. Its first place is the one that counts.
+        replacement.retain(&mut |page| {
+            ranks.of(page) == Priority::Normal
+                && spaces.get_mut(&page.space).is_some_and(|space| space.table.list(page.first))
+        });
+        replacement.retain(&mut |page| {
+            let space = spaces.get_mut(&page.space).expect("what has stayed is there");
+            space.table.unlist(page.first);
+            true
+        });
     }
 }

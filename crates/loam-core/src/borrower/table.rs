@@ -99,6 +99,8 @@ struct Extent {
     unsure: Bits,
     /// For each base page that begins a page which stands in the replacement queue: 1 plus that page's [`PageSize`]. Else 0. Two a byte.
     queued: [u8; EXTENT_BASE_PAGES / 2],
+    /// While the queue is tidied: of those base pages, the ones whose page has been found there.
+    listed: Bits,
     /// For each base page that begins one that has come: in which part of the program.
     part: [u8; EXTENT_BASE_PAGES],
     /// Base pages that begin a page which was brought, as bits that are quickly counted; for each of them what was here with it.
@@ -116,6 +118,7 @@ impl Extent {
             protected: [0; EXTENT_BASE_PAGES / 64],
             unsure: [0; EXTENT_BASE_PAGES / 64],
             queued: [0; EXTENT_BASE_PAGES / 2],
+            listed: [0; EXTENT_BASE_PAGES / 64],
             brought: [0; EXTENT_BASE_PAGES / 64],
             part: [0; EXTENT_BASE_PAGES],
             together: [None; EXTENT_BASE_PAGES],
@@ -158,6 +161,11 @@ impl Extent {
     fn queued_at(&self, i: usize) -> Option<PageSize> {
         let code = self.queued[i / 2] >> (i % 2 * 4) & 0x0f;
         (code > 0).then(|| PageSize::from_log2(code - 1))
+    }
+
+    /// Pages that begin in it and stand in the replacement queue.
+    fn queued_pages(&self) -> u64 {
+        self.queued.iter().map(|two| u64::from(two & 0x0f > 0) + u64::from(two >> 4 > 0)).sum()
     }
 
     /// Of each page of this size, whether it has been brought, as a whole or in part: at the bit of its first base page.
@@ -331,17 +339,19 @@ impl Table {
         out.extend(used.map(|(base, i)| (base, extent.entry(i))));
     }
 
-    /// Empties what is in `part`, which lies in one extent; one that has no contents any more is dropped.
-    pub(super) fn empty(&mut self, part: BaseRange) {
+    /// Empties what is in `part`, which lies in one extent; one that has no contents any more is dropped. Returns how many pages that stand in the
+    /// replacement queue are not known of any more.
+    pub(super) fn empty(&mut self, part: BaseRange) -> u64 {
         let (x, i) = split(part.start);
-        if part.len() == EXTENT_BASE_PAGES as u64 {
-            self.extents.remove(&x);
-        } else if let Some(extent) = self.extents.get_mut(&x) {
+        if part.len() < EXTENT_BASE_PAGES as u64
+            && let Some(extent) = self.extents.get_mut(&x)
+        {
             (i..i + part.len() as usize).for_each(|i| extent.set_entry(i, Entry::default()));
-            if extent.used == 0 {
-                self.extents.remove(&x);
+            if extent.used > 0 {
+                return 0;
             }
         }
+        self.extents.remove(&x).map_or(0, |extent| extent.queued_pages())
     }
 
     /// Lets `change` see and change each entry that has contents, in order.
@@ -394,6 +404,30 @@ impl Table {
     pub(super) fn queued(&self, base: u64) -> Option<PageSize> {
         let (x, i) = split(base);
         self.extents.get(&x)?.queued_at(i)
+    }
+
+    /// The replacement queue has a page that begins at `base`. False: none stands there, or it has been listed already.
+    pub(super) fn list(&mut self, base: u64) -> bool {
+        let (x, i) = split(base);
+        let Some(extent) = self.extents.get_mut(&x).filter(|extent| extent.queued_at(i).is_some()) else {
+            return false;
+        };
+        let is_first = !is_set(&extent.listed, i);
+        set(&mut extent.listed, i, true);
+        is_first
+    }
+
+    /// Takes that back.
+    pub(super) fn unlist(&mut self, base: u64) {
+        let (x, i) = split(base);
+        if let Some(extent) = self.extents.get_mut(&x) {
+            set(&mut extent.listed, i, false);
+        }
+    }
+
+    /// Pages that stand in the replacement queue.
+    pub(super) fn queued_pages(&self) -> u64 {
+        self.extents.values().map(|extent| extent.queued_pages()).sum()
     }
 
     /// The smallest page in the replacement queue that has `base`, if it is at least as large as `least`: its first base page and size.

@@ -10,6 +10,7 @@ mod lenders;
 mod marks;
 mod ops;
 mod plans;
+mod queue;
 mod recalls;
 mod replicas;
 mod sharing;

@@ -56,7 +56,7 @@ pub struct PageRef {
 
 /// A replacement policy. It is told when a page comes, and asked which leaves next.
 ///
-/// A page whose mapping was removed stays in the policy until it is given out as a victim.
+/// A page whose mapping was removed stays in the policy until it is given out as a victim, or found by [`Replacement::retain`].
 pub trait Replacement: core::fmt::Debug + Send {
     /// `page` has become local. If it is still in the policy from before its mapping was removed, that is a touch.
     fn inserted(&mut self, page: PageRef);
@@ -76,6 +76,15 @@ pub trait Replacement: core::fmt::Debug + Send {
     /// `page`, a victim some time ago, could not be taken away: that it comes in again is no sign that it is used.
     fn kept(&mut self, page: PageRef) {
         let _ = page;
+    }
+    /// How many pages it holds, those whose mappings were removed as well; one that has come again since counts twice. A policy that does nothing here is
+    /// not tidied.
+    fn entries(&self) -> usize {
+        0
+    }
+    /// Forgets pages that are not there (any more). Those that stay keep their places.
+    fn retain(&mut self, is_there: &mut dyn FnMut(PageRef) -> bool) {
+        let _ = is_there;
     }
     /// The page to leave next; it is out of the policy then.
     fn victim(&mut self) -> Option<PageRef>;

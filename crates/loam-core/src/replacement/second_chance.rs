@@ -100,19 +100,19 @@ impl SecondChanceFifo {
         true
     }
 
-    /// Takes all void entries out.
-    fn sweep(&mut self) {
+    /// Takes all void entries out, and of the others those of pages that are not there.
+    fn sweep(&mut self, is_there: &mut dyn FnMut(PageRef) -> bool) {
         let Self { trial, proven, trial_frames, proven_frames, void, .. } = self;
-        let mut keeps = |queued: &Queued, frames: &mut u64| match void
-            .get_mut(&queued.page())
-            .filter(|count| **count > 0)
-        {
-            Some(count) => {
-                *count -= 1;
-                *frames -= queued.size.base_pages();
-                false
-            }
-            None => true,
+        let mut keeps = |queued: &Queued, frames: &mut u64| {
+            let keeps = match void.get_mut(&queued.page()).filter(|count| **count > 0) {
+                Some(count) => {
+                    *count -= 1;
+                    false
+                }
+                None => is_there(queued.page()),
+            };
+            *frames -= if keeps { 0 } else { queued.size.base_pages() };
+            keeps
         };
         trial.retain(|queued| keeps(queued, trial_frames));
         proven.retain(|proven| keeps(&proven.queued, proven_frames));
@@ -217,8 +217,16 @@ impl Replacement for SecondChanceFifo {
         *self.void.entry(page).or_default() += 1;
         self.voids += 1;
         if self.voids > self.len() + VOIDS_MIN {
-            self.sweep();
+            self.sweep(&mut |_| true);
         }
+    }
+
+    fn entries(&self) -> usize {
+        self.len()
+    }
+
+    fn retain(&mut self, is_there: &mut dyn FnMut(PageRef) -> bool) {
+        self.sweep(is_there);
     }
 
     fn kept(&mut self, page: PageRef) {
@@ -386,7 +394,7 @@ mod tests {
                         here.remove(&op);
                         fifo.removed(page(op));
                         if op == 0 {
-                            fifo.sweep();
+                            fifo.sweep(&mut |_| true);
                         }
                     }
                 } else if let Some(victim) = fifo.victim() {
