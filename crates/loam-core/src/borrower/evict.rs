@@ -160,6 +160,7 @@ impl Borrower {
 
     /// Starts as many batches as are wanted and can be.
     pub(super) fn evict(&mut self, now: Instant) {
+        self.home.goes_on = false; // unless it is looked at again, and stopped
         if self.installs_pending > 0 || self.evict_pause_until.is_some_and(|t| t > now) {
             return;
         }

@@ -5,7 +5,7 @@
 //! enough for all that is away.
 
 use super::Borrower;
-use super::copies::{CopyIndex, Stored};
+use super::copies::{CopyIndex, LenderIndex, Stored};
 use super::evict::BATCH_PAGES;
 use super::placement::LenderState;
 use super::table::{BaseRange, BaseState, Entry, SpaceKey};
@@ -13,14 +13,33 @@ use alloc::vec::Vec;
 
 /// As many copies are given up at a time, if there are as many: room for some batches.
 const GIVEN_UP_AT_ONCE: u64 = 1024;
+/// So many base pages are looked at for that before faults are looked at again.
+const LOOKED_AT_ONCE: u64 = 4096;
 
 /// Copies of pages that are home, as far as they have not been looked through.
 #[derive(Debug, Default)]
 pub(super) struct Home {
-    /// Since they were looked through, a page has come home and left one.
-    has_some: bool,
-    /// Where that goes on.
+    /// Lenders at which pages that have come home left copies since all was begun to be looked through, or that could spare the room then. One bit each.
+    left_at: [u64; 4],
+    /// Where that goes on; `None`: it is not under way.
     next: Option<(SpaceKey, u64)>,
+    /// It was stopped for the faults alone.
+    pub(super) goes_on: bool,
+}
+
+impl Home {
+    fn note(&mut self, LenderIndex(n): LenderIndex) {
+        self.left_at[usize::from(n) / 64] |= 1 << (n % 64);
+    }
+
+    fn has_at(&self, n: usize) -> bool {
+        self.left_at[n / 64] >> (n % 64) & 1 == 1
+    }
+}
+
+/// It has hardly room for a batch, and might have more.
+fn is_crowded(lender: &LenderState) -> bool {
+    lender.up && (!lender.has_room() || lender.room < BATCH_PAGES as u64)
 }
 
 impl Borrower {
@@ -45,59 +64,98 @@ impl Borrower {
         if self.is_at(copy, LenderState::is_tight) {
             self.give_up(key, base);
         } else {
-            self.home.has_some = true;
+            self.note_home(copy);
+        }
+    }
+
+    /// A page that is home has, or may have, left this.
+    pub(super) fn note_home(&mut self, copy: CopyIndex) {
+        for place in self.copies.get(copy).places() {
+            self.home.note(place.lender);
         }
     }
 
     /// Pages are to leave, and lenders have hardly room for a batch: copies of what is home are given up. What nobody could take so far is offered again.
-    pub(super) fn make_room_at_lenders(&mut self) {
-        let is_full = |lender: &LenderState| !lender.has_room() || lender.room < BATCH_PAGES as u64;
-        let replicas = usize::from(self.config.replicas);
-        let suffice = |lenders: &[LenderState]| {
-            let others = lenders.iter().filter(|lender| lender.up && !is_full(lender)).count();
-            others >= replicas
-        };
-        if !suffice(&self.lenders) && self.lenders.iter().any(|lender| lender.up && is_full(lender)) {
+    /// Returns how many base pages were looked at.
+    pub(super) fn make_room_at_lenders(&mut self) -> u64 {
+        if self.lenders_suffice() {
+            return 0;
+        }
+        if self.lenders.iter().any(is_crowded) {
             self.give_back_all();
         }
         // What is not installed yet is home by the record alone.
-        if self.config.disk || suffice(&self.lenders) || !self.home.has_some || self.installs_pending > 0 {
-            return;
+        if self.config.disk || self.installs_pending > 0 || self.lenders_suffice() {
+            return 0;
         }
-        let (from, mut given_up) = (self.home.next.unwrap_or((SpaceKey(0), 0)), 0);
-        let keys: Vec<SpaceKey> = self.spaces.keys().copied().collect();
-        let after = keys.iter().position(|&key| key >= from.0).unwrap_or(0);
-        // From where it ended the last time around to there; the first one twice, for its beginning.
-        let turn = keys[after..].iter().chain(&keys[..after]).chain(keys.get(after));
-        let mut bases = Vec::new();
-        for (n, &key) in turn.enumerate() {
-            let start = if n == 0 && key == from.0 { from.1 } else { 0 };
-            let end = if n == keys.len() && key == from.0 { from.1 } else { u64::MAX };
-            let mut rest = BaseRange::new(start.min(end), end);
-            while !rest.is_empty()
-                && let Some(part) = self.spaces.get(&key).and_then(|space| space.table.next_used(rest))
-            {
-                rest.start = part.end;
-                bases.clear();
-                self.spaces[&key].table.used_in(part, &mut bases);
-                for &base in &bases {
-                    let entry = self.entry(key, base);
-                    let here = entry.copy.filter(|_| entry.state == BaseState::Local);
-                    if here.is_some_and(|copy| self.is_at(copy, is_full)) {
-                        given_up += u64::from(self.give_up(key, base));
-                    }
-                }
-                if given_up >= GIVEN_UP_AT_ONCE {
-                    self.home.next = Some((key, rest.start));
-                    self.retry_some_stuck(given_up as usize);
-                    return;
-                }
+        let (mut looked_at, mut given_up) = (0, 0);
+        // What is left of the last time around, and once around.
+        for _ in 0..2 {
+            self.look_through_home(&mut looked_at, &mut given_up);
+            if self.home.next.is_some() {
+                break;
             }
         }
-        self.home = Home::default();
         if given_up > 0 {
             self.retry_some_stuck(given_up as usize);
         }
+        looked_at
+    }
+
+    /// What leaves finds room at as many lenders as are to have it.
+    fn lenders_suffice(&self) -> bool {
+        let others = self.lenders.iter().filter(|lender| lender.up && !is_crowded(lender)).count();
+        others >= usize::from(self.config.replicas)
+    }
+
+    /// Goes on to give up copies of what is home, or begins again, until enough of them are or all has been looked through.
+    fn look_through_home(&mut self, looked_at: &mut u64, given_up: &mut u64) {
+        let mut bases = Vec::new();
+        while self.can_give_up() {
+            if *given_up >= GIVEN_UP_AT_ONCE {
+                return;
+            }
+            self.home.goes_on = *looked_at >= LOOKED_AT_ONCE;
+            if self.home.goes_on {
+                return;
+            }
+            let (key, start) = self.home.next.unwrap_or_else(|| {
+                self.home.left_at = [0; 4];
+                (SpaceKey(0), 0)
+            });
+            let Some((key, part)) = self.next_part(key, start) else {
+                self.home.next = None;
+                return;
+            };
+            self.home.next = Some((key, part.end));
+            bases.clear();
+            self.spaces[&key].table.used_in(part, &mut bases);
+            *looked_at += bases.len() as u64;
+            for &base in &bases {
+                let entry = self.entry(key, base);
+                let Some(copy) = entry.copy.filter(|_| entry.state == BaseState::Local) else { continue };
+                if self.is_at(copy, is_crowded) {
+                    *given_up += u64::from(self.give_up(key, base));
+                } else {
+                    self.note_home(copy);
+                }
+            }
+        }
+    }
+
+    /// A lender is crowded by what it has of this program, and some of that may be of what is home.
+    fn can_give_up(&self) -> bool {
+        let mut crowded =
+            self.lenders.iter().enumerate().filter(|(_, lender)| is_crowded(lender) && lender.held > 0);
+        crowded.any(|(n, _)| self.home.next.is_some() || self.home.has_at(n))
+    }
+
+    /// What is used in the next extent from there on, of this space or the next.
+    fn next_part(&self, key: SpaceKey, start: u64) -> Option<(SpaceKey, BaseRange)> {
+        self.spaces.range(key..).find_map(|(&other, space)| {
+            let start = if other == key { start } else { 0 };
+            space.table.next_used(BaseRange::new(start, u64::MAX)).map(|part| (other, part))
+        })
     }
 
     /// One of those that have it is such a lender.

@@ -432,7 +432,8 @@ impl Borrower {
         let guard = self.guarding.is_under_way().then_some(self.waits_changed_at);
         let resigned = self.resigned_retry_at;
         let left = (!self.leftovers.is_empty()).then_some(self.waits_changed_at);
-        [hedge, self.stuck_retry_at, resigned, self.evict_pause_until, self.parked_until, guard, left]
+        let home = self.home.goes_on.then_some(self.waits_changed_at);
+        [hedge, self.stuck_retry_at, resigned, self.evict_pause_until, self.parked_until, guard, left, home]
             .into_iter()
             .flatten()
             .min()

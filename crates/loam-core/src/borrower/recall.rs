@@ -226,6 +226,7 @@ impl Borrower {
         c.drained = false;
         let version = c.version;
         self.forget_at(lender, i, version);
+        self.note_home(i);
         self.needs_mending(i);
     }
 

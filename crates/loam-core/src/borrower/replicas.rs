@@ -399,6 +399,7 @@ impl Borrower {
         if c.buffer().is_some() {
             self.stats.mended += 1;
             self.store(i);
+            self.note_home(i);
             if self.copies.get(i).busy() {
                 self.unmark_reusable(i);
             }

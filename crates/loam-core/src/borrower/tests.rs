@@ -5,6 +5,7 @@ mod advice;
 mod budgets;
 mod cases;
 mod holes;
+mod home;
 mod leftovers;
 mod lenders;
 mod marks;
