@@ -170,6 +170,8 @@ impl Copy {
 }
 
 const CHUNK: usize = 4096;
+/// So many words of 64 indices ahead are looked at for one that is wholly free: as many indices as two chunks have.
+const LOOKED_AHEAD: usize = 128;
 
 /// All copies of a borrower, and which indices are free.
 #[derive(Debug)]
@@ -294,18 +296,32 @@ impl Copies {
     }
 
     fn next_free(&self) -> u32 {
-        let words = self.free_bits.len();
-        let start = self.cursor as usize / 64;
-        let first = self.free_bits[start] & (u64::MAX << (self.cursor % 64));
-        if first != 0 {
-            return start as u32 * 64 + first.trailing_zeros();
-        }
-        // Whole free words first: a long run is worth more than a near hole.
-        let order = || (start + 1..words).chain(0..=start);
-        let pick = order().take(words).find(|&w| self.free_bits[w] == u64::MAX);
-        let word = pick.or_else(|| order().find(|&w| self.free_bits[w] != 0)).expect("free_count > 0");
-        word as u32 * 64 + self.free_bits[word].trailing_zeros()
+        next_free(self.free_bits.len(), self.cursor, |w| self.free_bits[w])
     }
+}
+
+/// The next free index at the cursor or, around the end, behind it; `word` tells which are in each word of 64. One at least is.
+fn next_free(words: usize, cursor: u32, mut word: impl FnMut(usize) -> u64) -> u32 {
+    let start = cursor as usize / 64;
+    let at = |w: usize, free: u64| w as u32 * 64 + free.trailing_zeros();
+    let first = word(start) & (u64::MAX << (cursor % 64));
+    if first != 0 {
+        return at(start, first);
+    }
+    // A long run is worth more than a near hole, but not a search through all of them: where free indices are scattered there is none, and a word is used up after a few.
+    let mut near = None;
+    for (n, w) in (start + 1..words).chain(0..=start).enumerate() {
+        let free = word(w);
+        if free == u64::MAX {
+            return at(w, free);
+        }
+        near = near.or((free != 0).then_some((w, free)));
+        if let Some((w, free)) = near.filter(|_| n >= LOOKED_AHEAD) {
+            return at(w, free);
+        }
+    }
+    let (w, free) = near.expect("one is free");
+    at(w, free)
 }
 
 #[cfg(test)]
@@ -328,6 +344,52 @@ mod tests {
             assert!(copies.allocate(ContentHash(i as u128)).is_some());
         }
         assert_eq!(copies.allocate(ContentHash(1)), None);
+    }
+
+    /// Allocates one index after the other; returns the words looked at, and how often the next one was not the neighbour.
+    fn use_up(bits: &mut [u64], cursor: &mut u32, count: u64) -> (u64, u64) {
+        let (mut looked_at, mut jumps) = (0, 0);
+        for _ in 0..count {
+            let index = next_free(bits.len(), *cursor, |w| {
+                looked_at += 1;
+                bits[w]
+            });
+            jumps += u64::from(index != *cursor);
+            bits[index as usize / 64] &= !(1 << (index % 64));
+            *cursor = (index + 1) % (bits.len() as u32 * 64);
+        }
+        (looked_at, jumps)
+    }
+
+    /// The usual state after much was written anew, for 16 GiB: in each word an eighth is free, and no word wholly.
+    #[test]
+    fn scattered_indices_are_found_nearby() {
+        let words = (16 << 30) / 4096 / 64;
+        for free in [0x0101_0101_0101_0101_u64, 0x8000_0000_0000_0000, 0x0000_00ff_0000_0000] {
+            let (mut bits, mut cursor) = (vec![free; words], 0);
+            let count = words as u64 * u64::from(free.count_ones());
+            let (looked_at, _) = use_up(&mut bits, &mut cursor, count);
+            assert!(looked_at <= count * 130, "{looked_at} words for {count} indices");
+            assert!(bits.iter().all(|&bits| bits == 0));
+        }
+    }
+
+    /// All that is free is at one end: what is in use is passed over once.
+    #[test]
+    fn what_is_in_use_is_passed_over_once_each_time_around() {
+        let (words, free) = (65_536, 8_192);
+        let mut bits = vec![0; words - free];
+        bits.resize(words, 1);
+        let (looked_at, _) = use_up(&mut bits, &mut 0, free as u64);
+        assert!(looked_at <= (words + free * 130) as u64, "{looked_at}");
+    }
+
+    /// Words that are wholly free are used first as far as they are near: what leaves together has neighbouring indices.
+    #[test]
+    fn runs_are_used_first() {
+        let mut bits: Vec<u64> = (0..4_096).map(|w| if w % 100 == 99 { u64::MAX } else { 1 << 7 }).collect();
+        let (_, jumps) = use_up(&mut bits, &mut 0, 40 * 64);
+        assert_eq!(jumps, 2 * 40, "one for each run, and one for the hole behind it");
     }
 
     #[test]
