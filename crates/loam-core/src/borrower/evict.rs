@@ -235,10 +235,11 @@ impl Borrower {
 
     /// A batch of so many base pages, and of what was said not to be needed, or is more than its range's budget. False: none could begin.
     fn start_batch(&mut self, now: Instant, wanted: u64) -> bool {
-        if self.waits_for_buffers() || wanted > 0 && self.make_other_side_own(now) {
+        let room = self.buffers_for_eviction().min(BATCH_PAGES as u64);
+        // Where nothing can leave, making pages their process's own would only take frames.
+        if room == 0 || self.waits_for_buffers() || wanted > 0 && self.make_other_side_own(now) {
             return false;
         }
-        let room = self.buffers_for_eviction().min(BATCH_PAGES as u64);
         let mut pages: Vec<u64> = Vec::with_capacity(BATCH_PAGES);
         let mut of = Vec::new();
         let (mut from, mut has_given, mut has_passed): (Option<SpaceKey>, bool, bool) = (None, false, false);
@@ -286,6 +287,9 @@ impl Borrower {
                 pages.truncate(before);
                 self.set_queued(key, first, Some(size));
                 self.put_back_victim(victim, why);
+                if from.is_none() {
+                    return false; // nor can this, and no other is before it
+                }
                 break;
             }
             if stay > 0 {

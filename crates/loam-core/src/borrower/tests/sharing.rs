@@ -11,7 +11,10 @@ const LIMIT: u64 = 400;
 
 /// Parent and child have the same frames.
 fn forked() -> World {
-    let mut w = World::new(1, false, LIMIT, 1);
+    forked_in(World::new(1, false, LIMIT, 1))
+}
+
+fn forked_in(mut w: World) -> World {
     for base in (0..SHARED).rev() {
         w.step(&Op::Write { space: 0, base, value: base + 1 }); // nothing is brought ahead
     }
@@ -206,4 +209,42 @@ fn a_page_that_parent_or_child_has_for_itself_counts_for_both() {
         assert_eq!(w.b.frames().0, frames + 2, "{first:?}");
         w.check();
     }
+}
+
+/// All buffers hold what no lender takes: what would be made a process's own could not leave, and would be there twice.
+#[test]
+fn nothing_is_made_a_process_s_own_while_no_buffer_is_free() {
+    let mut w = forked();
+    w.lender_room = false;
+    for base in SHARED..PAGES {
+        w.step(&Op::Write { space: 0, base, value: base + 1 });
+        settle(&mut w);
+    }
+    assert!(w.b.stuck() > 0 && w.b.buffers_for_eviction() == 0, "{} are stuck", w.b.stuck());
+    assert!(!w.b.spaces[&PARENT].parked.is_empty(), "what is shared could not leave");
+    w.work(Duration::from_millis(3000));
+    assert_eq!((w.here(PARENT), w.here(CHILD), w.populated), (SHARED, SHARED, 0));
+    // It goes on when a lender takes something.
+    w.lender_room = true;
+    w.b.handle_lender_room(LenderIndex(0), BasePages(100_000));
+    w.work(Duration::from_millis(4000));
+    assert_eq!((w.b.stuck(), w.here(PARENT), w.here(CHILD)), (0, 0, 0));
+    w.read_all();
+}
+
+/// Some are free, and fewer than a page has.
+#[test]
+fn nor_while_no_page_finds_buffers_enough() {
+    let page = 16;
+    let mut w = forked_in(World::configured(page, LIMIT, 1, |config| config.buffers += page as u32 / 2));
+    w.buffers.resize(w.b.config.buffers as usize, 0);
+    w.lender_room = false;
+    for base in SHARED..PAGES {
+        w.step(&Op::Write { space: 0, base, value: base + 1 });
+        settle(&mut w);
+    }
+    assert!((1..page).contains(&w.b.buffers_for_eviction()), "{} are free", w.b.buffers_for_eviction());
+    assert!(!w.b.spaces[&PARENT].parked.is_empty(), "what is shared could not leave");
+    w.work(Duration::from_millis(3000));
+    assert_eq!((w.here(PARENT), w.here(CHILD), w.populated), (SHARED, SHARED, 0));
 }
