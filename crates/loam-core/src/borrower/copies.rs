@@ -76,6 +76,8 @@ impl Mirror {
 }
 
 const NO_BUFFER: u32 = u32::MAX;
+/// No lender has this index.
+pub(super) const NOBODY: LenderIndex = LenderIndex(u8::MAX);
 
 /// One base page of contents. 48 bytes for each base page that ever left, within the 64 of the bar.
 #[derive(Clone, Debug)]
@@ -94,7 +96,7 @@ pub(super) struct Copy {
     /// The first lender has it on its disk.
     pub drained: bool,
     pub safety: Safety,
-    /// Who was told to write it to its disk; `u8::MAX`: nobody.
+    /// Who was told to write it to its disk when it got it last, or [`NOBODY`]. It may have lost it since, or be lost itself.
     pub staged_at: LenderIndex,
     /// Its lender wants it back.
     pub recalled: bool,
@@ -124,7 +126,7 @@ impl Copy {
         mirrors: [Mirror::NONE; MIRRORS_MAX],
         drained: false,
         safety: Safety::New,
-        staged_at: LenderIndex(u8::MAX),
+        staged_at: NOBODY,
         recalled: false,
         old: None,
         offers: 0,

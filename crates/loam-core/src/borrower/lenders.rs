@@ -1,6 +1,6 @@
 //! Lenders: they come and go while the program runs, have room or refuse, and pages are sent to them as the placement says.
 
-use super::copies::{CopyIndex, LenderIndex, Stored};
+use super::copies::{CopyIndex, LenderIndex, NOBODY, Stored};
 use super::placement::LenderState;
 use super::store::Source;
 use super::{Borrower, Effect};
@@ -222,6 +222,8 @@ impl Borrower {
         let c = self.copies.get_mut(i);
         if class == PutClass::Staged {
             c.staged_at = lender;
+        } else if c.staged_at == lender {
+            c.staged_at = NOBODY; // it was told to before it lost the copy, or another was that had its index
         }
         let (version, hash) = (c.version, c.hash);
         let buffer = c.buffer().expect("only what is in a buffer can be sent");

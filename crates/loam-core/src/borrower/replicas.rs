@@ -10,7 +10,7 @@
 //! A copy has a *first* lender, which is asked for it, and *mirrors*. The rest of the policy knows the first only: a mirror takes its place when
 //! it fails. Mirrors are kept apart from each other as far as there are lenders for it: other racks, else other machines, else other processes.
 
-use super::copies::{Copy, CopyIndex, LenderIndex, Mirror, Safety, Stored};
+use super::copies::{Copy, CopyIndex, LenderIndex, Mirror, NOBODY, Safety, Stored};
 use super::placement::{LenderState, Site};
 use super::{Borrower, Effect};
 use crate::ids::{PutClass, Version};
@@ -239,7 +239,7 @@ impl Borrower {
         let state = &mut self.lenders[usize::from(lender.0)];
         if was_staged {
             state.ring_full = true;
-            self.copies.get_mut(i).staged_at = LenderIndex(u8::MAX);
+            self.copies.get_mut(i).staged_at = NOBODY;
         } else {
             (state.room, state.refused) = (0, true);
         }

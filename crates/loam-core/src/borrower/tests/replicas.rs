@@ -346,6 +346,68 @@ fn what_cannot_be_mended_is_mended_when_a_full_lender_has_room_again() {
     w.read_all();
 }
 
+/// As what this lender was sent what it has.
+fn classes(w: &World, lender: LenderIndex) -> BTreeMap<PutClass, u64> {
+    let mut classes = BTreeMap::new();
+    let here = w.replicas.class.iter().filter(|&(page, _)| page.0 == lender && w.has(*page));
+    here.for_each(|(_, &class)| *classes.entry(class).or_default() += 1);
+    classes
+}
+
+/// An index is used again: that its last lender was to write a copy says nothing of the next.
+#[test]
+fn who_has_the_index_of_a_lender_that_was_to_write_is_not_taken_for_it() {
+    let mut w = replicated(600, 2, 2, true);
+    let (drains, one) = (Site { machine: 7, zone: 0, drains: true }, LenderIndex(1));
+    w.b.handle_lender_site(one, drains);
+    fill(&mut w);
+    assert!(!classes(&w, one).contains_key(&PutClass::Mirror));
+    w.writes_fail = true;
+    w.lose_one(1, false);
+    assert_eq!(w.join_lender(100_000), one, "without a disk");
+    let now = w.time();
+    w.b.handle_retry(now);
+    w.drain();
+    w.come_to_rest();
+    assert!(!classes(&w, one).contains_key(&PutClass::Staged));
+    w.replicas.spent = false;
+    w.lose_one(0, false);
+    let new = w.join_lender(100_000);
+    w.b.handle_lender_site(new, drains);
+    let now = w.time();
+    w.b.handle_retry(now);
+    w.drain();
+    w.come_to_rest();
+    let classes = classes(&w, new);
+    assert!(classes[&PutClass::Staged] > 500 && !classes.contains_key(&PutClass::Mirror), "{classes:?}");
+}
+
+/// The same lender gets it again, and not to write it.
+#[test]
+fn who_was_to_write_what_it_has_lost_is_not_taken_for_one_that_does() {
+    let mut w = replicated(600, 2, 2, true);
+    let (zero, one) = (LenderIndex(0), LenderIndex(1));
+    w.b.handle_lender_site(one, Site { machine: 7, zone: 0, drains: true });
+    fill(&mut w);
+    let buffered = |w: &World| w.b.copies.iter_live().find(|(_, c)| c.reusable).map(|(i, c)| (i, c.version));
+    let (i, version) = buffered(&w).expect("some are still in their buffers");
+    assert_eq!(w.b.copies.get(i).staged_at, one);
+    w.lenders[1].as_mut().expect("it is there").remove(&(i, version));
+    w.taken.insert((i, version));
+    w.b.lenders[1].ring_full = true;
+    w.b.source_failed(i, Source::Lender(one));
+    let now = w.time();
+    w.b.handle_retry(now);
+    w.drain();
+    while w.complete(0) {}
+    assert_eq!(w.replicas.class[&(one, i, version)], PutClass::Mirror);
+    let new = w.join_lender(100_000);
+    w.b.handle_lender_site(new, Site { machine: 8, zone: 0, drains: true });
+    w.lose_one(usize::from(zero.0), false);
+    w.come_to_rest();
+    assert_eq!(w.replicas.class[&(new, i, version)], PutClass::Staged);
+}
+
 fn replicated(limit: u64, lenders: usize, replicas: u8, staged: bool) -> World {
     World::configured(1, limit, lenders, |config| (config.replicas, config.staged) = (replicas, staged))
 }
