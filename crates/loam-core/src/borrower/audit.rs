@@ -131,6 +131,8 @@ impl Borrower {
         let mut wanted_back = held.clone();
         let (mut live, mut sending, mut reusable, mut on_disk) = (0, 0, 0, 0);
         let queued: BTreeSet<(CopyIndex, Version)> = self.recalls.iter().copied().collect();
+        let stuck: BTreeSet<(CopyIndex, Version)> = self.unsafe_stuck.iter().copied().collect();
+        let mends: BTreeSet<(CopyIndex, Version)> = self.mends.iter().copied().collect();
         for (i, c) in self.copies.iter_live() {
             live += 1;
             assert_eq!(c.refs, refs.get(&i).copied().unwrap_or(0), "copy {} has wrong references", i.0);
@@ -140,6 +142,13 @@ impl Borrower {
             lent += c.places().count() as u64;
             on_disk += u32::from(c.disk == Stored::Yes);
             self.audit_places(i, c);
+            let waits = [&stuck, &mends].iter().any(|list| list.contains(&(i, c.version)));
+            let comes = c.busy() || waits || c.recalled && queued.contains(&(i, c.version));
+            assert!(
+                c.refs == 0 || c.buffer().is_none() || self.is_safe(i) || comes,
+                "copy {} keeps its buffer, and nothing is done about it",
+                i.0
+            );
             for place in c.places().filter(|place| place.stored.has()) {
                 held[usize::from(place.lender.0)] += 1;
             }

@@ -359,6 +359,7 @@ impl Borrower {
         } else {
             self.came_home(copy);
         }
+        self.store_after_fetch(copy);
         self.settle(copy);
         self.advance(now);
         Arrival::Taken

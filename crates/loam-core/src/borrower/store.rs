@@ -80,6 +80,14 @@ impl Borrower {
         self.notice_stuck(i);
     }
 
+    /// A fetch has been answered. What was in a buffer meanwhile, and needed to be stored, was left alone as long as that was under way.
+    pub(super) fn store_after_fetch(&mut self, i: CopyIndex) {
+        let c = self.copies.get(i);
+        if c.refs > 0 && c.buffer().is_some() && !c.busy() && !self.is_safe(i) {
+            self.store(i);
+        }
+    }
+
     /// Nobody has taken a copy that is in a buffer.
     pub(super) fn notice_stuck(&mut self, i: CopyIndex) {
         let c = self.copies.get(i);

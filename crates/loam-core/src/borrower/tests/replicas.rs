@@ -408,6 +408,37 @@ fn who_was_to_write_what_it_has_lost_is_not_taken_for_one_that_does() {
     assert_eq!(w.replicas.class[&(new, i, version)], PutClass::Staged);
 }
 
+/// While it is on its way to a relative, a page leaves that has the same contents, and then a lender is lost: it is in a buffer, and when the answer has
+/// come it is stored.
+#[test]
+fn what_became_thin_while_it_was_fetched_is_stored_then() {
+    let mut w = replicated(600, 2, 2, false);
+    w.b.config.rescue = false;
+    fill(&mut w);
+    let base = (0..PAGES).find(|&base| w.b.state(SpaceKey(0), base) == BaseState::Away).expect("most are");
+    let now = w.time();
+    w.b.handle_fault(now, SpaceKey(0), base);
+    w.drain();
+    let copy = w.b.copy_of(SpaceKey(0), base).expect("it is away").index;
+    let asked = |op: &Pending| match op {
+        Pending::Get { lender, copy: of, .. } if *of == copy => Some(*lender),
+        _ => None,
+    };
+    let lender = w.pending.iter().find_map(asked).expect("it was asked for");
+    let buffer = w.b.take_buffer().expect("there are some");
+    w.buffers[buffer.0 as usize] = w.truth[&(SpaceKey(0), base)];
+    w.b.copies.get_mut(copy).set_buffer(Some(buffer));
+    w.lose_one(1 - usize::from(lender.0), false);
+    // All others are mended before it comes.
+    while let Some(next) = w.pending.iter().position(|op| asked(op).is_none()) {
+        w.complete(next);
+    }
+    assert!(w.b.mends.is_empty() && w.b.copies.get(copy).fetching && !w.disk.contains_key(&copy));
+    w.come_to_rest();
+    assert!(w.disk.contains_key(&copy) && w.b.copies.get(copy).buffer().is_none());
+    w.read_all();
+}
+
 fn replicated(limit: u64, lenders: usize, replicas: u8, staged: bool) -> World {
     World::configured(1, limit, lenders, |config| (config.replicas, config.staged) = (replicas, staged))
 }
