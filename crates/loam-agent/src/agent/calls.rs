@@ -2,7 +2,9 @@
 
 use super::Agent;
 use crate::packets;
-use loam_core::borrower::{Advice, BaseRange, FetchPlan, Pattern, Priority, SpaceKey, Terms, TooMany};
+use loam_core::borrower::{
+    Advice, BaseRange, FetchPlan, Homecoming, Pattern, Priority, SpaceKey, Terms, TooMany,
+};
 use loam_core::page_size::PageSize;
 use loam_core::units::{BasePages, Duration, Instant};
 use loam_hand::{Call, CallReply, call};
@@ -19,8 +21,8 @@ pub(super) struct WaitingCall {
 
 /// What for.
 enum Waits {
-    /// Nothing of the range is away any more; `what` asks for that.
-    Home { range: BaseRange, what: u32 },
+    /// Nothing of a range is away any more; `what` asks for that.
+    Home { home: Homecoming, what: u32 },
     /// Changes of mappings have been dealt with that were read before the advice came: the memory that it speaks of came after them, and
     /// they would take the advice with them.
     Changes(Call),
@@ -159,7 +161,7 @@ impl Agent<'_> {
                     }
                     self.show(space, range);
                 }
-                let waits = Waits::Home { range, what: request.what };
+                let waits = Waits::Home { home: Homecoming::new(range), what: request.what };
                 self.calls.push(WaitingCall { space, socket, waits });
                 self.answer_calls();
             }
@@ -184,11 +186,11 @@ impl Agent<'_> {
                 }
             }
             what if is_advice(what) => {
-                let waiting = WaitingCall { space, socket, waits: Waits::Changes(request) };
+                let mut waiting = WaitingCall { space, socket, waits: Waits::Changes(request) };
                 // Behind what was said before it and waits, too.
                 let is_behind =
                     self.calls.iter().any(|of| of.space == space && matches!(of.waits, Waits::Changes(_)));
-                if is_behind || !self.try_answer(&waiting) {
+                if is_behind || !self.try_answer(&mut waiting) {
                     self.calls.push(waiting);
                 }
             }
@@ -200,7 +202,7 @@ impl Agent<'_> {
     pub(super) fn answer_calls(&mut self) {
         let mut waiting = std::mem::take(&mut self.calls);
         let mut answered = Vec::new();
-        waiting.retain(|waiting| {
+        waiting.retain_mut(|waiting| {
             let is_answered = self.try_answer(waiting);
             if is_answered && matches!(waiting.waits, Waits::Home { .. }) {
                 answered.push(waiting.space);
@@ -226,10 +228,10 @@ impl Agent<'_> {
         self.drain();
     }
 
-    fn try_answer(&mut self, waiting: &WaitingCall) -> bool {
+    fn try_answer(&mut self, waiting: &mut WaitingCall) -> bool {
         let Some(process) = self.processes.get(&waiting.space) else { return true };
-        let (range, what) = match &waiting.waits {
-            Waits::Home { range, what } => (*range, *what),
+        let (home, what) = match &mut waiting.waits {
+            Waits::Home { home, what } => (home, *what),
             Waits::Changes(_) if process.has_unread_changes() => return false,
             Waits::Changes(request) => {
                 let status = self.take_advice(waiting.space, request);
@@ -248,14 +250,16 @@ impl Agent<'_> {
             return false;
         }
         self.let_go_on(waiting.space); // nothing begins: the call made the space unevictable
-        let away = self.borrower.away_in(waiting.space, range);
-        let now = self.now();
-        for &base in away.iter().take(1024) {
-            self.borrower.handle_wanted(now, waiting.space, base);
-        }
-        self.drain();
-        if !self.borrower.away_in(waiting.space, range).is_empty() {
-            return false;
+        loop {
+            let now = self.now();
+            let goes_on = self.borrower.bring_home(now, waiting.space, home);
+            self.drain();
+            if self.borrower.is_home_again(waiting.space, home) {
+                break;
+            }
+            if !goes_on {
+                return false;
+            }
         }
         if !self.fork_events && !self.is_hand_idle(waiting.space) {
             return false; // see `show`
@@ -264,7 +268,7 @@ impl Agent<'_> {
             return false;
         }
         if what == call::RELEASE {
-            self.release(waiting.space, range);
+            self.release(waiting.space, home.range());
         }
         self.drain();
         reply(&waiting.socket, 0);

@@ -276,14 +276,6 @@ impl Borrower {
         self.advance(now);
     }
 
-    /// Every base page of a space that has contents away: to be brought home before something that must not fault.
-    pub fn away_in(&self, key: SpaceKey, range: BaseRange) -> Vec<u64> {
-        let away = |b: &u64| {
-            matches!(self.entry(key, *b).state, BaseState::Away | BaseState::Fetching | BaseState::Leaving)
-        };
-        self.used(key, range).into_iter().filter(away).collect()
-    }
-
     /// Brings `base` home as a fault would, budget or not: for a call of the program that waits for it, or for the hand itself,
     /// on whose work every other frame depends. Who waits there never waits for a frame from now on, also if the first try to
     /// install the page is refused, or its batch is not taken in yet.

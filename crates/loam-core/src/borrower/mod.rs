@@ -34,6 +34,7 @@ mod fetch_plan;
 mod figures;
 mod holes;
 mod home;
+mod homecoming;
 mod leftovers;
 mod lenders;
 mod lines;
@@ -71,6 +72,7 @@ pub use fetch_plan::{
     fetch_planner,
 };
 pub use figures::{FaultKind, Stats};
+pub use homecoming::Homecoming;
 pub use lenders::PutAnswer;
 pub use marks::{Pattern, Priority};
 pub use placement::{LenderChoice, LenderState, PLACEMENTS, Site, lender_choice};

@@ -244,6 +244,9 @@ pub(super) struct Table {
     ranges: BTreeMap<u64, u64>,
     extents: BTreeMap<u64, Box<Extent>>,
     adopted: u64,
+    /// Base pages that [`Self::next_away`] has looked at.
+    #[cfg(test)]
+    pub(super) looked_at: core::cell::Cell<u64>,
 }
 
 fn is_set(bits: &Bits, i: usize) -> bool {
@@ -386,6 +389,22 @@ impl Table {
         let n = EXTENT_BASE_PAGES as u64;
         let (&x, _) = self.extents.range(range.start / n..range.end.div_ceil(n)).next()?;
         Some(BaseRange::new(x * n, (x + 1) * n).intersect(range))
+    }
+
+    /// The first base page in `range` that has contents away, or leaving, or on their way back.
+    pub(super) fn next_away(&self, range: BaseRange) -> Option<u64> {
+        let n = EXTENT_BASE_PAGES as u64;
+        self.extents.range(range.start / n..range.end.div_ceil(n)).find_map(|(&x, extent)| {
+            let part = BaseRange::new(x * n, (x + 1) * n).intersect(range);
+            let states = &extent.state[(part.start - x * n) as usize..(part.end - x * n) as usize];
+            let is_away = |state: &BaseState| {
+                matches!(state, BaseState::Away | BaseState::Fetching | BaseState::Leaving)
+            };
+            let found = states.iter().position(is_away);
+            #[cfg(test)]
+            self.looked_at.set(self.looked_at.get() + found.map_or(states.len(), |i| i + 1) as u64);
+            found.map(|i| part.start + i as u64)
+        })
     }
 
     /// Says how large the page is that begins at `base` and stands in the replacement queue, or that none does any longer; returns what

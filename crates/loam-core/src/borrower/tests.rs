@@ -6,6 +6,7 @@ mod budgets;
 mod cases;
 mod holes;
 mod home;
+mod homecoming;
 mod leftovers;
 mod lenders;
 mod marks;

@@ -204,8 +204,8 @@ impl Seat {
         }
         let mut waiting = std::mem::take(&mut self.calls);
         let mut answered = Vec::new();
-        waiting.retain(|call| {
-            let is_answered = self.try_answer(*call, sim);
+        waiting.retain_mut(|call| {
+            let is_answered = self.try_answer(call, sim);
             if is_answered {
                 answered.push(call.process);
             }
@@ -221,22 +221,26 @@ impl Seat {
         self.drain(sim);
     }
 
-    fn try_answer(&mut self, call: WaitingCall, sim: &mut Sim) -> bool {
+    fn try_answer(&mut self, call: &mut WaitingCall, sim: &mut Sim) -> bool {
         let (key, space) = (call.process, SpaceKey(call.process));
         let Some(process) = self.processes.get(&key).filter(|p| !p.ended) else { return true };
         if process.is_changing() || !self.put_hand_to_rest(key, sim) {
             return false;
         }
         self.let_go_on(key, sim);
-        for base in self.borrower.away_in(space, call.range) {
-            self.borrower.handle_wanted(sim.now, space, base);
+        loop {
+            let goes_on = self.borrower.bring_home(sim.now, space, &mut call.home);
+            self.drain(sim);
+            if self.borrower.is_home_again(space, &mut call.home) {
+                break;
+            }
+            if !goes_on {
+                return false;
+            }
         }
-        self.drain(sim);
-        if !self.borrower.away_in(space, call.range).is_empty() {
-            return false;
-        }
+        let range = call.home.range();
         let adopted = self.borrower.ranges(space);
-        for part in adopted.into_iter().map(|r| r.intersect(call.range)).filter(|r| !r.is_empty()) {
+        for part in adopted.into_iter().map(|r| r.intersect(range)).filter(|r| !r.is_empty()) {
             let process = self.processes.get_mut(&key).expect("looked at above");
             for base in part.start..part.end {
                 if let Some(page) = process.page(base) {
@@ -247,7 +251,7 @@ impl Seat {
             self.borrower.handle_unmapped(sim.now, space, part);
         }
         let process = self.processes.get_mut(&key).expect("looked at above");
-        process.released.push(call.range);
+        process.released.push(range);
         process.threads[call.thread].waits = super::kernel::Waits::Nothing;
         process.threads[call.thread].scheduled = true;
         self.drain(sim);

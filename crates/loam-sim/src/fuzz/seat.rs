@@ -9,8 +9,8 @@ use super::script::{Settings, Work};
 use super::sim::{Event, FailureKind, SeatEvent, Sim};
 use super::sizes::AnySize;
 use loam_core::borrower::{
-    BaseRange, Borrower, BorrowerConfig, CopyIndex, NoPrefetch, Prefetcher, SecondChanceFifo, SpaceKey,
-    StridePrefetcher, fetch_planner, lender_choice,
+    BaseRange, Borrower, BorrowerConfig, CopyIndex, Homecoming, NoPrefetch, Prefetcher, SecondChanceFifo,
+    SpaceKey, StridePrefetcher, fetch_planner, lender_choice,
 };
 use loam_core::ids::Version;
 use loam_core::page_size::PageSize;
@@ -21,11 +21,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 pub(crate) const WAKE: Duration = Duration::from_micros(3);
 
 /// A thread that asked for a range to be given back.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct WaitingCall {
     pub process: u32,
     pub thread: usize,
-    pub range: BaseRange,
+    pub home: Homecoming,
 }
 
 pub(crate) struct Seat {

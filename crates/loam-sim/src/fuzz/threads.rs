@@ -4,7 +4,7 @@ use super::kernel::{Fault, Process, Raised, Uevent, Waits};
 use super::script::Work;
 use super::seat::{Seat, WAKE, WaitingCall};
 use super::sim::{FailureKind, SeatEvent, Sim};
-use loam_core::borrower::{BaseRange, SpaceKey};
+use loam_core::borrower::{BaseRange, Homecoming, SpaceKey};
 use loam_core::units::Duration;
 
 /// Touches between two looks at the rest of the world.
@@ -88,7 +88,7 @@ impl Seat {
                 self.thread(key, n).waits = Waits::Answer;
                 self.thread(key, n).since = sim.now;
                 self.finish_work(key, n);
-                self.take_call(WaitingCall { process: key, thread: n, range }, sim);
+                self.take_call(WaitingCall { process: key, thread: n, home: Homecoming::new(range) }, sim);
             }
         }
         if self.ended.is_none() && self.processes.get(&key).is_some_and(|p| !p.ended) {
