@@ -162,28 +162,43 @@ impl Plane {
     }
 
     async fn run(mut self, mut stopped: oneshot::Receiver<()>) {
-        loop {
-            self.settle();
-            let wait = std::time::Duration::from_nanos((self.due() - self.shared.now()).0);
-            tokio::select! {
-                biased;
-                _ = &mut stopped => break,
-                Some(packet) = self.packets.recv() => {
-                    self.take(&packet);
-                    for _ in 0..TURN_PACKETS_MAX {
-                        let Ok(packet) = self.packets.try_recv() else { break };
-                        self.take(&packet);
-                    }
-                }
-                Some((addr, answer)) = self.met.1.recv() => self.answered(addr, answer),
-                Some(told) = Wire::told(&mut self.wire) => self.membership.handle_told(self.shared.now(), told),
-                () = tokio::time::sleep(wait) => {}
-            }
-            self.pass_time();
-        }
+        while self.turn(&mut stopped).await {}
         self.membership.handle_leave(self.shared.now());
         self.settle();
         tokio::time::sleep(FAREWELL).await;
+    }
+
+    /// Waits until there is something to do, and does it. False: the node ends.
+    async fn turn(&mut self, stopped: &mut oneshot::Receiver<()>) -> bool {
+        self.settle();
+        let wait = std::time::Duration::from_nanos((self.due() - self.shared.now()).0);
+        tokio::select! {
+            biased;
+            _ = stopped => return false,
+            Some(packet) = self.packets.recv() => {
+                self.take(&packet);
+                for _ in 0..TURN_PACKETS_MAX {
+                    let Ok(packet) = self.packets.try_recv() else { break };
+                    self.take(&packet);
+                }
+                self.take_answers();
+            }
+            Some((addr, answer)) = self.met.1.recv() => self.answered(addr, answer),
+            Some(told) = Wire::told(&mut self.wire) => self.membership.handle_told(self.shared.now(), told),
+            () = tokio::time::sleep(wait) => {}
+        }
+        self.pass_time();
+        true
+    }
+
+    /// Somebody who was asked has answered, or the site's service. Packets may come so quickly that there are always some.
+    fn take_answers(&mut self) {
+        if let Ok((addr, answer)) = self.met.1.try_recv() {
+            self.answered(addr, answer);
+        }
+        if let Some(told) = self.wire.as_mut().and_then(Wire::told_by_now) {
+            self.membership.handle_told(self.shared.now(), told);
+        }
     }
 
     fn due(&self) -> Instant {
@@ -387,3 +402,7 @@ impl Plane {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "plane_tests.rs"]
+mod tests;

@@ -57,6 +57,17 @@ impl Wire {
         self.asks.try_send(ask).map_err(lost)
     }
 
+    /// Where answers come from.
+    #[cfg(test)]
+    pub(crate) fn teller(&self) -> mpsc::Sender<Told> {
+        self.task.as_ref().expect("it has not been asked yet").tell.clone()
+    }
+
+    /// The next answer that has come.
+    pub(crate) fn told_by_now(&mut self) -> Option<Told> {
+        self.told.try_recv().ok()
+    }
+
     /// The next answer; never, if there is nobody to ask.
     pub(crate) async fn told(wire: &mut Option<Self>) -> Option<Told> {
         match wire {
