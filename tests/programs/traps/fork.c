@@ -322,28 +322,25 @@ static void dont_child(void *unused) {
                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
     EXPECT(fresh == area);
     check_zero("fresh memory in the hole", fresh, kept);
-    for (uint64_t round = 0; round < 3; round++) {
+    for (uint64_t round = 0; round < 2; round++) {
         fill(fresh, kept, 91 + round);
-        for (int swept = 0; swept < 3; swept++) sweep();
+        for (int swept = 0; swept < 2; swept++) sweep();
         check("written in the hole", fresh, kept, 91 + round);
     }
     check_at("kept in the child", area + kept, options.data_bytes - kept, 90, kept);
 }
-/* What is kept from children may be here at the fork, or away. */
+/* What is kept from children is here at the fork. */
 static void dont_fork(void) {
     size_t kept = options.data_bytes / 4;
     area = area_new(options.data_bytes);
     fill(area, options.data_bytes, 90);
     sweep();
     EXPECT(madvise(area, kept, MADV_DONTFORK) == 0);
-    for (int round = 0; round < 2; round++) {
-        check("kept from children", area, kept, 90);
-        pid_t pid = child_start(dont_child, NULL);
-        sweep();
-        check("parent", area, options.data_bytes, 90);
-        child_join(pid);
-        sweep();
-    }
+    check("kept from children", area, kept, 90);
+    pid_t pid = child_start(dont_child, NULL);
+    sweep();
+    check("parent", area, options.data_bytes, 90);
+    child_join(pid);
     check("parent at the end", area, options.data_bytes, 90);
     EXPECT(madvise(area, kept, MADV_DOFORK) == 0);
     sweep();
