@@ -317,8 +317,8 @@ pub struct Call {
 
 /// Values of [`Call::what`].
 pub mod call {
-    /// The program registers the range with a userfaultfd of its own, asks that its children find it empty, or not at all, puts guards on it, or has a shared
-    /// segment take its place: bring it home and let it go for good.
+    /// The program registers the range with a userfaultfd of its own, asks that its children find it empty (or, without fork events, not at all), puts guards on
+    /// it, or has a shared segment take its place: bring it home and let it go for good.
     pub const RELEASE: u32 = 1;
     /// A fork is about to happen where fork events are not to be had: bring everything home, stop evicting.
     pub const FORK_PREPARE: u32 = 2;
@@ -357,6 +357,8 @@ pub mod call {
     pub const MAKE_WHOLE: u32 = 16;
     /// That was of no use, so the shim would copy the range to a new mapping. EFAULT: it is of a kind that the copy would not be of.
     pub const MAY_COPY: u32 = 17;
+    /// The program keeps memory from children that it will fork: what they have by the agent's record is compared with what they have.
+    pub const KEEPS: u32 = 18;
 }
 
 /// [`Call::terms`] with a page of `page_bytes`, or 0, and 1 plus the number of a plan, or 0. `None`: pages have no such size, or there is no such number.

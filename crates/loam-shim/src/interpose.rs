@@ -2,6 +2,7 @@
 //! whoever takes memory too fast waits ([`throttle`]). Everything else passes straight through to the kernel. And those that a program calls to say something of itself.
 
 use core::ffi::{c_int, c_ulong, c_void};
+use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::Relaxed;
 
 use loam_hand::{BASE_PAGE_BYTES, Call, call, part_begins, terms_word};
@@ -21,6 +22,21 @@ fn release(address: u64, bytes: u64) -> sys::Result<()> {
     let path = process::path();
     let request = Call { what: call::RELEASE, address, bytes, ..Call::default() };
     connect::call_agent(path.bytes(), &request, Patience::WhileTheAgentLives)
+}
+
+/// A child would have by the agent's record what the kernel does not give it, and what it puts there is another thing: so the agent looks what a child has. Once is
+/// enough, for those that it forks as well.
+fn tell_that_it_keeps() -> sys::Result<()> {
+    static TOLD: AtomicBool = AtomicBool::new(false);
+    if TOLD.load(Relaxed) {
+        return Ok(());
+    }
+    let _blocked = SignalsBlocked::new();
+    let path = process::path();
+    let request = Call { what: call::KEEPS, ..Call::default() };
+    connect::call_agent(path.bytes(), &request, Patience::WhileTheAgentLives)?;
+    TOLD.store(true, Relaxed);
+    Ok(())
 }
 
 /// Start and length of the range at `argument`; `None` if it cannot be read, which the kernel will say as well.
@@ -97,10 +113,15 @@ unsafe extern "C" fn madvise(address: *mut c_void, bytes: usize, advice: c_int) 
         // SAFETY: the caller's promise.
         return answer(unsafe { install_guard(address as usize, bytes) }.map(|()| 0));
     }
-    // A child would have by the agent's record what the kernel does not give it: what it finds there, or puts there, is another thing. (And without fork
-    // events the agent hides adopted memory from children by DONTFORK: what the program hides must be its own.)
-    let clashes = advice == MADV_WIPEONFORK || advice == MADV_DONTFORK;
-    if clashes && process::is_under_loam() && release(address as u64, bytes as u64).is_err() {
+    let heard = match advice {
+        _ if !process::is_under_loam() => Ok(()),
+        MADV_WIPEONFORK => release(address as u64, bytes as u64),
+        MADV_DONTFORK if process::has_fork_events() => tell_that_it_keeps(),
+        // The agent itself hides adopted memory from children so: what the program hides must be its own.
+        MADV_DONTFORK => release(address as u64, bytes as u64),
+        _ => Ok(()),
+    };
+    if heard.is_err() {
         return answer(Err(Errno::EAGAIN)); // as where the kernel lacks something for a moment
     }
     // SAFETY: the caller's promise.

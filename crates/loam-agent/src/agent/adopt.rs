@@ -71,6 +71,9 @@ impl Agent<'_> {
         let mut registered = Vec::new();
         let least = self.watch.adopt_bytes_min();
         let Ok(details) = procfs::flags_up_to(pid, last) else { return false };
+        if let Some(process) = self.processes.get_mut(&key) {
+            process.keeps_from_children |= details.iter().any(|detail| detail.flags.has("dc"));
+        }
         let blocks = procfs::control_blocks(pid);
         let mut below = None;
         for detail in details {
@@ -80,7 +83,8 @@ impl Agent<'_> {
             let touches = adopted
                 .iter()
                 .any(|r| r.end == whole.start || r.start == whole.end || !r.intersect(whole).is_empty());
-            let hidden = detail.is_hidden_by_program(self.fork_events);
+            // Where memory is hidden from children by us, what the program itself hides must stay apart.
+            let hidden = !self.fork_events && detail.is_hidden_by_program(false);
             if !hidden && procfs::adoptable(&mapping, detail.flags, touches, least).is_ok() {
                 let last = [(end, mapping.end)];
                 let stays: Vec<BaseRange> = blocks
@@ -140,7 +144,8 @@ impl Agent<'_> {
         for detail in details {
             let mapping = detail.mapping;
             let part = BaseRange::new(mapping.start >> 12, mapping.end >> 12).intersect(region);
-            let hidden = detail.is_hidden_by_program(self.fork_events);
+            // Where memory is hidden from children by us, what the program itself hides must stay apart.
+            let hidden = !self.fork_events && detail.is_hidden_by_program(false);
             // The region is large enough: a piece of it is small only because the program protects or locks its neighbours.
             if !part.is_empty() && !hidden && procfs::adoptable(&mapping, detail.flags, true, 0).is_ok() {
                 self.register_mapping(key, part, &[], &mut registered);

@@ -171,6 +171,12 @@ impl Agent<'_> {
                 answer(&socket);
             }
             call::USERFAULTFD => self.give_userfaultfd(&socket),
+            call::KEEPS => {
+                if let Some(process) = self.processes.get_mut(&space) {
+                    process.keeps_from_children = true;
+                }
+                answer(&socket);
+            }
             call::MAKE_WHOLE => {
                 let is_made = self.make_whole(space, pid, pages_of(&request, false));
                 reply(&socket, if is_made { 0 } else { Errno::FAULT.raw_os_error().unsigned_abs() });

@@ -58,6 +58,7 @@ impl Agent<'_> {
             released: from.released.clone(),
             moves: Moves::default(),
             outlives_its_hand: false,
+            keeps_from_children: from.keeps_from_children,
             adoption_unsure: false,
             statm: None,
             pagemap: None,

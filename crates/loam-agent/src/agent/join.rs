@@ -93,6 +93,18 @@ fn errno_of(number: u32) -> Errno {
     known.map_or(Errno::BADMSG, Errno::from_raw_os_error)
 }
 
+/// What of a range is in none of these, which are in order.
+fn holes_in(range: BaseRange, mapped: impl Iterator<Item = BaseRange>) -> Vec<BaseRange> {
+    let (mut at, mut holes) = (range.start, Vec::new());
+    for part in mapped.map(|part| part.intersect(range)).filter(|part| !part.is_empty()) {
+        holes.push(BaseRange::new(at, part.start));
+        at = part.end;
+    }
+    holes.push(BaseRange::new(at, range.end));
+    holes.retain(|hole| !hole.is_empty());
+    holes
+}
+
 /// Where the window of a shim is. What it says is not to be trusted: addresses may have no end, or be none of a page's.
 fn window_of(hello: &Hello) -> Option<BaseRange> {
     let end = hello.window_address.checked_add(hello.window_bytes)?;
@@ -273,6 +285,7 @@ impl Agent<'_> {
             region: self.region_at(hello.region_address),
             released: Released::default(),
             outlives_its_hand: false,
+            keeps_from_children: false,
             moves: Moves::default(),
             adoption_unsure: false,
             statm: None,
@@ -326,21 +339,31 @@ impl Agent<'_> {
         let ready = Ready { status: status::GO_ON, reserved: 0 };
         if packets::send(socket.as_fd(), &ready, &[process.uffd.as_fd()]).is_ok() {
             self.give_hand(key, pid, shared, socket, window);
-            self.keep_what_it_has(key, pid);
-            self.borrower.handle_hand(key);
+            if self.forget_what_it_has_not(key, pid) {
+                self.borrower.handle_hand(key);
+            }
             self.drain();
         }
         Ok(())
     }
 
-    /// What its parent has let go and keeps from children is not there in this one, which may have other memory at its place soon.
-    fn keep_what_it_has(&mut self, key: SpaceKey, pid: Pid) {
-        let Some(process) = self.processes.get_mut(&key) else { return };
-        if process.released.iter().next().is_some()
-            && let Ok(mappings) = procfs::mappings(pid)
-        {
-            process.released.keep(mappings.iter().map(|m| BaseRange::new(m.start >> 12, m.end >> 12)));
+    /// What a parent keeps from its children is not there in this one, which may have other memory at its place soon. False: nobody can say what it has, and so nothing
+    /// may be taken from it.
+    fn forget_what_it_has_not(&mut self, key: SpaceKey, pid: Pid) -> bool {
+        let Some(process) = self.processes.get_mut(&key) else { return false };
+        if !process.keeps_from_children && process.released.iter().next().is_none() {
+            return true;
         }
+        let Ok(mappings) = procfs::mappings(pid) else { return false };
+        let has = || mappings.iter().map(|m| BaseRange::new(m.start >> 12, m.end >> 12));
+        process.released.keep(has());
+        let now = self.now();
+        for range in self.borrower.ranges(key) {
+            for gone in holes_in(range, has()) {
+                self.borrower.handle_unmapped(now, key, gone);
+            }
+        }
+        true
     }
 
     fn give_hand(&mut self, key: SpaceKey, pid: Pid, shared: Shared, socket: OwnedFd, window: BaseRange) {
@@ -360,6 +383,19 @@ impl Agent<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_not_mapped_is_a_hole() {
+        let range = |(start, end): (u64, u64)| BaseRange::new(start, end);
+        let holes = |mapped: &[(u64, u64)]| holes_in(range((10, 20)), mapped.iter().copied().map(range));
+        assert_eq!(holes(&[]), [range((10, 20))]);
+        assert_eq!(
+            holes(&[(0, 5), (8, 12), (12, 13), (15, 16), (30, 40)]),
+            [range((13, 15)), range((16, 20))]
+        );
+        assert_eq!(holes(&[(0, 15), (15, 25)]), []);
+        assert_eq!(holes(&[(12, 20)]), [range((10, 12))]);
+    }
 
     #[test]
     fn an_error_that_cannot_be_is_another() {

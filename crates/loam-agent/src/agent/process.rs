@@ -67,6 +67,8 @@ pub(super) struct Process {
     pub region: Option<BaseRange>,
     /// Its hand has ended. It has not, or its memory is another's, too: a child that was made by `vfork` has not executed its program yet.
     pub outlives_its_hand: bool,
+    /// Some of its memory is not its children's ([`loam_hand::call::KEEPS`]).
+    pub keeps_from_children: bool,
     /// Ranges that the program keeps for itself.
     pub released: Released,
     /// A mapping is registered, and the policy was not told: nobody can say whether all of it is, or whether a child of which we have not heard inherited that.
