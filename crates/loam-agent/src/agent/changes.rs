@@ -100,6 +100,7 @@ impl Agent<'_> {
         self.borrower.handle_rest(now, key, false);
         self.drain();
         if let Some(process) = self.processes.get_mut(&key) {
+            self.report.regions.ended(process); // its figures go with the hand
             (process.hand, process.pid, process.statm, process.pagemap) = (None, None, None, None);
             process.outlives_its_hand = true;
         }
