@@ -358,6 +358,19 @@ fn two_threads_write_while_everything_is_evicted_again_and_again() {
     assert_eq!(mini.ask(&victim, "check", "check"), -1);
 }
 
+/// The agent dies: how its program ends, and after what time.
+fn end_with_agent(mini: &mut Mini, victim: &mut Victim) -> (std::process::ExitStatus, Duration) {
+    let died = Instant::now();
+    mini.die();
+    loop {
+        if let Some(status) = victim.child.try_wait().unwrap() {
+            return (status, died.elapsed());
+        }
+        assert!(died.elapsed() < Duration::from_secs(5), "the program lives on");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 #[test]
 fn the_agents_death_ends_the_program_with_a_line() {
     // Asleep at the time of death; then waiting for a page that is away; then with the hand at a command that cannot finish.
@@ -376,16 +389,7 @@ fn the_agents_death_ends_the_program_with_a_line() {
             }
         }
         std::thread::sleep(Duration::from_millis(20));
-        let died = Instant::now();
-        mini.die();
-        let status = loop {
-            if let Some(status) = victim.child.try_wait().unwrap() {
-                break status;
-            }
-            assert!(died.elapsed() < Duration::from_secs(5), "case {case}: the program lives on");
-            std::thread::sleep(Duration::from_millis(1));
-        };
-        let took = died.elapsed();
+        let (status, took) = end_with_agent(&mut mini, &mut victim);
         assert_eq!(status.signal(), Some(libc::SIGKILL), "case {case}");
         assert!(took < Duration::from_millis(900), "case {case}: {took:?}");
         let text = stderr(&mut victim);
@@ -403,15 +407,7 @@ fn the_agents_death_ends_the_first_process_of_a_namespace_too() {
     assert_eq!(mini.processes[0].joined.as_ref().unwrap().pid, 1);
     mini.tell(&victim, "check");
     std::thread::sleep(Duration::from_millis(20));
-    let died = Instant::now();
-    mini.die();
-    let status = loop {
-        if let Some(status) = victim.child.try_wait().unwrap() {
-            break status;
-        }
-        assert!(died.elapsed() < Duration::from_secs(5), "the program lives on");
-        std::thread::sleep(Duration::from_millis(1));
-    };
+    let (status, _) = end_with_agent(&mut mini, &mut victim);
     assert_eq!(status.code(), Some(128 + libc::SIGKILL));
     assert!(stderr(&mut victim).starts_with("loam: the agent (loam run) has died; loam-victim is ended"));
 }

@@ -1,4 +1,5 @@
-//! What a process keeps for itself: memory that it registers with a userfaultfd of its own, or that its children are to find empty, or not at all.
+//! What a process keeps for itself: memory that it registers with a userfaultfd of its own, or that its children are to find empty (or, where the kernel
+//! reports no forks, not at all).
 
 use loam_core::borrower::BaseRange;
 

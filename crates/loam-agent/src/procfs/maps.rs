@@ -174,14 +174,11 @@ impl Detail {
         self.is_hidden_by_us() || self.flags.has("dc") && is_private && !is_apart
     }
 
-    /// The program keeps it from its children, who have nothing there, or something else: what is known here must not become theirs. Where the kernel reports
-    /// forks (`fork_events`) nothing is hidden by us.
+    /// The program keeps it from its children. Where the kernel reports forks (`fork_events`) nothing is hidden by us.
     pub(crate) fn is_hidden_by_program(&self, fork_events: bool) -> bool {
         self.flags.has("dc") && (fork_events || !self.is_hidden_by_us())
     }
-}
 
-impl Detail {
     /// Private memory of no file that is read and written, and nothing more: what a new mapping would be as well.
     pub(crate) fn is_plain(&self, fork_events: bool) -> bool {
         const APART: [&str; 13] =
