@@ -101,6 +101,18 @@ fn a_vforked_child_that_outlives_its_parent() {
     );
 }
 
+/// Of each of these processes pages are taken while it leaves all of its memory, its hand first. What had been begun there was never over, and when that had happened three times no page left
+/// any more, and everybody waited.
+#[test]
+fn processes_that_execute_another_program_while_their_threads_take_memory() {
+    let _alone = place::alone();
+    let scratch = Scratch::new("execs");
+    let mut program = Command::new(place::program("execs"));
+    program.args(["64", "120"]).current_dir(scratch.path());
+    let borrow = Borrow::new(scratch.path()).local_mib(40).embedded("2x1G");
+    borrow.run(&program, None, 2 * LIMIT).assert_right("120 ended, 0 wrong\n", "execs");
+}
+
 /// A job that somebody has put aside (Ctrl-Z in a shell) has most of `--local`: others do not wait until it goes on, and it finds all that it had.
 #[test]
 fn a_process_that_is_stopped_holds_nobody_up() {

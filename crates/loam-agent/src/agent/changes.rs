@@ -93,13 +93,16 @@ impl Agent<'_> {
             self.process_gone(key);
             return;
         }
-        self.deal_with_last_changes(key);
-        self.take_last(key);
+        // First, or another eviction would be ordered here as soon as one is taken out of the books, and nobody would know of it any more.
         let now = self.now();
         self.borrower.handle_stands_still(now, key, true);
+        self.drain();
+        self.deal_with_last_changes(key);
+        self.take_last(key);
         self.borrower.handle_rest(now, key, false);
         self.drain();
         if let Some(process) = self.processes.get_mut(&key) {
+            assert!(!process.is_to_give(), "nothing begins where nobody carries it out");
             self.report.regions.ended(process); // its figures go with the hand
             (process.hand, process.pid, process.statm, process.pagemap) = (None, None, None, None);
             process.outlives_its_hand = true;
