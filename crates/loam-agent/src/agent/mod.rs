@@ -30,6 +30,7 @@ mod region;
 mod released;
 mod report;
 mod reserve;
+mod standing;
 mod start;
 mod strangers;
 mod throttle;

@@ -4,22 +4,19 @@
 use super::evictions::MADV_POPULATE_WRITE;
 use super::moves::Moves;
 use super::released::Released;
+use super::standing::{Progress, Standing};
 use crate::delays;
 use crate::packets;
 use crate::procfs::{Pagemap, Statm};
 use crate::shared::Shared;
 use crate::uffd::{Event, Uffd};
 use loam_core::borrower::{BaseRange, BatchId, SpaceKey};
-use loam_core::units::{Duration, Instant};
+use loam_core::units::Instant;
 use loam_hand::{COMMAND_SPANS, Command, RING_COMMANDS, kind, state};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::process::Pid;
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-
-/// A hand that has evictions to do and passes no command for so long is not waited for. (One takes a millisecond; but the program may hold its mappings, or have
-/// all processors.)
-const STANDS_MAX: Duration = Duration::from_millis(200);
 
 /// A command for the hand: `(address, pages, extra)` spans.
 #[derive(Clone, Debug)]
@@ -122,10 +119,7 @@ pub(super) struct Hand {
     pub forks: u32,
     /// It was told to end.
     leaves: bool,
-    /// Commands that it had passed when it was seen not to go on, and since when; while it has evictions to do.
-    stands: Option<(u32, Instant)>,
-    /// It has stood still for so long that nobody waits for it.
-    stands_still: bool,
+    standing: Standing,
     /// It was told that huge pages are not for its process.
     has_small_pages: bool,
     /// How often was looked since the last of them began or ended whether all is shown to the child.
@@ -143,8 +137,7 @@ impl Hand {
             waiting,
             forks: 0,
             leaves: false,
-            stands: None,
-            stands_still: false,
+            standing: Standing::default(),
             has_small_pages: false,
             shows: 0,
         }
@@ -305,25 +298,14 @@ impl Hand {
 
     /// Nobody waits for it.
     pub(super) fn stands_still(&self) -> bool {
-        self.stands_still
+        self.standing.stands_still()
     }
 
-    /// Whether it stands still, if that has changed: it has evictions to do and has not passed a command for long. (The kernel stops it with its process, and while
-    /// that writes a core, though it blocks every signal.)
+    /// Whether it stands still, if that has changed.
     pub(super) fn look_whether_it_stands(&mut self, now: Instant) -> Option<bool> {
-        let finished = self.shared.control().finished.load(SeqCst);
-        let goes_on = self.stands.is_none_or(|(before, _)| before != finished);
-        if self.stands_still {
-            self.stands_still = !goes_on;
-            return goes_on.then_some(false);
-        }
-        if goes_on || !self.evicts() {
-            self.stands = self.evicts().then_some((finished, now));
-            return None;
-        }
-        let since = self.stands.map_or(now, |(_, since)| since);
-        self.stands_still = now - since >= STANDS_MAX;
-        self.stands_still.then_some(true)
+        let passed = self.shared.control().finished.load(SeqCst);
+        let progress = Progress { posted: self.posted, passed, evicts: self.evicts() };
+        self.standing.look(now, progress)
     }
 
     /// Takes every eviction that is posted or queued out of the books, with its slot if it has one: for a process that is gone.
