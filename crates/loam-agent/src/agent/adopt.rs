@@ -72,7 +72,7 @@ impl Agent<'_> {
         let least = self.watch.adopt_bytes_min();
         let Ok(details) = procfs::flags_up_to(pid, last) else { return false };
         if let Some(process) = self.processes.get_mut(&key) {
-            process.keeps_from_children |= details.iter().any(|detail| detail.flags.has("dc"));
+            process.keeps_from_children |= details.iter().any(|detail| detail.is_kept_from_children());
         }
         let blocks = procfs::control_blocks(pid);
         let mut below = None;
@@ -287,6 +287,9 @@ impl Agent<'_> {
 
     /// Whether a new mapping would be as all of the range is.
     pub(super) fn may_copy(&self, pid: Pid, range: BaseRange) -> bool {
+        if range.is_empty() {
+            return false;
+        }
         let Ok(details) = procfs::flags_up_to(pid, (range.end << 12) - 1) else { return false };
         let mut at = range.start << 12;
         for detail in details.iter().skip_while(|detail| detail.mapping.end <= range.start << 12) {

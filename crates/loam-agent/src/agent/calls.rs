@@ -40,12 +40,16 @@ const SHOWS_MAX: u32 = 8;
 /// A fork waits for so long at most until what the process has is adopted.
 const ADOPTED_WITHIN: Duration = Duration::from_millis(500);
 
+/// No program has memory from here on, whatever it says (5-level page tables).
+const ADDRESSES_END: u64 = 1 << 56;
+
 /// The base pages that a program says something of: those that the range touches, or only whole ones.
 fn pages_of(request: &Call, whole: bool) -> BaseRange {
-    let end = request.address.saturating_add(request.bytes);
+    let address = request.address.min(ADDRESSES_END);
+    let end = request.address.saturating_add(request.bytes).min(ADDRESSES_END);
     let (start, end) = match whole {
-        false => (request.address >> 12, end.div_ceil(4096)),
-        true => (request.address.div_ceil(4096), end >> 12),
+        false => (address >> 12, end.div_ceil(4096)),
+        true => (address.div_ceil(4096), end >> 12),
     };
     // Nothing is no page, wherever it is.
     BaseRange::new(start, if request.bytes == 0 { start } else { end.max(start) })
@@ -145,8 +149,7 @@ impl Agent<'_> {
         match request.what {
             call::RELEASE | call::FORK_PREPARE => {
                 let range = if request.what == call::RELEASE {
-                    let end = request.address.saturating_add(request.bytes).div_ceil(4096);
-                    BaseRange::new(request.address >> 12, end.max(request.address >> 12))
+                    pages_of(&request, false)
                 } else {
                     BaseRange::new(0, 1 << 51)
                 };
@@ -338,5 +341,35 @@ impl Agent<'_> {
             self.borrower.handle_unmapped(now, key, part);
         }
         process.released.add(range);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pages(address: u64, bytes: u64, whole: bool) -> (u64, u64) {
+        let range = pages_of(&Call { address, bytes, ..Call::default() }, whole);
+        (range.start, range.end)
+    }
+
+    #[test]
+    fn what_is_said_of_a_part_of_a_page_is_said_of_it_or_not() {
+        assert_eq!(pages(4096, 8192, false), (1, 3));
+        assert_eq!(pages(4095, 2, false), (0, 2));
+        assert_eq!(pages(4095, 2 + 4096, true), (1, 2));
+        assert_eq!(pages(100, 200, true), (1, 1), "nothing whole");
+        assert_eq!(pages(100, 0, false), (0, 0), "nothing");
+    }
+
+    /// A program may say anything, by a pointer that is wrong.
+    #[test]
+    fn what_has_no_end_ends_where_addresses_do() {
+        let last = ADDRESSES_END >> 12;
+        for whole in [false, true] {
+            assert_eq!(pages(1 << 20, u64::MAX, whole), (256, last));
+            assert_eq!(pages(u64::MAX - 4095, 4096, whole), (last, last));
+            assert_eq!(pages(u64::MAX, u64::MAX, whole), (last, last));
+        }
     }
 }

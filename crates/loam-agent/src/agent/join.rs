@@ -93,10 +93,12 @@ fn errno_of(number: u32) -> Errno {
     known.map_or(Errno::BADMSG, Errno::from_raw_os_error)
 }
 
-/// What of a range is in none of these, which are in order.
-fn holes_in(range: BaseRange, mapped: impl Iterator<Item = BaseRange>) -> Vec<BaseRange> {
+/// What of a range is in none of these, which are in order and do not overlap.
+fn holes_in(range: BaseRange, mapped: &[BaseRange]) -> Vec<BaseRange> {
     let (mut at, mut holes) = (range.start, Vec::new());
-    for part in mapped.map(|part| part.intersect(range)).filter(|part| !part.is_empty()) {
+    let first = mapped.partition_point(|part| part.end <= range.start);
+    for part in mapped[first..].iter().take_while(|part| part.start < range.end) {
+        let part = part.intersect(range);
         holes.push(BaseRange::new(at, part.start));
         at = part.end;
     }
@@ -355,11 +357,12 @@ impl Agent<'_> {
             return true;
         }
         let Ok(mappings) = procfs::mappings(pid) else { return false };
-        let has = || mappings.iter().map(|m| BaseRange::new(m.start >> 12, m.end >> 12));
-        process.released.keep(has());
+        let has: Vec<BaseRange> =
+            mappings.iter().map(|m| BaseRange::new(m.start >> 12, m.end >> 12)).collect();
+        process.released.keep(has.iter().copied());
         let now = self.now();
         for range in self.borrower.ranges(key) {
-            for gone in holes_in(range, has()) {
+            for gone in holes_in(range, &has) {
                 self.borrower.handle_unmapped(now, key, gone);
             }
         }
@@ -387,7 +390,10 @@ mod tests {
     #[test]
     fn what_is_not_mapped_is_a_hole() {
         let range = |(start, end): (u64, u64)| BaseRange::new(start, end);
-        let holes = |mapped: &[(u64, u64)]| holes_in(range((10, 20)), mapped.iter().copied().map(range));
+        let holes = |mapped: &[(u64, u64)]| {
+            let mapped: Vec<BaseRange> = mapped.iter().copied().map(range).collect();
+            holes_in(range((10, 20)), &mapped)
+        };
         assert_eq!(holes(&[]), [range((10, 20))]);
         assert_eq!(
             holes(&[(0, 5), (8, 12), (12, 13), (15, 16), (30, 40)]),

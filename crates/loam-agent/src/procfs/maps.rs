@@ -174,6 +174,11 @@ impl Detail {
         self.is_hidden_by_us() || self.flags.has("dc") && is_private && !is_apart
     }
 
+    /// A child does not have it, and it is not the shim's own (`join::own` there; a program that says all of that of its memory says it by the C library's `madvise`).
+    pub(crate) fn is_kept_from_children(&self) -> bool {
+        self.flags.has("dc") && !(self.flags.has("dd") && self.flags.has("nh"))
+    }
+
     /// The program keeps it from its children. Where the kernel reports forks (`fork_events`) nothing is hidden by us.
     pub(crate) fn is_hidden_by_program(&self, fork_events: bool) -> bool {
         self.flags.has("dc") && (fork_events || !self.is_hidden_by_us())

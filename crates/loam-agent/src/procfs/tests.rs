@@ -151,6 +151,12 @@ fn what_is_hidden_from_children_by_us_is_told_from_what_is_not() {
         assert_eq!(detail.may_be_hidden_by_us(), may_be, "{flags}");
         assert_eq!(detail.is_hidden_by_program(false), by_program, "{flags}");
         assert_eq!(detail.is_hidden_by_program(true), flags.contains("dc"), "{flags}");
+        // The one that is as the shim's own is.
+        assert_eq!(
+            detail.is_kept_from_children(),
+            flags.contains("dc") && flags != "rd wr dc dd nh uw",
+            "{flags}"
+        );
     }
 }
 
