@@ -45,6 +45,7 @@ fmt:
 unit: ## unit and property tests
 	$(STEP)
 	$(CARGO) test --locked $(NOT_E2E)
+	$(CARGO) test --locked -p loam-shim --lib
 
 bare-metal: ## the policy builds for a target without an operating system, which proves that it does no I/O
 	$(STEP)
