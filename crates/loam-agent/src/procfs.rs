@@ -148,6 +148,11 @@ impl Statm {
     }
 }
 
+/// Whether a process has not left its memory yet: one that was ended leaves it before it says so.
+pub(crate) fn has_memory(pid: Pid) -> bool {
+    Statm::open(pid).and_then(|statm| statm.resident_pages()).is_ok_and(|pages| pages > 0)
+}
+
 /// Base pages of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StatmFigures {

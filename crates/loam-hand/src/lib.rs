@@ -352,8 +352,8 @@ pub mod call {
     pub const USERFAULTFD: u32 = 14;
     /// A fork is about to happen of a process that has more than [`super::Control::announce_above`] here. Answered when its memory is adopted.
     pub const FORK_COMES: u32 = 15;
-    /// `mremap` of the range was refused (EFAULT), as adoption may have made several mappings of one that grew meanwhile. EFAULT: it has not. Else it may be tried
-    /// again, soon if not at once.
+    /// `mremap` of the range was refused (EFAULT), as adoption may have made several mappings of one that grew meanwhile. Answered with 0: it may be tried
+    /// again, soon if not at once. ENOENT: nothing is adopted. EPERM: the program has taken a part of it back ([`RELEASE`]). EFAULT: there are several for another reason.
     pub const MAKE_WHOLE: u32 = 16;
     /// That was of no use, so the shim would copy the range to a new mapping. EFAULT: it is of a kind that the copy would not be of.
     pub const MAY_COPY: u32 = 17;

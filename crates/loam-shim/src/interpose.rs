@@ -17,7 +17,7 @@ const MADV_DONTFORK: c_int = 10;
 const MADV_GUARD_INSTALL: c_int = map::ADVICE_GUARD_INSTALL as c_int;
 
 /// Asks the agent to bring a range home and let it go for good, however long that takes.
-fn release(address: u64, bytes: u64) -> sys::Result<()> {
+pub(crate) fn release(address: u64, bytes: u64) -> sys::Result<()> {
     let _blocked = SignalsBlocked::new();
     let path = process::path();
     let request = Call { what: call::RELEASE, address, bytes, ..Call::default() };

@@ -7,7 +7,7 @@ use core::ffi::{c_int, c_void};
 use loam_hand::{BASE_PAGE_BYTES, Call, call};
 
 use crate::connect::{self, Patience};
-use crate::interpose::answer;
+use crate::interpose::{answer, release};
 use crate::process;
 use crate::sys::{self, Errno, Result, SignalsBlocked, map};
 
@@ -44,8 +44,11 @@ unsafe extern "C" fn mremap(
         bytes = shrunk.map_or(bytes, |_| bytes_now);
     }
     if flags & MREMAP_FIXED != 0 && process::is_under_loam() {
-        // Linux 6.17 and newer move part after part, up to the first one that is registered behind one that is not. So nothing of it is to be registered from here on.
-        may_be_whole(address, bytes);
+        // Linux 6.17 and newer move part after part, up to the first one that is registered behind one that is not. So all of it is registered from here on, or nothing.
+        match make_whole(address, bytes) {
+            Ok(()) | Err(Errno::ENOENT) => {}
+            Err(_) => drop(release(address as u64, bytes as u64)),
+        }
     }
     // SAFETY: the caller's promise; the kernel looks at `to` where the flags say that it was given.
     let remap = || unsafe { sys::call(sys::MREMAP, [address, bytes, bytes_now, flags as usize, to, 0]) };
@@ -77,8 +80,11 @@ unsafe fn remap_parts(
     remap: impl Fn() -> Result<usize>,
 ) -> Result<usize> {
     for nth in 0..TRIES_MAX {
-        if !may_be_whole(address, bytes) {
-            return Err(Errno::EFAULT);
+        match make_whole(address, bytes) {
+            Ok(()) => {}
+            // A part of it was let go, the rest was not. All of it moves as it does without Loam.
+            Err(Errno::EPERM) if release(address as u64, bytes as u64).is_ok() => return remap(),
+            Err(_) => return Err(Errno::EFAULT),
         }
         if nth > 0 {
             sys::sleep_ms(1);
@@ -88,7 +94,11 @@ unsafe fn remap_parts(
             result => return result,
         }
     }
-    if !ask(call::MAY_COPY, address, bytes) {
+    if ask(call::MAY_COPY, address, bytes).is_err() {
+        // Since Linux 6.17 mappings that are not registered move together, if they keep their length. (By now this one may have shrunk for it, so it had better move.)
+        if bytes == bytes_now && release(address as u64, bytes as u64).is_ok() {
+            return remap();
+        }
         return Err(Errno::EFAULT);
     }
     match flags {
@@ -100,18 +110,18 @@ unsafe fn remap_parts(
     }
 }
 
-/// Is it adoption's doing that there are several mappings, and will be so no more?
-fn may_be_whole(address: usize, bytes: usize) -> bool {
+/// That it was adoption's doing that there are several mappings, and will be so no more; or why not, see [`call::MAKE_WHOLE`].
+fn make_whole(address: usize, bytes: usize) -> Result<()> {
     ask(call::MAKE_WHOLE, address, bytes)
 }
 
-/// Asks the agent something of a range. False also if it cannot be asked.
-fn ask(what: u32, address: usize, bytes: usize) -> bool {
+/// Asks the agent something of a range.
+fn ask(what: u32, address: usize, bytes: usize) -> Result<()> {
     let _blocked = SignalsBlocked::new();
     let path = process::path();
     let (address, bytes) = (address as u64, bytes as u64);
     let request = Call { what, address, bytes, ..Call::default() };
-    connect::call_agent(path.bytes(), &request, Patience::Limited).is_ok()
+    connect::call_agent(path.bytes(), &request, Patience::Limited)
 }
 
 /// It becomes smaller on the way, and the kernel will not refuse it for where it is or goes.

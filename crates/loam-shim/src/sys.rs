@@ -13,6 +13,7 @@ pub(crate) use file::{above_standard, open_to_read, pair, read_beginning, send_b
 pub(crate) struct Errno(pub(crate) i32);
 
 impl Errno {
+    pub(crate) const EPERM: Errno = Errno(1);
     pub(crate) const ENOENT: Errno = Errno(2);
     pub(crate) const ESRCH: Errno = Errno(3);
     pub(crate) const EINTR: Errno = Errno(4);

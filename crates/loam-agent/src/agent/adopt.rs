@@ -13,6 +13,7 @@ use crate::procfs::{self, Mapping};
 use crate::uffd::Watch as Mode;
 use loam_core::borrower::{BaseRange, SpaceKey};
 use loam_core::units::BASE_PAGE_BYTES;
+use rustix::io::Errno;
 use rustix::process::Pid;
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -36,6 +37,35 @@ fn is_one_mapping(mappings: &[Mapping], range: BaseRange) -> bool {
 /// What is left of the parts.
 fn without<'a>(parts: Vec<BaseRange>, holes: impl IntoIterator<Item = &'a BaseRange>) -> Vec<BaseRange> {
     holes.into_iter().fold(parts, |parts, hole| parts.into_iter().flat_map(|p| p.without(*hole)).collect())
+}
+
+/// A mapping of the range is one that children are to find empty, or, where no forks are reported, not at all. True also where nobody can say.
+fn keeps_some(pid: Pid, range: BaseRange, fork_events: bool) -> bool {
+    let (start, end) = (range.start << 12, range.end << 12);
+    procfs::flags_up_to(pid, end - 1).map_or(true, |details| {
+        let within = details.iter().filter(|of| of.mapping.start < end && of.mapping.end > start);
+        within.into_iter().any(|of| of.flags.has("wf") || !fork_events && of.is_hidden_by_program(false))
+    })
+}
+
+/// Why what a program has as one mapping stays several ([`loam_hand::call::MAKE_WHOLE`]).
+#[derive(Debug)]
+pub(super) enum Apart {
+    /// Or is none of adoption's doing, as there is none.
+    NothingAdopted,
+    /// The program has taken a part of it back.
+    LetGo,
+    Otherwise(#[expect(dead_code, reason = "for the log")] &'static str),
+}
+
+impl Apart {
+    pub(super) fn errno(&self) -> Errno {
+        match self {
+            Self::NothingAdopted => Errno::NOENT,
+            Self::LetGo => Errno::PERM,
+            Self::Otherwise(_) => Errno::FAULT,
+        }
+    }
 }
 
 impl Agent<'_> {
@@ -233,11 +263,11 @@ impl Agent<'_> {
     }
 
     /// The program moves or resizes what it has as one mapping, and the kernel has found several (`mremap`: EFAULT): a part of it was adopted when it had just grown. Makes them
-    /// one again, if not at once; the policy hears of the rest at the next look. False: there are several for another reason.
-    pub(super) fn make_whole(&mut self, key: SpaceKey, pid: Pid, range: BaseRange) -> bool {
+    /// one again, if not at once; the policy hears of the rest at the next look.
+    pub(super) fn make_whole(&mut self, key: SpaceKey, pid: Pid, range: BaseRange) -> Result<(), Apart> {
         let made = self.try_to_make_whole(key, pid, range);
         tracing::debug!(?key, ?range, ?made, "to be whole");
-        made.is_ok()
+        made.map(drop)
     }
 
     /// The ranges that were registered for it, or why it is in parts.
@@ -246,20 +276,20 @@ impl Agent<'_> {
         key: SpaceKey,
         pid: Pid,
         range: BaseRange,
-    ) -> Result<Vec<BaseRange>, &'static str> {
-        let Some(process) = self.processes.get_mut(&key) else { return Err("nobody's") };
+    ) -> Result<Vec<BaseRange>, Apart> {
+        let Some(process) = self.processes.get_mut(&key) else { return Err(Apart::NothingAdopted) };
         if self.config.region.is_some() || !self.watch.is_pressed() {
-            return Err("nothing is adopted");
+            return Err(Apart::NothingAdopted);
         }
-        let mappings = procfs::mappings(pid).map_err(|_| "mappings cannot be read")?;
+        let mappings = procfs::mappings(pid).map_err(|_| Apart::Otherwise("mappings cannot be read"))?;
         let (mut at, mut parts) = (range.start << 12, Vec::new());
         for mapping in mappings.iter().skip_while(|mapping| mapping.end <= range.start << 12) {
             if mapping.start > at || !mapping.looks_adoptable() {
-                return Err("of another kind");
+                return Err(Apart::Otherwise("of another kind"));
             }
             let part = BaseRange::new(mapping.start >> 12, mapping.end >> 12);
             if process.released.iter().any(|released| !released.intersect(part).is_empty()) {
-                return Err("let go for good");
+                return Err(Apart::LetGo);
             }
             parts.push(part);
             at = mapping.end;
@@ -268,7 +298,11 @@ impl Agent<'_> {
             }
         }
         if at < range.end << 12 {
-            return Err("not mapped");
+            return Err(Apart::Otherwise("not mapped"));
+        }
+        // What was let go may have moved since, of which the kernel tells nobody; what children are to find empty would have the parent's pages in them.
+        if process.keeps_from_children && keeps_some(pid, range, self.fork_events) {
+            return Err(Apart::LetGo);
         }
         if process.hand.as_ref().is_some_and(|hand| hand.forks > 0) {
             return Ok(Vec::new()); // later: what is adopted now would be hidden from the child
@@ -276,7 +310,7 @@ impl Agent<'_> {
         let mode = if self.fork_events { Mode::Pages } else { Mode::Missing };
         for part in &parts {
             let addresses = part.start << 12..part.end << 12;
-            process.uffd.register(addresses, mode).map_err(|_| "cannot be registered")?;
+            process.uffd.register(addresses, mode).map_err(|_| Apart::Otherwise("cannot be registered"))?;
         }
         if let Some(hand) = process.hand.as_mut().filter(|_| !self.fork_events) {
             hand.advise(&parts, MADV_DONTFORK);

@@ -2,6 +2,7 @@
 
 use super::Agent;
 use crate::packets;
+use crate::procfs;
 use loam_core::borrower::{
     Advice, BaseRange, FetchPlan, Homecoming, Pattern, Priority, SpaceKey, Terms, TooMany,
 };
@@ -181,8 +182,8 @@ impl Agent<'_> {
                 answer(&socket);
             }
             call::MAKE_WHOLE => {
-                let is_made = self.make_whole(space, pid, pages_of(&request, false));
-                reply(&socket, if is_made { 0 } else { Errno::FAULT.raw_os_error().unsigned_abs() });
+                let made = self.make_whole(space, pid, pages_of(&request, false));
+                reply(&socket, made.map_or_else(|apart| apart.errno().raw_os_error().unsigned_abs(), |()| 0));
             }
             call::FORK_COMES => {
                 self.press(now);
@@ -335,12 +336,20 @@ impl Agent<'_> {
         let now = self.now();
         let adopted: Vec<BaseRange> = self.borrower.ranges(key);
         let process = self.processes.get_mut(&key).expect("the caller looked");
-        for part in adopted.into_iter().map(|r| r.intersect(range)).filter(|r| !r.is_empty()) {
+        // What was resized (`mremap`) is registered whole, and the policy knows of the new part only what was touched.
+        let mapped = process.pid.and_then(|pid| procfs::mappings(pid).ok()).unwrap_or_default();
+        let mapped = mapped.iter().filter(|mapping| mapping.looks_adoptable());
+        let mapped = mapped.map(|mapping| BaseRange::new(mapping.start >> 12, mapping.end >> 12));
+        let within = |part: BaseRange| Some(part.intersect(range)).filter(|part| !part.is_empty());
+        for part in mapped.chain(adopted.iter().copied()).filter_map(within) {
             // A page that was never touched reads as zeros from now on, as it should.
             let _ = process.uffd.unregister(part.start << 12..part.end << 12);
+        }
+        for part in adopted.into_iter().filter_map(within) {
             self.borrower.handle_unmapped(now, key, part);
         }
         process.released.add(range);
+        process.keeps_from_children = true;
     }
 }
 

@@ -236,6 +236,8 @@ impl Agent<'_> {
         };
         match answer {
             Ok(()) => self.set_token(peer.pid, token),
+            // It was ended just then, and is nobody's concern.
+            Err(_) if !procfs::has_memory(peer.pid) => tracing::debug!(?peer.pid, "ended as it joined"),
             Err((socket, why)) => {
                 stderr::tell(format_args!("process {} cannot be served: {why}", peer.pid.as_raw_nonzero()));
                 let _ = packets::send(socket.as_fd(), &Ready { status: status::EXIT, reserved: 0 }, &[]);

@@ -64,7 +64,7 @@ pub(super) struct Process {
     pub region: Option<BaseRange>,
     /// Its hand has ended. It has not, or its memory is another's, too: a child that was made by `vfork` has not executed its program yet.
     pub outlives_its_hand: bool,
-    /// Some of its memory is not its children's ([`loam_hand::call::KEEPS`]).
+    /// Some of its memory is not its children's, or may not be ([`loam_hand::call::KEEPS`] and [`loam_hand::call::RELEASE`]).
     pub keeps_from_children: bool,
     /// Ranges that the program keeps for itself.
     pub released: Released,
