@@ -143,14 +143,25 @@ fn child(args: &[String], progress: bool) -> Result<Output, Failure> {
     command.output().map_err(|e| Failure::new(format!("cannot start a simulation ({e})")))
 }
 
-/// Runs the seeds in a child; what fails is made small.
-fn supervise(args: &SimFuzzArgs) -> Result<ExitCode, Failure> {
+/// These actions alone, as an argument.
+fn keeping(keep: &[usize]) -> String {
+    let keep: Vec<String> = keep.iter().map(ToString::to_string).collect();
+    format!("--keep={}", keep.join(","))
+}
+
+/// What the child is asked for: all that was asked of us.
+fn wanted(args: &SimFuzzArgs) -> Vec<String> {
     let mut wanted = vec![format!("--seeds={}", args.seeds), format!("--first={}", args.first)];
     wanted.extend(args.seed.map(|seed| format!("--seed={seed}")));
     wanted.extend(args.log.then(|| "--log".to_owned()));
-    let which = args.cluster.then(|| "--cluster".to_owned());
-    wanted.extend(which.clone());
-    let output = child(&wanted, true)?;
+    wanted.extend(args.keep.as_deref().map(keeping));
+    wanted.extend(args.cluster.then(|| "--cluster".to_owned()));
+    wanted
+}
+
+/// Runs the seeds in a child; what fails is made small.
+fn supervise(args: &SimFuzzArgs) -> Result<ExitCode, Failure> {
+    let output = child(&wanted(args), true)?;
     let text = String::from_utf8_lossy(&output.stdout);
     let _ = std::io::stdout().write_all(&output.stdout);
     if output.status.success() {
@@ -164,24 +175,51 @@ fn supervise(args: &SimFuzzArgs) -> Result<ExitCode, Failure> {
     let (Some(seed), Some(kind)) = (seed, kind) else {
         return Err(Failure::new(format!("the simulation ended without a verdict ({})", output.status)));
     };
+    // Who names the actions has had them made few already.
+    if args.keep.is_some() {
+        return Ok(ExitCode::from(kind.exit_status()));
+    }
     let actions =
         if args.cluster { cluster::Script::of(seed).actions.len() } else { Script::of(seed).actions.len() };
     stderr::say(format_args!("making it small, of {actions} actions"));
-    let list = |keep: &[usize]| {
-        let keep: Vec<String> = keep.iter().map(ToString::to_string).collect();
-        format!("--keep={}", keep.join(","))
-    };
+    let which = args.cluster.then(|| "--cluster".to_owned());
     let part = |more: &[String]| -> Vec<String> {
         [format!("--seed={seed}")].into_iter().chain(which.clone()).chain(more.iter().cloned()).collect()
     };
     let keep = shrink(actions, kind, ATTEMPTS_MAX, |keep| {
-        let output = child(&part(&[list(keep)]), false).ok()?;
+        let output = child(&part(&[keeping(keep)]), false).ok()?;
         output.status.code().and_then(FailureKind::of_exit_status)
     });
-    let output = child(&part(&[list(&keep), "--log".to_owned()]), false)?;
+    let output = child(&part(&[keeping(&keep), "--log".to_owned()]), false)?;
     let _ = std::io::stdout().write_all(&output.stdout);
     let fuzz = if args.cluster { "fuzz --cluster" } else { "fuzz" };
     println!("replay all of it:    loam sim {fuzz} --seed {seed} --log");
-    println!("these {} actions:    loam sim {fuzz} --seed {seed} --log {}", keep.len(), list(&keep));
+    println!("these {} actions:    loam sim {fuzz} --seed {seed} --log {}", keep.len(), keeping(&keep));
     Ok(ExitCode::from(kind.exit_status()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Asked {
+        #[command(flatten)]
+        args: SimFuzzArgs,
+    }
+
+    fn asked(args: impl IntoIterator<Item = String>) -> SimFuzzArgs {
+        Asked::parse_from(["fuzz".to_owned()].into_iter().chain(args)).args
+    }
+
+    /// The line that is printed for a failure that was made small asks its child for that failure.
+    #[test]
+    fn the_actions_of_a_small_failure_reach_the_child() {
+        let printed = ["--cluster", "--seed", "107", "--log", &keeping(&[3, 17, 40])].map(str::to_owned);
+        let child = asked(wanted(&asked(printed)));
+        assert_eq!((child.seed, child.keep), (Some(107), Some(vec![3, 17, 40])));
+        assert!(child.cluster && child.log);
+        assert_eq!(asked(wanted(&asked(["--seeds=7".to_owned()]))).keep, None, "all of them");
+    }
 }
