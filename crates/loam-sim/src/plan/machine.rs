@@ -141,6 +141,11 @@ fn known(parameter: &str, point: &Point, names: &[&str]) -> Result<(), String> {
     }
 }
 
+/// Whole pages of a share. One that is a decimal number is none of the machine's: 0.29 of 100 pages would be 28.999999999999996.
+fn pages_of(pages: u64, share: f64) -> u64 {
+    (pages as f64 * share * (1.0 + 1e-12)) as u64
+}
+
 fn model(name: &str, folder: &Path) -> Result<Model, String> {
     let path = folder.join(name);
     let name =
@@ -158,7 +163,7 @@ impl Runner for MachineRunner<'_> {
         let model = self.models.get(point.text("model")).ok_or("a point that the runner was not made for")?;
         let local_pages = match (point.whole("local_pages"), point.get("local_share")) {
             (Some(pages), _) => Some(pages),
-            (None, Some(Value::Real(share))) if *share < 1.0 => Some((trace.pages() as f64 * share) as u64),
+            (None, Some(Value::Real(share))) if *share < 1.0 => Some(pages_of(trace.pages(), *share)),
             _ => None,
         };
         let policy = replacement::by_name(point.text("replacement")).ok_or("no such policy")?;
@@ -172,5 +177,19 @@ impl Runner for MachineRunner<'_> {
             details: false,
         };
         run(&config, &trace, policy).map(|outcome| values(&outcome)).map_err(|error| error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_of_pages_loses_none_by_rounding() {
+        for (hundredths, share) in (1..100).map(|n: u64| (n, n as f64 / 100.0)) {
+            assert_eq!(pages_of(100, share), hundredths);
+            assert_eq!(pages_of(1 << 20, share), (hundredths << 20) / 100, "not up either");
+        }
+        assert_eq!(pages_of(3, 1.0 / 3.0), 1);
     }
 }

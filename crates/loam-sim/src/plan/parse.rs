@@ -270,7 +270,9 @@ fn range(parameter: &Parameter, table: &DeTable<'_>, span: Range<usize>) -> Resu
     let (from, to) = (end("from")?, end("to")?);
     let grows = |by: &Spanned<DeValue<'_>>| -> Option<f64> {
         match by.get_ref() {
-            DeValue::Integer(whole) => whole.as_str().parse().ok(),
+            DeValue::Integer(whole) => {
+                u64::from_str_radix(whole.as_str(), whole.radix()).ok().map(|whole| whole as f64)
+            }
             DeValue::Float(number) => number.as_str().parse().ok(),
             DeValue::String(text) => parameter.kind.of_text(text)?.number(),
             _ => None,

@@ -75,6 +75,8 @@ fn ranges_end_where_they_should() {
     assert_eq!(values("local_pages = { from = 8, to = 20, step = 5 }"), "8 13 18");
     assert_eq!(values("local_pages = [{ from = 8, to = 10, step = 1 }, 100]"), "8 9 10 100");
     assert_eq!(values("unit_bytes = { from = \"256\", to = \"4K\", times = 4 }"), "256 1024 4096");
+    assert_eq!(values("local_pages = { from = 0x10, to = 0x30, step = 0x10 }"), "16 32 48");
+    assert_eq!(values("unit_bytes = { from = 256, to = 4096, times = 0b100 }"), "256 1024 4096");
     assert_eq!(values("local_share = { from = 0.1, to = 0.3, step = 0.1 }"), "0.1 0.2 0.3");
     assert_eq!(values("local_share = { from = \"25%\", to = 1, step = \"25%\" }"), "0.25 0.5 0.75 1");
 }
