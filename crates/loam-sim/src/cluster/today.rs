@@ -23,21 +23,16 @@ impl Costs {
     pub fn today(network: &Model, disk: &Model, frame_pages: u64) -> Self {
         let quarter = Duration(network.request_ns / 4);
         let small = quarter;
-        let page = |place: Place| {
-            stages(network, place, |stage| stage.fixed_ns + stage.ps_per_byte * PAGE_BYTES / 1_000)
-        };
+        let page = |place: Place| stages(network, place, page_ns);
         let per_byte = |place: Place| stages(network, place, |stage| stage.ps_per_byte).0;
         let more = |a: Duration, b: Duration| Duration(a.0 + b.0);
         let (lender, wire, install) = (page(Place::Lender), page(Place::Shared), page(Place::Processor));
-        let read = |random: u64| {
-            let every =
-                stages(disk, Place::Shared, |stage| stage.fixed_ns + stage.ps_per_byte * PAGE_BYTES / 1_000);
-            Duration(disk.request_ns + every.0 + random)
-        };
-        let disk_costs = DiskCosts {
-            sequential: read(0),
-            random: read(stages(disk, Place::Shared, |stage| stage.random_ns).0),
-        };
+        // Each node has its own: at whatever place a stage is, every page passes through it.
+        let every: u64 = disk.stages.iter().map(page_ns).sum();
+        let seek: u64 = disk.stages.iter().map(|stage| stage.random_ns).sum();
+        // A model may say that it takes no time, but how many writes fit between two reads must have a number.
+        let sequential = Duration((disk.request_ns + every).max(1));
+        let disk_costs = DiskCosts { sequential, random: Duration(sequential.0 + seek) };
         let served = more(Duration(network.request_ns), more(lender, more(wire, install)));
         Self {
             lookup: LOOK_UP,
@@ -90,6 +85,10 @@ impl Costs {
     }
 }
 
+fn page_ns(stage: &Stage) -> u64 {
+    stage.fixed_ns + stage.ps_per_byte * PAGE_BYTES / 1_000
+}
+
 fn stages(model: &Model, place: Place, of: impl Fn(&Stage) -> u64) -> Duration {
     Duration(model.stages.iter().filter(|stage| stage.at == place).map(of).sum())
 }
@@ -114,5 +113,30 @@ mod tests {
             assert_eq!(whole, model.request_ns / 4 * 4 + stages + LOOK_UP.0, "{name}");
             assert!(c.disk.random.0 > 2 * whole, "{name}: memory elsewhere is nearer than the disk");
         }
+    }
+
+    #[test]
+    fn all_stages_of_a_disk_take_their_time() {
+        let network = Model::load("tcp-25g").expect("it is built in");
+        let reads = |disk: &Model| {
+            let DiskCosts { sequential, random } = Costs::today(&network, disk, 1).disk;
+            [sequential.0, random.0]
+        };
+        let cxl = Model::load("cxl").expect("it is built in");
+        assert_eq!(reads(&cxl), [1_500 + 500 + 50 * PAGE_BYTES / 1_000; 2], "a processor's");
+        let mut far = Model::load("nvme").expect("it is built in");
+        let here = reads(&far);
+        far.stages[0].at = Place::Lender;
+        assert_eq!(reads(&far), here, "a lender's");
+        far.stages[0].random_ns = 7_000;
+        assert_eq!(reads(&far), [here[0], here[0] + 7_000]);
+    }
+
+    #[test]
+    fn a_disk_that_takes_no_time_is_no_division_by_zero() {
+        let network = Model::load("tcp-25g").expect("it is built in");
+        let mut disk = Model::load("nvme").expect("it is built in");
+        (disk.request_ns, disk.stages[0].fixed_ns, disk.stages[0].ps_per_byte) = (0, 0, 0);
+        assert_eq!(Costs::today(&network, &disk, 1).disk.sequential, Duration(1));
     }
 }
