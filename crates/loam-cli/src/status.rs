@@ -10,7 +10,7 @@ use loam_core::units::{BASE_PAGE_BYTES, Bytes};
 use loam_wire::client::{Client, Status, Target};
 use loam_wire::{FEATURES_KNOWN, MemoryFigures, feature};
 use serde::Serialize;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -23,6 +23,20 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 const ANSWER_BYTES_MAX: u64 = 4 << 20;
 /// Most runs that are asked.
 const RUNS_MAX: usize = 256;
+
+/// This user's runs, lowest process id first.
+#[derive(Default)]
+struct Runs {
+    answered: Vec<Summary>,
+    silent: Vec<SilentRun>,
+}
+
+/// A run that listens, and gave no answer that can be read.
+#[derive(Serialize)]
+struct SilentRun {
+    pid: u32,
+    error: String,
+}
 
 /// One lender's answer.
 #[derive(Serialize)]
@@ -97,7 +111,7 @@ struct BorrowerStatus {
 /// Asks and prints.
 pub(crate) fn status(args: &StatusArgs) -> Result<ExitCode, Failure> {
     let folder = loam_agent::control_dir().map_err(Failure::new)?;
-    let runs = folder.map_or_else(|| Ok(Vec::new()), |folder| runs(&folder))?;
+    let runs = folder.map_or_else(|| Ok(Runs::default()), |folder| runs(&folder))?;
     let tls = args.tls.as_deref();
     let lenders: Vec<LenderStatus> =
         target::targets(&args.lender, tls, &[])?.into_iter().map(ask_lender).collect();
@@ -107,7 +121,9 @@ pub(crate) fn status(args: &StatusArgs) -> Result<ExitCode, Failure> {
     };
     let clusters: Vec<ClusterStatus> = asked.iter().map(cluster::ask).collect();
     if args.json {
-        let object = serde_json::json!({ "runs": runs, "clusters": clusters, "lenders": lenders });
+        let object = serde_json::json!({
+            "runs": runs.answered, "silent_runs": runs.silent, "clusters": clusters, "lenders": lenders
+        });
         println!("{object:#}");
     } else {
         print!("{}", runs_text(&runs));
@@ -123,31 +139,57 @@ pub(crate) fn status(args: &StatusArgs) -> Result<ExitCode, Failure> {
     Ok(if unanswered > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// The answers of every live run whose socket is in `dir`, oldest process id first.
-fn runs(dir: &Path) -> Result<Vec<Summary>, Failure> {
+/// Every live run whose socket is in `dir`.
+fn runs(dir: &Path) -> Result<Runs, Failure> {
+    let mut runs = Runs::default();
     let entries = match std::fs::read_dir(dir) {
         Ok(entries) => entries,
         // No run has ever made it.
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(runs),
         Err(error) => return Err(Failure::new(format!("cannot read {} ({error})", dir.display()))),
     };
-    let is_socket = |path: &Path| {
-        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        name.starts_with("run-") && name.ends_with(".sock")
+    let pid = |path: &Path| -> Option<u32> {
+        path.file_name()?.to_str()?.strip_prefix("run-")?.strip_suffix(".sock")?.parse().ok()
     };
-    let paths = entries.flatten().map(|entry| entry.path()).filter(|path| is_socket(path)).take(RUNS_MAX);
-    // A socket without a listener is what a killed run left behind; the same goes for one that ends just now.
-    let mut runs: Vec<Summary> = paths.filter_map(|path| ask_run(&path).ok()).collect();
-    runs.sort_by_key(|run| run.pid);
+    let paths = entries.flatten().map(|entry| entry.path());
+    for (pid, path) in paths.filter_map(|path| Some((pid(&path)?, path))).take(RUNS_MAX) {
+        match ask_run(&path) {
+            Ok(run) => runs.answered.extend(run),
+            Err(error) => runs.silent.push(SilentRun { pid, error: silence(&error) }),
+        }
+    }
+    runs.answered.sort_by_key(|run| run.pid);
+    runs.silent.sort_by_key(|run| run.pid);
     Ok(runs)
 }
 
-fn ask_run(path: &Path) -> std::io::Result<Summary> {
+/// None: there is none any more. A socket without a listener is what a killed run left behind; one that ends just now says nothing.
+fn ask_run(path: &Path) -> std::io::Result<Option<Summary>> {
+    match answer_of_run(path) {
+        Ok(answer) if answer.is_empty() => Ok(None),
+        Ok(answer) => Ok(Some(serde_json::from_slice(&answer)?)),
+        Err(error) => match error.kind() {
+            ErrorKind::NotFound | ErrorKind::ConnectionRefused | ErrorKind::ConnectionReset => Ok(None),
+            _ => Err(error),
+        },
+    }
+}
+
+fn answer_of_run(path: &Path) -> std::io::Result<Vec<u8>> {
     let stream = UnixStream::connect(path)?;
     stream.set_read_timeout(Some(ANSWER_WITHIN))?;
     let mut answer = Vec::new();
     stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer)?;
-    Ok(serde_json::from_slice(&answer)?)
+    Ok(answer)
+}
+
+fn silence(error: &std::io::Error) -> String {
+    match error.kind() {
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+            format!("it does not answer within {} s", ANSWER_WITHIN.as_secs())
+        }
+        _ => format!("its answer cannot be read: {error}"),
+    }
 }
 
 fn ask_lender(target: Target) -> LenderStatus {
@@ -244,10 +286,19 @@ fn answered(addr: SocketAddr, status: &Status) -> LenderStatus {
     }
 }
 
-fn runs_text(runs: &[Summary]) -> String {
-    if runs.is_empty() {
-        return "no run of this user\n".into();
+fn runs_text(runs: &Runs) -> String {
+    let mut out = match (&runs.answered[..], &runs.silent[..]) {
+        ([], []) => "no run of this user\n".into(),
+        ([], _) => String::new(),
+        (answered, _) => answered_text(answered),
+    };
+    for run in &runs.silent {
+        out.push_str(&format!("run {}: {}\n", run.pid, run.error));
     }
+    out
+}
+
+fn answered_text(runs: &[Summary]) -> String {
     let heading =
         ["program", "pid", "for", "here", "limit", "elsewhere", "faults", "remote", "disk", "p50", "p99"];
     let mut rows = vec![heading.map(String::from).to_vec()];
@@ -373,9 +424,29 @@ mod tests {
         let found = runs(&dir).expect("readable");
         answering.join().expect("no panic");
         std::fs::remove_dir_all(&dir).expect("our own folder");
-        assert_eq!(found.iter().map(|run| run.pid).collect::<Vec<_>>(), [2]);
+        assert_eq!(found.answered.iter().map(|run| run.pid).collect::<Vec<_>>(), [2]);
+        assert!(found.silent.is_empty());
         let text = runs_text(&found);
         assert!(text.contains("sort [2J") && !text.contains('\x1b'), "{text}");
+    }
+
+    #[test]
+    fn a_run_whose_answer_is_cut_is_no_run_that_has_ended() {
+        let dir = std::env::temp_dir().join(format!("loam-status-cut-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).expect("a temporary folder can be made");
+        let answering = [(3, ""), (4, "{\"pid\": 4, \"comm")].map(|(pid, answer)| {
+            let listener = UnixListener::bind(dir.join(format!("run-{pid}.sock"))).expect("bound");
+            std::thread::spawn(move || {
+                let (mut stream, _) = listener.accept().expect("one asks");
+                stream.write_all(answer.as_bytes()).expect("written");
+            })
+        });
+        let found = runs(&dir).expect("readable");
+        answering.into_iter().for_each(|thread| thread.join().expect("no panic"));
+        std::fs::remove_dir_all(&dir).expect("our own folder");
+        let text = runs_text(&found);
+        assert!(text.starts_with("run 4: its answer cannot be read: EOF"), "{text}");
+        assert_eq!(text.lines().count(), 1, "run 3 has ended: {text}");
     }
 
     #[test]
@@ -384,10 +455,10 @@ mod tests {
         let time_s = TimeSplit { exec: 6.0, sp_latency: 2.0, put_wait: 1.5, page_wait: 0.5 };
         let waits = Summary { pid: 7, time_s, ..Summary::default() };
         let faults = Faults { total: 9, ..Faults::default() };
-        let text = runs_text(&[Summary { faults, ..waits.clone() }]);
+        let text = answered_text(&[Summary { faults, ..waits.clone() }]);
         let line = "run 7: 60% of its time no thread waited for memory, 20% for the page touched, 5% for one already asked for, 15% for room";
         assert!(text.contains(line), "{text}");
-        assert!(!runs_text(&[waits]).contains("run 7:"), "nothing was borrowed yet");
+        assert!(!answered_text(&[waits]).contains("run 7:"), "nothing was borrowed yet");
     }
 
     #[test]

@@ -29,6 +29,8 @@ const WARNINGS_MAX: usize = 64;
 const LATENCY_MAX_NS: u64 = 600_000_000_000;
 /// Latest changes of page sizes that a living run tells: all of its answer has to fit into a socket's buffer.
 const LIVE_CHANGES_MAX: usize = 64;
+/// And so much of its command line, which may be of megabytes.
+const LIVE_COMMAND_BYTES_MAX: usize = 4 << 10;
 
 /// See the module's documentation.
 pub(super) struct Report {
@@ -52,6 +54,16 @@ pub(super) struct Report {
 
 fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, LATENCY_MAX_NS, 3).expect("bounds are in order")
+}
+
+/// The begin of a command line that is too long for a living run to tell.
+fn live_command(command: &str) -> String {
+    if command.len() <= LIVE_COMMAND_BYTES_MAX {
+        return command.to_owned();
+    }
+    let ends = command.char_indices().map(|(at, letter)| at + letter.len_utf8());
+    let end = ends.take_while(|&end| end <= LIVE_COMMAND_BYTES_MAX).last().unwrap_or(0);
+    format!("{}…", &command[..end])
 }
 
 impl Report {
@@ -206,7 +218,10 @@ impl Agent<'_> {
         let lenders = present.chain(self.past.lenders.iter().cloned()).collect();
         Summary {
             pid: std::process::id(),
-            command: self.report.command.clone(),
+            command: match over {
+                Some(_) => self.report.command.clone(),
+                None => live_command(&self.report.command),
+            },
             exit_code: over.and_then(Status::exit_code),
             wall_s,
             local_limit_bytes: self.config.local.0,
@@ -263,5 +278,19 @@ impl Agent<'_> {
         let own = rustix::process::getpid();
         let Ok(anonymous) = crate::procfs::anonymous_bytes(own) else { return 0 };
         anonymous.0.saturating_sub(self.pool.resident_bytes() + self.zeros.resident_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_living_run_tells_the_begin_of_a_long_command() {
+        assert_eq!(live_command("sort -n a"), "sort -n a");
+        let long = format!("sort {}", "ä".repeat(1 << 20));
+        let told = live_command(&long);
+        assert!(told.len() <= LIVE_COMMAND_BYTES_MAX + "…".len() && told.ends_with("ä…"), "{}", told.len());
+        assert!(long.starts_with(told.trim_end_matches('…')));
     }
 }
