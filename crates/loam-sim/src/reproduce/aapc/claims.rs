@@ -143,13 +143,13 @@ fn figure_8(e: &Experiments) -> Check {
     let (aapc, _, best, said) = beside(e, "himeno", 10);
     let start = page_sizes_kib()[1];
     let program = e.program("himeno");
-    let sizes = &e.get(program, 10, Sizes::Aapc(e.programs[program].steps)).sizes_kib;
-    let grown = !sizes.is_empty() && sizes.values().all(|&kib| kib > start);
+    let sizes = e.sizes_kib(program, 10, Sizes::Aapc(e.programs[program].steps));
+    let grown = sizes.iter().all(|&kib| kib > start);
     Check::new(
         aapc <= best * NEAR && grown,
         format!(
             "figure 8: Himeno, 10% local: AAPC goes to larger pages than {start} KiB in each part ({}), and is within a tenth of the best fixed size ({said})",
-            sizes.values().map(|kib| format!("{kib} KiB")).collect::<Vec<_>>().join(", ")
+            sizes.iter().map(|kib| format!("{kib} KiB")).collect::<Vec<_>>().join(", ")
         ),
     )
 }

@@ -28,8 +28,8 @@ pub(super) struct Done {
     pub(super) first: Option<f64>,
     /// Of each part.
     pub(super) parts: BTreeMap<u32, f64>,
-    /// In KiB, where sizes are found for all memory: what each part had at the end.
-    pub(super) sizes_kib: BTreeMap<u32, u64>,
+    /// In KiB, where sizes are found for all memory: what each part whose size has changed had at the end.
+    changed_kib: BTreeMap<u32, u64>,
     pub(super) faults: u64,
     pub(super) fetched: u64,
     pub(super) changes: usize,
@@ -90,6 +90,14 @@ impl Experiments {
         self.done.get(&(program, percent, sizes)).expect("every figure's runs were run")
     }
 
+    /// The size that AAPC had for each part at the end, in KiB: the first one, if it never changed.
+    pub(super) fn sizes_kib(&self, program: usize, percent: u64, sizes: Sizes) -> Vec<u64> {
+        let changed = &self.get(program, percent, sizes).changed_kib;
+        let [_, start, _] = super::page_sizes_kib();
+        let parts = (1..).zip(self.programs[program].info.parts);
+        parts.map(|(part, _)| changed.get(&part).copied().unwrap_or(start)).collect()
+    }
+
     /// A program of the paper.
     pub(super) fn program(&self, name: &str) -> usize {
         let of = |program: &Program| program.paper && program.info.name == name;
@@ -117,19 +125,44 @@ impl Done {
             let time = times.entry(turn.part).or_default();
             *time = (time.0 + turn.wall_ns, time.1 + turn.exec_ns);
         }
-        let mut sizes_kib = BTreeMap::new();
+        let mut changed_kib = BTreeMap::new();
         for change in outcome.changes.iter().filter(|change| change.part > 0 && change.scope == Scope::All) {
-            sizes_kib.insert(change.part, change.to.base_pages() * 4);
+            changed_kib.insert(change.part, change.to.base_pages() * 4);
         }
         let parts = times.into_iter().map(|(part, (wall, exec))| (part, wall as f64 / exec.max(1) as f64));
         Self {
             relative: outcome.relative_time(from, u32::MAX),
             first: outcome.relative_time(1, 1),
             parts: if outcome.stopped { BTreeMap::new() } else { parts.collect() },
-            sizes_kib,
+            changed_kib,
             faults: outcome.faults,
             fetched: outcome.fetched,
             changes: outcome.changes.len(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use loam_core::page_size::{PageSize, SizeChange, SizeReason};
+    use loam_core::units::{BasePages, Instant};
+
+    #[test]
+    fn a_part_whose_size_never_changed_has_the_first() {
+        let size = |kib: u64| PageSize::new(BasePages(kib / 4)).expect("a power of two");
+        let reason = SizeReason::Fits { working_set: 1, local: 2 };
+        let grown =
+            SizeChange { at: Instant(0), part: 1, scope: Scope::All, from: size(128), to: size(256), reason };
+        let done = Done::new(Sizes::Aapc(1), &Outcome { changes: vec![grown], ..Outcome::default() });
+        let mut experiments = Experiments {
+            programs: Program::paper(16, 16, 16, 12),
+            base_pages: BTreeMap::new(),
+            done: BTreeMap::new(),
+            references: 0,
+        };
+        let himeno = experiments.program("himeno");
+        experiments.done.insert((himeno, 10, Sizes::Aapc(1)), done);
+        assert_eq!(experiments.sizes_kib(himeno, 10, Sizes::Aapc(1)), [256, 128]);
     }
 }

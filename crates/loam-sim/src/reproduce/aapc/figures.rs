@@ -56,8 +56,8 @@ fn relative_times(e: &Experiments) -> Table {
         let periods = [of.steps, 16, 1].map(Sizes::Aapc);
         if of.adaptive {
             row.extend(periods.map(|sizes| Cell::from(write(e.get(program, percent, sizes).relative))));
-            let kib = e.get(program, percent, periods[0]).sizes_kib.values().map(u64::to_string);
-            row.push(Cell::from(kib.collect::<Vec<_>>().join(" ")));
+            let kib = e.sizes_kib(program, percent, periods[0]);
+            row.push(Cell::from(kib.iter().map(u64::to_string).collect::<Vec<_>>().join(" ")));
         } else {
             row.extend([Cell::Empty, Cell::Empty, Cell::Empty, Cell::Empty]);
         }
