@@ -2,8 +2,9 @@
 
 use crate::failure::Failure;
 use loam_core::units::Bytes;
+use loam_sim::mrc::{self, Curve, Sample};
 use loam_sim::replay::{Stream, Zipf};
-use loam_sim::trace::{Options, open_as};
+use loam_sim::trace::{Options, Source, open_as};
 use std::path::Path;
 use std::str::FromStr;
 
@@ -52,13 +53,28 @@ impl ZipfSpec {
 
 /// The page references of a trace in any format. An object of oracleGeneral is a page, whatever the page's size.
 pub(super) fn stream(path: &Path, page: Bytes) -> Result<Stream, Failure> {
+    let stream = Stream::of_trace(&mut *open(path, page)?, page.0).map_err(Failure::new)?;
+    some_references(path, stream.references())?;
+    Ok(stream)
+}
+
+/// What a sample of them shows, and how many pages there are; they are never all in memory.
+pub(super) fn sampled(path: &Path, page: Bytes, sample: Sample) -> Result<(Curve, u32), Failure> {
+    let sampled = mrc::sampled_of_trace(&mut *open(path, page)?, page.0, sample).map_err(Failure::new)?;
+    some_references(path, sampled.0.references())?;
+    Ok(sampled)
+}
+
+fn open(path: &Path, page: Bytes) -> Result<Box<dyn Source + Send>, Failure> {
     let options = Options { page_bytes: page.0, ..Options::default() };
-    let mut trace = open_as(path, None, options).map_err(Failure::new)?.source;
-    let stream = Stream::of_trace(&mut *trace, page.0).map_err(Failure::new)?;
-    if stream.references() == 0 {
+    Ok(open_as(path, None, options).map_err(Failure::new)?.source)
+}
+
+fn some_references(path: &Path, references: u64) -> Result<(), Failure> {
+    if references == 0 {
         return Err(Failure::new(format!("{}: there is no reference in it", path.display())));
     }
-    Ok(stream)
+    Ok(())
 }
 
 #[cfg(test)]

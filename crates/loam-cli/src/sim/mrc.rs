@@ -69,15 +69,18 @@ pub(super) fn mrc(args: &MrcArgs) -> Result<ExitCode, Failure> {
     let Size::Absolute(page) = args.page else {
         return Err(Failure::new("--page is a size, not a percentage"));
     };
-    let (name, stream) = match (&args.trace, args.zipf) {
-        (Some(path), _) => (path.display().to_string(), input::stream(path, page)?),
-        (None, Some(zipf)) => ("a Zipf stream".into(), Stream::of(zipf.pages(args.seed))),
-        (None, None) => return Err(Failure::new("give a trace or --zipf; see `loam sim mrc --help`")),
-    };
     let sample =
         args.sample.map(Sample::Rate).or(args.sample_pages.map(|pages| Sample::Pages(pages as usize)));
-    let curve = sample.map_or_else(|| mrc::exact(&stream), |sample| mrc::sampled(&stream, sample));
-    print!("{}", text(&name, &curve, &stream, page, sample));
+    let (name, (curve, distinct)) = match (&args.trace, args.zipf, sample) {
+        (Some(path), _, Some(sample)) => (path.display().to_string(), input::sampled(path, page, sample)?),
+        (Some(path), _, None) => (path.display().to_string(), of_stream(&input::stream(path, page)?, None)),
+        (None, Some(zipf), _) => {
+            ("a Zipf stream".into(), of_stream(&Stream::of(zipf.pages(args.seed)), sample))
+        }
+        (None, None, _) => return Err(Failure::new("give a trace or --zipf; see `loam sim mrc --help`")),
+    };
+    something_sampled(&curve, distinct)?;
+    print!("{}", text(&name, &curve, distinct, page, sample));
     if let Some(path) = &args.csv {
         write(path, &csv(&curve, page))?;
     }
@@ -85,6 +88,23 @@ pub(super) fn mrc(args: &MrcArgs) -> Result<ExitCode, Failure> {
         write(path, &chart(&name, &curve, page).svg())?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The curve, and how many pages there are.
+fn of_stream(stream: &Stream, sample: Option<Sample>) -> (Curve, u32) {
+    let curve = sample.map_or_else(|| mrc::exact(stream), |sample| mrc::sampled(stream, sample));
+    (curve, stream.distinct())
+}
+
+/// A sample without pages says nothing, and its curve would say that nothing misses.
+fn something_sampled(curve: &Curve, distinct: u32) -> Result<(), Failure> {
+    if curve.sampled() == 0 {
+        let pages = count(u64::from(distinct));
+        return Err(Failure::new(format!(
+            "none of the {pages} pages is in the sample: give a larger --sample"
+        )));
+    }
+    Ok(())
 }
 
 fn write(path: &Path, text: &str) -> Result<(), Failure> {
@@ -113,17 +133,17 @@ fn sizes(curve: &Curve, page: Bytes) -> Vec<(u64, &'static str)> {
     sizes
 }
 
-fn text(name: &str, curve: &Curve, stream: &Stream, page: Bytes, sample: Option<Sample>) -> String {
+fn text(name: &str, curve: &Curve, distinct: u32, page: Bytes, sample: Option<Sample>) -> String {
     let mut out = format!(
         "{name}: {} references to {} pages of {page} ({} in all), LRU\n",
-        count(stream.references()),
-        count(u64::from(stream.distinct())),
-        size(u64::from(stream.distinct()), page),
+        count(curve.references()),
+        count(u64::from(distinct)),
+        size(u64::from(distinct), page),
     );
     if let Some(sample) = sample {
         let pages = match sample {
-            Sample::Rate(rate) => rate * f64::from(stream.distinct()),
-            Sample::Pages(pages) => pages as f64,
+            Sample::Rate(rate) => rate * f64::from(distinct),
+            Sample::Pages(pages) => f64::from(distinct).min(pages as f64),
         };
         let note = if pages < SAMPLED_PAGES_MIN { "; few pages: the figures are rough" } else { "" };
         writeln!(out, "sampled: about {} pages{note}", count(pages.round() as u64))
@@ -171,22 +191,24 @@ fn csv(curve: &Curve, page: Bytes) -> String {
     out
 }
 
+/// What is drawn, from one page on: with no memory at all every reference misses, which says nothing and squeezes the rest.
+fn points(curve: &Curve, page: Bytes) -> Vec<(f64, f64)> {
+    let point = |pages| (size(pages, page).0 as f64, curve.misses(pages) / curve.references() as f64);
+    let later = curve.steps().iter().map(|step| step.pages).filter(|&pages| pages > 1);
+    std::iter::once(1).chain(later).map(point).collect()
+}
+
 fn chart(name: &str, curve: &Curve, page: Bytes) -> Figure {
-    let at = |pages| size(pages, page).0 as f64;
-    let part = |misses: f64| misses / curve.references() as f64;
-    // From one page on: with no memory at all every reference misses, which says nothing and squeezes the rest.
-    let shown = curve.steps().iter().filter(|step| step.pages > 0);
-    let points = shown.map(|step| (at(step.pages), part(step.misses))).collect();
     let need = curve.need();
     Figure::new(
         format!("Misses of {name} under LRU, pages of {page}"),
         Axis::new("local memory", Unit::Bytes),
         Axis::new("references that miss", Unit::Share).scale(Scale::Log10),
     )
-    .series(Series::step("LRU", points))
+    .series(Series::step("LRU", points(curve, page)))
     .series(Series::scatter(
         format!("needs {}", size(need, page)),
-        vec![(at(need), part(curve.misses(need)))],
+        vec![(size(need, page).0 as f64, curve.misses(need) / curve.references() as f64)],
     ))
 }
 
@@ -204,7 +226,7 @@ mod tests {
     #[test]
     fn the_answer_is_told_with_sizes_and_faults() {
         let (stream, curve) = curve();
-        let text = text("loop.trace", &curve, &stream, Bytes(4096), None);
+        let text = text("loop.trace", &curve, stream.distinct(), Bytes(4096), None);
         assert!(text.contains("5,000 references to 100 pages of 4.0 KiB (400.0 KiB in all)"), "{text}");
         assert!(
             text.contains("needs 400.0 KiB of local memory: with that, 2.0% of references miss, 100 faults"),
@@ -221,6 +243,30 @@ mod tests {
             "pages,bytes,misses,miss_ratio\n0,0,5000,1\n100,409600,100,0.02\n"
         );
         assert!(chart("loop", &curve, Bytes(4096)).svg().contains("needs 400.0 KiB"));
+    }
+
+    #[test]
+    fn the_drawing_begins_with_one_page() {
+        let drawn = |pages: &[u64]| points(&mrc::exact(&Stream::of(pages.iter().copied())), Bytes(4096));
+        assert_eq!(drawn(&[1, 2, 1, 2]), [(4096.0, 1.0), (8192.0, 0.5)], "it holds nothing that is used");
+        assert_eq!(drawn(&[1, 1, 2, 1]), [(4096.0, 0.75), (8192.0, 0.5)], "it holds one of four");
+    }
+
+    #[test]
+    fn a_sample_of_nothing_is_no_answer() {
+        let (stream, curve) = curve();
+        let nothing = mrc::sampled(&stream, Sample::Rate(1e-9));
+        let failure = something_sampled(&nothing, stream.distinct()).expect_err("nothing is sampled");
+        assert!(failure.line().contains("none of the 100 pages is in the sample"), "{}", failure.line());
+        assert!(something_sampled(&curve, stream.distinct()).is_ok());
+    }
+
+    #[test]
+    fn no_more_pages_are_sampled_than_there_are() {
+        let (stream, curve) = curve();
+        let sample = Some(Sample::Pages(5_000));
+        let text = text("loop.trace", &curve, stream.distinct(), Bytes(4096), sample);
+        assert!(text.contains("sampled: about 100 pages; few pages"), "{text}");
     }
 
     #[test]

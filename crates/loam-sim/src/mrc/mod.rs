@@ -12,7 +12,7 @@ mod tests;
 
 pub use curve::{Curve, Step};
 pub use distance::StackDistances;
-pub use shards::{Sample, sampled};
+pub use shards::{Sample, sampled, sampled_of_trace};
 
 use crate::replay::Stream;
 

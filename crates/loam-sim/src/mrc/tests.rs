@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::replay::{Zipf, misses};
+use crate::trace::{GRAIN_BYTES, Run, Source, TraceError};
 use proptest::prelude::*;
 
 /// Distances by looking back.
@@ -60,6 +61,38 @@ proptest! {
         let curve = exact(&stream);
         prop_assert_eq!(&sampled(&stream, Sample::Rate(1.0)), &curve);
         prop_assert_eq!(&sampled(&stream, Sample::Pages(30)), &curve);
+    }
+
+    /// To the bit, wherever what is read at a time ends.
+    #[test]
+    fn what_is_sampled_while_it_is_read_is_what_would_be_of_the_whole(
+        pieces in proptest::collection::vec(proptest::collection::vec((0u64..400, 1u32..4), 1..50), 1..40),
+        rate in 0.01f64..1.0,
+        pages in 1usize..60,
+    ) {
+        let all = pieces.iter().flatten();
+        let stream = Stream::of(all.flat_map(|&(page, times)| std::iter::repeat_n(page, times as usize)));
+        for sample in [Sample::Rate(rate), Sample::Pages(pages)] {
+            let mut trace = Pieces(pieces.clone().into_iter());
+            let (curve, distinct) = sampled_of_trace(&mut trace, 4096, sample).expect("it has no errors");
+            prop_assert_eq!((curve, distinct), (sampled(&stream, sample), stream.distinct()));
+        }
+    }
+}
+
+/// A trace of pages of 4 KiB and how often each is used, read piece by piece.
+struct Pieces(std::vec::IntoIter<Vec<(u64, u32)>>);
+
+impl Source for Pieces {
+    fn next_runs(&mut self, into: &mut Vec<Run>) -> Result<bool, TraceError> {
+        let Some(piece) = self.0.next() else { return Ok(false) };
+        let grains = 4096 / GRAIN_BYTES;
+        into.extend(piece.into_iter().map(|(page, references)| Run {
+            grain: page * grains,
+            references,
+            writes: false,
+        }));
+        Ok(true)
     }
 }
 

@@ -124,7 +124,13 @@ impl StreamBuilder {
         }
     }
 
-    /// The stream.
+    /// Takes the pages so far out, for who does not need all of them at a time: in order, but for the last one, which may be repeated.
+    pub fn take_pages(&mut self, taken: impl FnMut(u32)) {
+        let before_last = self.stream.entries.len().saturating_sub(1);
+        self.stream.entries.drain(..before_last).map(page).for_each(taken);
+    }
+
+    /// The stream, without what was taken out; its references and pages are counted with that.
     pub fn finish(mut self) -> Stream {
         self.stream.distinct = self.numbers.bound();
         self.stream
