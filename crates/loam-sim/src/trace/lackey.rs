@@ -72,6 +72,11 @@ impl<R: BufRead> Source for Lackey<R> {
     }
 }
 
+/// It tells what valgrind does, and not what the program does.
+pub(super) fn is_valgrinds(line: &[u8]) -> bool {
+    [b"==", b"--", b"**"].iter().any(|begin| line.starts_with(*begin))
+}
+
 /// None: malformed. Some(None): not an access.
 fn parse(line: &[u8]) -> Option<Option<(Access, u64, u64)>> {
     let (access, rest) = match line {
@@ -79,7 +84,8 @@ fn parse(line: &[u8]) -> Option<Option<(Access, u64, u64)>> {
         [b' ', b'S', b' ', rest @ ..] => (Access::Store, rest),
         [b' ', b'M', b' ', rest @ ..] => (Access::Modify, rest),
         [b'I', b' ', b' ', rest @ ..] => (Access::Instruction, rest),
-        [] | [b'=', b'=', ..] | [b'-', b'-', ..] | [b'*', b'*', ..] => return Some(None),
+        [] => return Some(None),
+        line if is_valgrinds(line) => return Some(None),
         _ => return None,
     };
     let comma = rest.iter().position(|&letter| letter == b',')?;

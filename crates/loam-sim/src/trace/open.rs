@@ -1,7 +1,7 @@
 //! Opening a trace of whatever format.
 
 use super::csv::Csv;
-use super::lackey::Lackey;
+use super::lackey::{Lackey, is_valgrinds};
 use super::native::{Header, MAGIC, Reader};
 use super::oracle::{Objects, Pages, RECORD_BYTES, Request};
 use super::{Source, TraceError};
@@ -123,10 +123,10 @@ fn recognise(start: &[u8]) -> Option<Format> {
         return Some(Format::Loam);
     }
     if start.iter().all(|&byte| byte.is_ascii_graphic() || matches!(byte, b' ' | b'\t' | b'\r' | b'\n')) {
-        let own = |line: &&[u8]| !line.starts_with(b"==") && !line.is_empty();
+        let own = |line: &&[u8]| !is_valgrinds(line) && !line.is_empty();
         let first = start.split(|&byte| byte == b'\n').find(own).unwrap_or_default();
         let lackey = [&b" L "[..], b" S ", b" M ", b"I  "].iter().any(|begin| first.starts_with(begin));
-        let valgrind = first.is_empty() && start.starts_with(b"==");
+        let valgrind = first.is_empty() && is_valgrinds(start);
         return Some(if lackey || valgrind { Format::Lackey } else { Format::Csv });
     }
     // Nothing marks oracleGeneral: a first request must make sense. Its object has a size, its next one comes
@@ -183,6 +183,7 @@ mod tests {
         for (name, bytes, format) in [
             ("own", own.as_slice(), Format::Loam),
             ("lackey", b"==1== Lackey\n\n L 1000,8\n", Format::Lackey),
+            ("valgrind", b"--1-- a warning\n**1** a message\n==1== Lackey\n L 1000,8\n", Format::Lackey),
             ("csv", b"4096,r\n", Format::Csv),
             ("oracle", &request, Format::Oracle),
         ] {
