@@ -4,6 +4,7 @@ use super::*;
 use loam_agent::recording::{Moment, SizeChange, Sizes, Waits};
 use loam_agent::summary::{Evictions, Faults, LenderSummary, TimeSplit};
 use loam_core::units::{BasePages, Bytes, Duration, Instant};
+use loam_sim::report::{Cell, Unit};
 
 const ODD: &str = "</h1><script>alert(1)</script> \"&' \u{1b}[2J";
 
@@ -163,6 +164,20 @@ fn the_busiest_tenth_is_that_of_the_faults() {
     }
     let even = figures::in_busiest_tenth(&summary, &recording);
     assert!((even - 0.1).abs() < 0.01, "evenly spread: {even}");
+}
+
+#[test]
+fn of_ten_faults_nine_waited_no_longer_than_the_second_longest() {
+    let (summary, mut recording) = run();
+    recording.waits = Waits::default();
+    for wait_ms in 1..=10 {
+        recording.waits.record(Waits::KINDS[3], Duration::from_millis(wait_ms));
+    }
+    let sorted = recording.waits.sorted(Waits::KINDS[3]);
+    let longest = |n: usize| Cell::Scaled(sorted[n].1.0.into(), Unit::Ns);
+    let table = words::faults(&summary, &recording);
+    // Half of them, nine of ten, 99 of 100, all.
+    assert_eq!(table.rows()[0][3..], [longest(5), longest(1), longest(0), longest(0)]);
 }
 
 #[test]

@@ -157,9 +157,9 @@ pub(super) fn faults(summary: &Summary, recording: &Recording) -> Table {
             continue;
         }
         let sorted = recording.waits.sorted(way);
-        // The shortest wait that at most so many faults exceed.
-        let within = |part: f64| {
-            let longer = (faults as f64 * (1.0 - part)) as u64;
+        // The shortest wait that at most so many of 100 faults exceed.
+        let within = |longer_percent: u64| {
+            let longer = faults / 100 * longer_percent + faults % 100 * longer_percent / 100;
             let at = sorted.partition_point(|&(rank, _)| rank <= longer);
             Cell::Scaled(sorted[at.min(sorted.len() - 1)].1.0.into(), Unit::Ns)
         };
@@ -167,10 +167,10 @@ pub(super) fn faults(summary: &Summary, recording: &Recording) -> Table {
             kind(way).into(),
             faults.into(),
             Cell::Scaled(recording.waits.total(way).0.into(), Unit::Ns),
-            within(0.5),
-            within(0.9),
-            within(0.99),
-            within(1.0),
+            within(50),
+            within(10),
+            within(1),
+            within(0),
         ]);
     }
     if table.rows().is_empty() {
