@@ -26,6 +26,8 @@ def size_bytes(size: Size, name: str) -> int:
             raise ValueError(f'{name}={size!r}: write a size as "512M", "4G" or plain bytes')
         whole, fraction, with_b, without_b = match.groups()
         scale = 1 << _SHIFT[(with_b or without_b or "").lower()]
+        if scale == 1 and int(fraction or "0") > 0:
+            raise ValueError(f"{name}={size!r}: there is no part of a byte")
         size = int(whole) * scale + int((fraction or "0").ljust(4, "0")) * scale // 10_000
     if not 0 < size < 1 << 64:
         raise ValueError(f"{name}={size}: a size is more than 0 and less than 16 EiB")

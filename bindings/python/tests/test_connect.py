@@ -114,9 +114,9 @@ def test_arguments_that_cannot_be(fresh: Fresh) -> None:
 
 
 def test_sizes() -> None:
-    for text, value in {"512M": 512 << 20, "4g": 4 << 30, "1.5KiB": 1536, " 7 ": 7, "7b": 7, "2TB": 2 << 40}.items():
+    for text, value in {"512M": 512 << 20, "4g": 4 << 30, "1.5KiB": 1536, " 7 ": 7, "7b": 7, "2TB": 2 << 40, "7.0": 7}.items():
         assert size_bytes(text, "local") == value
-    for text in ("", "M", "1.23456G", "1 G", "0x10", "٣M", "-4K", "99999999T"):
+    for text in ("", "M", "1.23456G", "1.5", "7.5B", "1 G", "0x10", "٣M", "-4K", "99999999T"):
         with pytest.raises(ValueError):
             size_bytes(text, "local")
 

@@ -60,6 +60,9 @@ impl FromStr for Size {
         let text = text.trim();
         if let Some(number) = text.strip_suffix('%') {
             let (whole, fraction) = decimal(number)?;
+            if fraction % 100 > 0 {
+                return Err(NotASize("a percentage has two decimals at most"));
+            }
             let hundredths = whole.checked_mul(100).map(|part| part + fraction / 100);
             return match hundredths {
                 Some(0) => Err(NotASize("0% is no memory")),
@@ -78,6 +81,10 @@ impl FromStr for Size {
             _ => return Err(NotASize("unknown unit")),
         };
         let (whole, fraction) = decimal(number)?;
+        if shift == 0 && fraction > 0 {
+            return Err(NotASize("there is no part of a byte"));
+        }
+        // What a larger unit leaves of a byte, as 1.1G does, is not missed.
         let scale = 1_u128 << shift;
         let bytes = u128::from(whole) * scale + u128::from(fraction) * scale / 10_000;
         match u64::try_from(bytes) {
@@ -184,6 +191,8 @@ mod tests {
         assert_eq!(bytes("25%"), 2 << 30);
         assert_eq!(bytes("12.5%"), 1 << 30);
         assert_eq!(bytes("100%"), 8 << 30);
+        assert_eq!("0.5100%".parse(), Ok(Size::OfMemory(51)));
+        assert_eq!([bytes("7.0"), bytes("1.1K")], [7, 1126]);
     }
 
     #[test]
@@ -199,6 +208,10 @@ mod tests {
             "0%",
             "101%",
             "1.23456G",
+            "1.5",
+            "4096.5B",
+            "0.001%",
+            "12.345%",
             "1e9",
             "1 2",
             "99999999999999T",
