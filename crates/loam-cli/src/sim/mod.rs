@@ -81,3 +81,26 @@ pub(crate) fn sim(args: &SimArgs) -> Result<ExitCode, Failure> {
         SimCommand::Workload(args) => workload::workload(args),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::args::Cli;
+    use clap::Parser;
+
+    /// A trace has no seed, and is not exported.
+    #[test]
+    fn what_is_for_zipf_streams_is_refused_for_traces() {
+        let is_valid = |command: &str| {
+            let words = ["loam", "sim"].into_iter().chain(command.split(' '));
+            Cli::try_parse_from(words).is_ok()
+        };
+        for of in ["mrc", "replay"] {
+            assert!(is_valid(&format!("{of} job.trace")) && is_valid(&format!("{of} --zipf 9:0.8:99")));
+            assert!(is_valid(&format!("{of} --zipf 9:0.8:99 --seed 2")));
+            assert!(!is_valid(&format!("{of} job.trace --seed 2")), "{of}");
+            assert!(!is_valid(&format!("{of} --seed 2")), "{of}");
+        }
+        assert!(is_valid("replay --zipf 9:0.8:99 --export to"));
+        assert!(!is_valid("replay job.trace --export to"));
+    }
+}

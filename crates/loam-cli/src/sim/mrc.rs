@@ -29,7 +29,7 @@ pub(super) struct MrcArgs {
     #[arg(long, value_name = "N:ALPHA:REQUESTS")]
     zipf: Option<ZipfSpec>,
     /// Seed of the Zipf stream
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "trace")]
     seed: u64,
     /// Size of a page: a power of two from 4K to 1M
     #[arg(long, value_name = "SIZE", default_value = "4K", value_parser = crate::args::page_size)]

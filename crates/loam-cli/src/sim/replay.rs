@@ -18,14 +18,14 @@ use std::time::Instant;
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct ReplayArgs {
-    /// Page references in libCacheSim's oracleGeneral format, not compressed: each object is a page
+    /// A trace in any format that is known; an object of libCacheSim's oracleGeneral is a page
     #[arg(value_name = "FILE", required_unless_present = "zipf", conflicts_with = "zipf")]
     file: Option<PathBuf>,
     /// Instead of a file: REQUESTS references to N pages, of which page k is used in proportion to 1/k^ALPHA
     #[arg(long, value_name = "N:ALPHA:REQUESTS")]
     zipf: Option<ZipfSpec>,
     /// Seed of the Zipf stream
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "file")]
     seed: u64,
     /// Policies, with commas between them
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_value = "lru",
@@ -36,7 +36,7 @@ pub(super) struct ReplayArgs {
           value_parser = clap::value_parser!(u32).range(1..))]
     frames: Vec<u32>,
     /// Write the Zipf stream to this file in oracleGeneral format, and count nothing
-    #[arg(long, value_name = "FILE", requires = "zipf")]
+    #[arg(long, value_name = "FILE", conflicts_with = "file")]
     export: Option<PathBuf>,
     /// Print one JSON object
     #[arg(long)]
