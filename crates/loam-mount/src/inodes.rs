@@ -59,8 +59,8 @@ impl Node {
         Arc::clone(&self.state().version)
     }
 
-    /// A handle that was opened without the kernel's keeping its pages has been used or closed: the kernel had dropped what it had
-    /// before it gave the handle out. Only then may the next open of the same version keep them. (Until then another thread's reply,
+    /// A handle that was opened without the kernel's keeping its pages, when this version was settled, has been used or closed: the kernel had
+    /// dropped what it had before it gave the handle out. Only then may the next open of the same version keep them. (Until then another thread's reply,
     /// made while the first opening is on its way, could keep pages of the version before.)
     pub(crate) fn proven(&self, version: &Version) {
         let mut state = self.state();

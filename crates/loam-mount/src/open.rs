@@ -6,6 +6,7 @@ use crate::stat::{Stat, Version};
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
 
 /// A handle that the kernel has.
 #[derive(Debug)]
@@ -13,13 +14,20 @@ pub(crate) struct OpenFile {
     pub(crate) node: Arc<Node>,
     /// `None`: the source was away.
     file: Mutex<Option<Arc<OwnedFd>>>,
+    /// May the kernel keep the pages that it has, as it gets this handle?
+    pub(crate) keeps_pages: bool,
     /// Opened without the kernel's keeping its pages: its use proves that they were dropped. See [`Node::proven`].
     proves: Option<Arc<Version>>,
 }
 
 impl OpenFile {
-    pub(crate) fn new(node: Arc<Node>, file: Option<Arc<OwnedFd>>, proves: Option<Arc<Version>>) -> Self {
-        Self { node, file: Mutex::new(file), proves }
+    /// A handle of what `node` is `now`.
+    pub(crate) fn new(node: Arc<Node>, file: Option<Arc<OwnedFd>>, now: SystemTime) -> Self {
+        let version = node.version();
+        let keeps_pages = node.is_proven(&version);
+        // Of a version that is not settled the kernel gets pages that a further change may make wrong, without a trace.
+        let proves = (!keeps_pages && version.is_settled(now)).then_some(version);
+        Self { node, file: Mutex::new(file), keeps_pages, proves }
     }
 
     /// The kernel uses or closes this handle.
@@ -64,4 +72,36 @@ pub(crate) fn open_file(source: &Source, node: &Node) -> Result<(Arc<OwnedFd>, S
     let file = source.open_file(&place)?;
     let stat = stat_of(&file)?;
     Ok((Arc::new(file), stat))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::OsStr;
+    use std::time::{Duration, UNIX_EPOCH};
+
+    /// A file that was changed in that second of the epoch.
+    fn changed_at(second: i64) -> Arc<Node> {
+        let stat = stat_of(std::fs::File::open("/proc/self/exe").expect("proc")).expect("open");
+        let root = Stat { ino: 2, ..stat.clone() };
+        let inodes = Inodes::new("name", &root);
+        let place = inodes.get(crate::inodes::ROOT_ID).expect("always there").place();
+        let stat = Stat { ino: 77, ctime: (second, 5), mtime: (second, 5), ..stat };
+        inodes.found(&place, OsStr::new("a"), &stat, root.dev)
+    }
+
+    #[test]
+    fn only_a_handle_of_a_settled_version_proves_what_the_kernel_has() {
+        let node = changed_at(1000);
+        let at = |ms: u64| UNIX_EPOCH + Duration::from_millis(ms);
+        let open = |now| OpenFile::new(Arc::clone(&node), None, now);
+        let early = open(at(1_000_050));
+        early.used();
+        assert!(!early.keeps_pages && !open(at(1_005_000)).keeps_pages, "pages of before the last change");
+        early.used();
+        let settled = open(at(1_005_000));
+        assert!(!settled.keeps_pages);
+        settled.used();
+        assert!(open(at(1_005_000)).keeps_pages);
+    }
 }

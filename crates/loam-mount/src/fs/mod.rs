@@ -25,7 +25,7 @@ use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// For so long the kernel may answer for a name or for attributes by itself.
 const KEPT: Duration = Duration::from_secs(1);
@@ -140,7 +140,7 @@ impl View {
         Ok(stat)
     }
 
-    fn open_node(&self, ino: INodeNo) -> Result<(OpenFile, bool), Errno> {
+    fn open_node(&self, ino: INodeNo) -> Result<OpenFile, Errno> {
         let node = self.node(ino)?;
         let device = self.source.device();
         let file = match device.and_then(|_| open_file(&self.source, &node)) {
@@ -160,14 +160,14 @@ impl View {
             Err(Errno::NOENT) => return Err(Errno::STALE),
             Err(error) => return Err(error),
         };
-        let version = node.version();
-        let keep = node.is_proven(&version);
-        if !keep && let Some(notifier) = self.notifier.get() {
+        let open = OpenFile::new(node, file, SystemTime::now());
+        if !open.keeps_pages
+            && let Some(notifier) = self.notifier.get()
+        {
             // Attributes only, which waits for nothing. The pages the kernel drops itself, as it is not told to keep them.
             let _ = notifier.inval_inode(ino, -1, 0);
         }
-        let proves = (!keep).then_some(version);
-        Ok((OpenFile::new(node, file, proves), keep))
+        Ok(open)
     }
 }
 
@@ -231,9 +231,9 @@ impl Filesystem for View {
 
     fn open(&self, _: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
         match self.open_node(ino) {
-            Ok((file, keep)) => {
+            Ok(file) => {
                 let mut flags = FopenFlags::FOPEN_NOFLUSH;
-                flags.set(FopenFlags::FOPEN_KEEP_CACHE, keep);
+                flags.set(FopenFlags::FOPEN_KEEP_CACHE, file.keeps_pages);
                 reply.opened(self.files.add(file), flags);
             }
             Err(error) => reply.error(errno(error)),
