@@ -8,6 +8,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// A change that comes within this time of the last one may leave no trace: timestamps of older kernels and file systems are as coarse
 /// as a tick (at most 10 ms), and clocks of a server and of its client differ by a little.
 const SETTLED_AFTER: Duration = Duration::from_millis(100);
+/// The same where only whole seconds are kept (ext3, sshfs), or every second one (vfat).
+const SETTLED_AFTER_IN_SECONDS: Duration = Duration::from_millis(2100);
 
 /// Seconds since the epoch, and nanoseconds.
 pub(crate) type Time = (i64, u32);
@@ -149,7 +151,9 @@ impl Version {
 
     /// Would a change from now on be seen? Only what is read after that may be kept.
     pub(crate) fn is_settled(&self, now: SystemTime) -> bool {
-        now.checked_sub(SETTLED_AFTER).is_some_and(|then| system_time(self.changed) < then)
+        // Where there are nanoseconds, none of them is as good as never.
+        let after = if self.changed.1 == 0 { SETTLED_AFTER_IN_SECONDS } else { SETTLED_AFTER };
+        now.checked_sub(after).is_some_and(|then| system_time(self.changed) < then)
     }
 }
 
@@ -181,11 +185,15 @@ mod tests {
 
     #[test]
     fn a_file_is_settled_once_its_last_change_is_past() {
-        let version = Version::of("name", None, &Stat { ctime: (1000, 0), mtime: (900, 5), ..stat() });
+        let changed = |ctime| Version::of("name", None, &Stat { ctime, mtime: (900, 5), ..stat() });
         let at = |ms: u64| UNIX_EPOCH + Duration::from_millis(ms);
-        assert!(!version.is_settled(at(1_000_000)) && !version.is_settled(at(1_000_100)));
-        assert!(version.is_settled(at(1_000_101)));
+        let version = changed((1000, 1_000_000));
+        assert!(!version.is_settled(at(1_000_001)) && !version.is_settled(at(1_000_101)));
+        assert!(version.is_settled(at(1_000_102)));
         assert!(!version.is_settled(at(999_000)), "a time in the future proves nothing");
+        let in_seconds = changed((1000, 0));
+        assert!(!in_seconds.is_settled(at(1_001_999)) && !in_seconds.is_settled(at(1_002_100)));
+        assert!(in_seconds.is_settled(at(1_002_101)));
     }
 
     #[test]
