@@ -81,6 +81,8 @@ struct Entry {
     node: Arc<Node>,
     /// How often the kernel was given the number and has not given it back.
     lookups: u64,
+    /// Its device and inode, if the number is one of ours.
+    own: Option<(u64, u64)>,
 }
 
 #[derive(Debug)]
@@ -89,6 +91,41 @@ struct Table {
     /// Numbers of ours, by device and inode.
     own: HashMap<(u64, u64), u64>,
     own_last: u64,
+    /// Which file was found last at a place.
+    places: HashMap<Arc<Place>, u64>,
+}
+
+impl Table {
+    /// The number of a file of this device and inode, and what it is kept under if it is one of ours.
+    fn number(&mut self, stat: &Stat, home: bool) -> (u64, Option<(u64, u64)>) {
+        if home && (ROOT_ID + 1..OWN_IDS).contains(&stat.ino) {
+            return (stat.ino, None);
+        }
+        // The device by which it was found first: after the source was mounted again, files get new numbers here.
+        let of_source = (stat.dev, stat.ino);
+        let Self { own, own_last, .. } = self;
+        let id = *own.entry(of_source).or_insert_with(|| {
+            *own_last += 1;
+            *own_last
+        });
+        (id, Some(of_source))
+    }
+
+    /// A file was found as `name` in `parent`.
+    fn is_at(&mut self, node: &Node, parent: &Arc<Place>, name: &OsStr) {
+        let mut state = node.state();
+        if !state.place.is(parent, name) {
+            let place = std::mem::replace(&mut state.place, parent.child(name));
+            self.leaves(node.id, &place);
+        }
+        self.places.insert(Arc::clone(&state.place), node.id);
+    }
+
+    fn leaves(&mut self, id: u64, place: &Place) {
+        if self.places.get(place) == Some(&id) {
+            self.places.remove(place);
+        }
+    }
 }
 
 /// The files that the kernel knows.
@@ -113,11 +150,16 @@ impl Inodes {
     pub(crate) fn new(source_name: &str, root: &Stat) -> Self {
         let new = Self {
             source_name: source_name.to_owned(),
-            table: Mutex::new(Table { entries: HashMap::new(), own: HashMap::new(), own_last: OWN_IDS }),
+            table: Mutex::new(Table {
+                entries: HashMap::new(),
+                own: HashMap::new(),
+                own_last: OWN_IDS,
+                places: HashMap::new(),
+            }),
         };
         let place = Place::root();
         let node = new.node(ROOT_ID, place, root, true);
-        new.table().entries.insert(ROOT_ID, Entry { node, lookups: 1 });
+        new.table().entries.insert(ROOT_ID, Entry { node, lookups: 1, own: None });
         new
     }
 
@@ -151,32 +193,24 @@ impl Inodes {
     pub(crate) fn found(&self, parent: &Arc<Place>, name: &OsStr, stat: &Stat, device: u64) -> Arc<Node> {
         let home = stat.dev == device;
         let mut table = self.table();
-        let id = if home && (ROOT_ID + 1..OWN_IDS).contains(&stat.ino) {
-            stat.ino
-        } else {
-            // The device by which it was found first: after the source was mounted again, files get new numbers here.
-            let Table { own, own_last, .. } = &mut *table;
-            *own.entry((stat.dev, stat.ino)).or_insert_with(|| {
-                *own_last += 1;
-                *own_last
-            })
-        };
-        let node = match table.entries.get_mut(&id) {
+        let (id, own) = table.number(stat, home);
+        let (node, is_new) = match table.entries.get_mut(&id) {
             Some(entry) => {
                 entry.lookups += 1;
-                Arc::clone(&entry.node)
+                (Arc::clone(&entry.node), false)
             }
             None => {
                 let node = self.node(id, parent.child(name), stat, home);
-                table.entries.insert(id, Entry { node: Arc::clone(&node), lookups: 1 });
-                return node;
+                table.entries.insert(id, Entry { node: Arc::clone(&node), lookups: 1, own });
+                (node, true)
             }
         };
+        table.is_at(&node, parent, name);
         drop(table);
-        let mut state = node.state();
-        if !state.place.is(parent, name) {
-            state.place = parent.child(name);
+        if is_new {
+            return node;
         }
+        let mut state = node.state();
         if !stat.is_inode_of(&state.stat) {
             // Within 32 bits, as the kernel compares them.
             state.generation = (state.generation + 1) & 0xffff_ffff;
@@ -208,19 +242,22 @@ impl Inodes {
         let mut table = self.table();
         let Some(entry) = table.entries.get_mut(&id) else { return };
         entry.lookups = entry.lookups.saturating_sub(lookups);
-        if entry.lookups == 0 {
-            table.entries.remove(&id);
-            if id >= OWN_IDS {
-                table.own.retain(|_, own| *own != id);
-            }
+        if entry.lookups > 0 {
+            return;
+        }
+        let Entry { node, own, .. } = table.entries.remove(&id).expect("it was there above");
+        table.leaves(id, &node.place());
+        if let Some(of_source) = own {
+            table.own.remove(&of_source);
         }
     }
 
     /// The file that was last seen as `name` in `parent`, with its number given to the kernel once more: for when the source cannot be
-    /// asked. Looks at all of them.
+    /// asked.
     pub(crate) fn remembered(&self, parent: &Arc<Place>, name: &OsStr) -> Option<Arc<Node>> {
         let mut table = self.table();
-        let entry = table.entries.values_mut().find(|entry| entry.node.state().place.is(parent, name))?;
+        let id = *table.places.get(&*parent.child(name))?;
+        let entry = table.entries.get_mut(&id).expect("it leaves its place when it is forgotten");
         entry.lookups += 1;
         Some(Arc::clone(&entry.node))
     }
@@ -312,5 +349,16 @@ mod tests {
         assert!(inodes.remembered(&root, OsStr::new("f")).is_none());
         inodes.forget(51, 1);
         assert!(inodes.get(51).is_some(), "remembering counts as one more");
+        // Another file takes the name; the first one goes to another name, and is forgotten.
+        let other = inodes.found(&dir.place(), OsStr::new("f"), &stat(52), DEVICE);
+        inodes.found(&root, OsStr::new("g"), &stat(51), DEVICE);
+        let named = |place: &Arc<Place>, name| inodes.remembered(place, OsStr::new(name)).map(|node| node.id);
+        assert_eq!((named(&dir.place(), "f"), named(&root, "g")), (Some(other.id), Some(51)));
+        inodes.forget(51, 9);
+        assert_eq!((named(&dir.place(), "f"), named(&root, "g")), (Some(other.id), None));
+        inodes.forget(52, 9);
+        inodes.forget(50, 9);
+        let table = inodes.table();
+        assert!(table.places.is_empty() && table.entries.len() == 1, "{:?}", table.places);
     }
 }

@@ -9,6 +9,7 @@ use crate::stat::Stat;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxFlags};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
+use std::hash::{Hash, Hasher};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -53,6 +54,23 @@ impl Place {
         }
         names.reverse();
         PathBuf::from(OsString::from_vec(names.join(&b'/')))
+    }
+}
+
+/// The same name in the same directory.
+impl PartialEq for Place {
+    fn eq(&self, other: &Self) -> bool {
+        self.parent.as_ref().map(Arc::as_ptr) == other.parent.as_ref().map(Arc::as_ptr)
+            && self.name == other.name
+    }
+}
+
+impl Eq for Place {}
+
+impl Hash for Place {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.parent.as_ref().map(Arc::as_ptr).hash(state);
+        self.name.hash(state);
     }
 }
 
