@@ -6,6 +6,7 @@ use loam_tests::place::{self, Scratch};
 use loam_tests::{procfs, shell};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, SeekFrom, Timespec, Timestamps, XattrFlags};
 use rustix::process::Signal;
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::unix::fs::{FileExt, PermissionsExt, chown, symlink};
@@ -149,6 +150,35 @@ fn a_directory_of_a_hundred_thousand() {
     // What the kernel forgets is forgotten.
     fs::write("/proc/sys/vm/drop_caches", "2").expect("root may");
     procfs::wait_until(LIMIT, || mount.figure("inodes") < 10).expect("the table shrinks again");
+    mount.end();
+}
+
+/// What is mounted in the source may be of a server that is gone: then there is a name, of a file of which nothing can be known.
+#[test]
+fn what_cannot_be_looked_at_is_listed() {
+    let _alone = place::alone_here();
+    if !mounted::possible("what_cannot_be_looked_at_is_listed") {
+        return;
+    }
+    let scratch = Scratch::new("mount-unseen");
+    let source = source_in(&scratch);
+    let inside = scratch.join("inside");
+    fs::create_dir(&inside).expect("writable");
+    (0..9).for_each(|at| fs::write(source.join(format!("file {at}")), "text").expect("writable"));
+    let dead = Mount::new(&source, "dead", &inside, &[]);
+    let mount = Mount::new(scratch.path(), "view", &source, &[]);
+    dead.send(Signal::KILL);
+    procfs::wait_until(LIMIT, || fs::metadata(&dead.at).is_err()).expect("it is dead");
+    let names = |dir: &Path| {
+        let names = fs::read_dir(dir).expect("there").map(|entry| entry.expect("listed").file_name());
+        names.collect::<BTreeSet<_>>()
+    };
+    for _ in 0..2 {
+        assert_eq!(names(&mount.at), names(&source));
+        assert!(
+            fs::metadata(mount.at.join("dead")).is_err() && fs::metadata(mount.at.join("file 8")).is_ok()
+        );
+    }
     mount.end();
 }
 

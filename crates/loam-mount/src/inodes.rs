@@ -191,20 +191,8 @@ impl Inodes {
 
     /// A file was found as `name` in `parent`: its number, which the kernel gets once more. `device` is the source's own.
     pub(crate) fn found(&self, parent: &Arc<Place>, name: &OsStr, stat: &Stat, device: u64) -> Arc<Node> {
-        let home = stat.dev == device;
         let mut table = self.table();
-        let (id, own) = table.number(stat, home);
-        let (node, is_new) = match table.entries.get_mut(&id) {
-            Some(entry) => {
-                entry.lookups += 1;
-                (Arc::clone(&entry.node), false)
-            }
-            None => {
-                let node = self.node(id, parent.child(name), stat, home);
-                table.entries.insert(id, Entry { node: Arc::clone(&node), lookups: 1, own });
-                (node, true)
-            }
-        };
+        let (node, is_new) = self.counted(&mut table, parent, name, stat, device);
         table.is_at(&node, parent, name);
         drop(table);
         if is_new {
@@ -219,6 +207,32 @@ impl Inodes {
         drop(state);
         self.observe(&node, stat, device);
         node
+    }
+
+    /// A file was listed as `name` in `parent` and cannot be looked at: its number, which the kernel gets once more. What is known of it
+    /// stays; of one that is not known that is `stat`, and its name is not remembered.
+    pub(crate) fn listed(&self, parent: &Arc<Place>, name: &OsStr, stat: &Stat, device: u64) -> Arc<Node> {
+        self.counted(&mut self.table(), parent, name, stat, device).0
+    }
+
+    /// The file of this device and inode, counted once more, and whether it is new.
+    fn counted(
+        &self,
+        table: &mut Table,
+        parent: &Arc<Place>,
+        name: &OsStr,
+        stat: &Stat,
+        device: u64,
+    ) -> (Arc<Node>, bool) {
+        let home = stat.dev == device;
+        let (id, own) = table.number(stat, home);
+        if let Some(entry) = table.entries.get_mut(&id) {
+            entry.lookups += 1;
+            return (Arc::clone(&entry.node), false);
+        }
+        let node = self.node(id, parent.child(name), stat, home);
+        table.entries.insert(id, Entry { node: Arc::clone(&node), lookups: 1, own });
+        (node, true)
     }
 
     /// A file was looked at: takes over what it is like now.
@@ -335,6 +349,22 @@ mod tests {
         node.proven(&old);
         assert!(!node.is_proven(&node.version()) && !node.is_proven(&old));
         assert_eq!(node.version().size, 1);
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_looked_at_has_a_number_and_nothing_else() {
+        let (inodes, root) = inodes();
+        let name = OsStr::new("a");
+        let unseen = Stat::unseen(DEVICE, 77, rustix::fs::FileType::Directory);
+        let node = inodes.listed(&root, name, &unseen, DEVICE);
+        assert_eq!((node.id, node.state().stat.kind()), (77, fuser::FileType::Directory));
+        assert!(inodes.remembered(&root, name).is_none(), "while the source is away it is not known");
+        let found = inodes.found(&root, name, &stat(77), DEVICE);
+        assert!(Arc::ptr_eq(&found, &node) && found.state().generation == 1, "the kernel has to look anew");
+        inodes.listed(&root, name, &unseen, DEVICE);
+        assert!(inodes.remembered(&root, name).is_some() && node.state().stat == stat(77));
+        inodes.forget(77, 4);
+        assert!(inodes.get(77).is_none(), "the kernel had it four times");
     }
 
     #[test]

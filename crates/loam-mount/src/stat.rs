@@ -57,6 +57,27 @@ impl From<&Statx> for Stat {
 }
 
 impl Stat {
+    /// Of a file that was listed and cannot be looked at.
+    pub(crate) fn unseen(dev: u64, ino: u64, kind: rustix::fs::FileType) -> Self {
+        let never = (0, 0);
+        Self {
+            dev,
+            ino,
+            mode: kind.as_raw_mode(),
+            nlink: 1,
+            uid: 0,
+            gid: 0,
+            rdev: (0, 0),
+            size: 0,
+            blocks: 0,
+            blksize: 0,
+            atime: never,
+            mtime: never,
+            ctime: never,
+            btime: never,
+        }
+    }
+
     /// File, directory, link...
     pub(crate) fn kind(&self) -> FileType {
         kind_of(rustix::fs::FileType::from_raw_mode(self.mode))

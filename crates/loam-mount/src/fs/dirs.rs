@@ -2,8 +2,8 @@
 //! what it means here, and nothing of a large directory is kept.
 
 use crate::inodes::Inodes;
-use crate::source::{Place, stat_in};
-use crate::stat::kind_of;
+use crate::source::{Place, is_away, stat_in};
+use crate::stat::{Stat, kind_of};
 use fuser::{Generation, INodeNo, ReplyDirectory, ReplyDirectoryPlus};
 use rustix::fs::{FileType, RawDir, SeekFrom};
 use rustix::io::Errno;
@@ -13,6 +13,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// Entries are read from the source in pieces of this size.
 const PIECE_BYTES: usize = 32 << 10;
@@ -24,6 +25,18 @@ struct DirEntry {
     name: OsString,
     /// The position behind it.
     next: u64,
+}
+
+/// What became of an entry that was to be given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Given {
+    Yes,
+    /// It was, and no further one is to be now.
+    AsLast,
+    /// It has gone since it was listed: as if the listing had come later.
+    Gone,
+    /// There is no room for it.
+    Full,
 }
 
 #[derive(Debug)]
@@ -79,23 +92,30 @@ impl OpenDir {
         Ok(())
     }
 
-    /// Gives entries to `give` until it is full.
-    fn each(&self, offset: u64, mut give: impl FnMut(&DirEntry) -> bool) -> Result<(), Errno> {
+    /// Gives entries to `give` until it takes no more.
+    fn each(&self, offset: u64, mut give: impl FnMut(&DirEntry) -> Given) -> Result<(), Errno> {
         let mut listing = self.at(offset)?;
         loop {
             self.read_on(&mut listing)?;
             let Some(entry) = listing.ahead.front() else { return Ok(()) };
-            if give(entry) {
+            let given = give(entry);
+            if given == Given::Full {
                 return Ok(());
             }
             listing.position = entry.next;
             listing.ahead.pop_front();
+            if given == Given::AsLast {
+                return Ok(());
+            }
         }
     }
 
     /// Names, numbers and types.
     pub(super) fn list(&self, offset: u64, reply: &mut ReplyDirectory) -> Result<(), Errno> {
-        self.each(offset, |entry| reply.add(INodeNo(entry.ino), entry.next, kind_of(entry.kind), &entry.name))
+        self.each(offset, |entry| {
+            let full = reply.add(INodeNo(entry.ino), entry.next, kind_of(entry.kind), &entry.name);
+            if full { Given::Full } else { Given::Yes }
+        })
     }
 
     /// Names with attributes, each of which counts as a lookup.
@@ -108,23 +128,33 @@ impl OpenDir {
         reply: &mut ReplyDirectoryPlus,
     ) -> Result<(), Errno> {
         self.each(offset, |entry| {
-            // Gone since it was listed: as if the listing had come later.
-            let Ok(stat) = stat_in(&self.dir, &entry.name) else { return false };
+            let looked = stat_in(&self.dir, &entry.name);
+            if looked == Err(Errno::NOENT) {
+                return Given::Gone;
+            }
+            // The name is there, whatever keeps its file from being looked at.
+            let stat = looked.clone().unwrap_or_else(|_| Stat::unseen(device, entry.ino, entry.kind));
             if entry.name == "." || entry.name == ".." {
                 // The kernel takes neither attributes nor a count for these two.
                 let attr = stat.attr(stat.ino);
-                return reply.add(attr.ino, entry.next, &entry.name, &super::KEPT, &attr, Generation(0));
+                let full = reply.add(attr.ino, entry.next, &entry.name, &super::KEPT, &attr, Generation(0));
+                return if full { Given::Full } else { Given::Yes };
             }
-            let node = inodes.found(place, &entry.name, &stat, device);
+            let (node, kept) = match looked {
+                Ok(_) => (inodes.found(place, &entry.name, &stat, device), super::KEPT),
+                // Whoever wants more than the name is to get the source's answer.
+                Err(_) => (inodes.listed(place, &entry.name, &stat, device), Duration::ZERO),
+            };
             let (attr, generation) = {
                 let state = node.state();
                 (state.stat.attr(node.id), Generation(state.generation))
             };
-            let full = reply.add(attr.ino, entry.next, &entry.name, &super::KEPT, &attr, generation);
-            if full {
+            if reply.add(attr.ino, entry.next, &entry.name, &kept, &attr, generation) {
                 inodes.forget(node.id, 1);
+                return Given::Full;
             }
-            full
+            // Each further one may take as long to fail.
+            if looked.is_err_and(is_away) { Given::AsLast } else { Given::Yes }
         })
     }
 }
