@@ -92,11 +92,15 @@ impl OpenDir {
         Ok(())
     }
 
-    /// Gives entries to `give` until it takes no more.
+    /// Gives entries to `give` until it takes no more. An error that comes behind some of them is told by the next listing: they are given, and count.
     fn each(&self, offset: u64, mut give: impl FnMut(&DirEntry) -> Given) -> Result<(), Errno> {
         let mut listing = self.at(offset)?;
+        let mut any = false;
         loop {
-            self.read_on(&mut listing)?;
+            match self.read_on(&mut listing) {
+                Err(_) if any => return Ok(()),
+                answer => answer?,
+            }
             let Some(entry) = listing.ahead.front() else { return Ok(()) };
             let given = give(entry);
             if given == Given::Full {
@@ -104,6 +108,7 @@ impl OpenDir {
             }
             listing.position = entry.next;
             listing.ahead.pop_front();
+            any |= given != Given::Gone;
             if given == Given::AsLast {
                 return Ok(());
             }
@@ -156,5 +161,33 @@ impl OpenDir {
             // Each further one may take as long to fail.
             if looked.is_err_and(is_away) { Given::AsLast } else { Given::Yes }
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_behind_what_was_given_is_told_by_the_next_listing() {
+        let path = std::env::temp_dir().join(format!("loam-mount-dirs-{}", std::process::id()));
+        std::fs::create_dir(&path).expect("writable");
+        // Several pieces of names.
+        for at in 0..400 {
+            std::fs::write(path.join(format!("{at:0>200}")), "").expect("writable");
+        }
+        let dir = OpenDir::new(std::fs::File::open(&path).expect("there").into());
+        let (mut given, mut behind) = (0, 0);
+        let listed = dir.each(0, |entry| {
+            if given == 0 {
+                // A directory that was removed can be listed no more.
+                std::fs::remove_dir_all(&path).expect("ours");
+            }
+            (given, behind) = (given + 1, entry.next);
+            Given::Yes
+        });
+        assert_eq!(listed, Ok(()));
+        assert!((1..400).contains(&given), "{given} of a piece");
+        assert_eq!(dir.each(behind, |_| Given::Yes), Err(Errno::NOENT));
     }
 }
