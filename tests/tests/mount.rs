@@ -357,10 +357,13 @@ fn a_file_may_shrink_grow_and_vanish_while_it_is_open() {
     let mut end = vec![0; 1 << 20];
     open.read_exact_at(&mut end, 19 << 20).expect("it is there again");
     assert!(end == long[19 << 20..]);
+    let another = File::open(mount.at.join("file")).expect("there");
     // Removed: whoever has it open reads on, as on any file system.
     fs::remove_file(&there).expect("there");
     open.read_exact_at(&mut start, 9 << 20).expect("it is still open");
     assert!(start == long[9 << 20..][..100_000]);
+    // Another one who had it open has closed it.
+    drop(another);
     thread::sleep(Duration::from_millis(1200));
     assert!(File::open(mount.at.join("file")).is_err() && open.metadata().is_ok());
     drop(open);

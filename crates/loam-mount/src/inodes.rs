@@ -32,8 +32,8 @@ pub(crate) struct NodeState {
     pub(crate) version: Arc<Version>,
     /// The kernel is known to hold no pages of another version: see [`Node::proven`].
     proven: bool,
-    /// Open at the source, by whoever opened it last.
-    pub(crate) open: Weak<OwnedFd>,
+    /// As all who have it open have it open at the source.
+    open: Vec<Weak<OwnedFd>>,
 }
 
 /// One file.
@@ -57,6 +57,18 @@ impl Node {
     /// The version of it that is shown.
     pub(crate) fn version(&self) -> Arc<Version> {
         Arc::clone(&self.state().version)
+    }
+
+    /// Somebody has it open at the source.
+    pub(crate) fn opened(&self, file: &Arc<OwnedFd>) {
+        let mut state = self.state();
+        state.open.retain(|file| file.strong_count() > 0);
+        state.open.push(Arc::downgrade(file));
+    }
+
+    /// The file as somebody has it open at the source, if anybody has.
+    pub(crate) fn as_open(&self) -> Option<Arc<OwnedFd>> {
+        self.state().open.iter().find_map(Weak::upgrade)
     }
 
     /// A handle that was opened without the kernel's keeping its pages, when this version was settled, has been used or closed: the kernel had
@@ -170,7 +182,7 @@ impl Inodes {
     fn node(&self, id: u64, place: Arc<Place>, stat: &Stat, home: bool) -> Arc<Node> {
         let version = Arc::new(self.version(&place, stat, home));
         let state =
-            NodeState { place, stat: stat.clone(), generation: 0, version, proven: false, open: Weak::new() };
+            NodeState { place, stat: stat.clone(), generation: 0, version, proven: false, open: Vec::new() };
         Arc::new(Node { id, state: Mutex::new(state) })
     }
 
@@ -365,6 +377,26 @@ mod tests {
         assert!(inodes.remembered(&root, name).is_some() && node.state().stat == stat(77));
         inodes.forget(77, 4);
         assert!(inodes.get(77).is_none(), "the kernel had it four times");
+    }
+
+    #[test]
+    fn a_file_is_open_as_long_as_anybody_has_it_open() {
+        let (inodes, root) = inodes();
+        let node = inodes.found(&root, OsStr::new("a"), &stat(77), DEVICE);
+        let open = || {
+            let file = Arc::new(OwnedFd::from(std::fs::File::open("/proc/self/exe").expect("proc")));
+            node.opened(&file);
+            file
+        };
+        let (first, second) = (open(), open());
+        drop(second);
+        assert!(node.as_open().is_some_and(|file| Arc::ptr_eq(&file, &first)));
+        let third = open();
+        assert_eq!(node.state().open.len(), 2, "those that were closed are not kept");
+        drop(first);
+        assert!(node.as_open().is_some_and(|file| Arc::ptr_eq(&file, &third)));
+        drop(third);
+        assert!(node.as_open().is_none());
     }
 
     #[test]

@@ -47,6 +47,7 @@ impl OpenFile {
         if !stat.is_inode_of(&self.node.state().stat) {
             return Err(Errno::STALE);
         }
+        self.node.opened(&opened);
         *file = Some(Arc::clone(&opened));
         Ok(opened)
     }

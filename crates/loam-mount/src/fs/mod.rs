@@ -129,9 +129,8 @@ impl View {
             Ok(stat) => stat,
             Err(error) if is_away(error) => return Ok(known),
             Err(error) => {
-                let open = node.state().open.upgrade();
                 let gone = if error == Errno::NOENT { Errno::STALE } else { error };
-                open.map_or(Err(gone), stat_of)?
+                node.as_open().map_or(Err(gone), stat_of)?
             }
         };
         if self.inodes.observe(node, &stat, device) == Seen::Changed {
@@ -152,7 +151,7 @@ impl View {
                 if self.inodes.observe(&node, &stat, device) == Seen::Changed {
                     self.figures.versions_changed.add(1);
                 }
-                node.state().open = Arc::downgrade(&file);
+                node.opened(&file);
                 Some(file)
             }
             // What is cached can still be read.
