@@ -148,13 +148,13 @@ pub(crate) struct Inodes {
     table: Mutex<Table>,
 }
 
-/// What became of a file's version when it was looked at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Seen {
-    /// The same.
-    Unchanged,
-    /// Another: what the kernel and open handles have is of the one before.
-    Changed,
+/// What was seen when a file was looked at.
+#[derive(Debug)]
+pub(crate) struct Seen {
+    /// The version that it has.
+    pub(crate) version: Arc<Version>,
+    /// It is another one than the file had: what the kernel and open handles have is of that.
+    pub(crate) changed: bool,
 }
 
 impl Inodes {
@@ -252,12 +252,12 @@ impl Inodes {
         let mut state = node.state();
         let version = self.version(&state.place, stat, stat.dev == device);
         state.stat = stat.clone();
-        if *state.version == version {
-            return Seen::Unchanged;
+        let changed = *state.version != version;
+        if changed {
+            state.version = Arc::new(version);
+            state.proven = false;
         }
-        state.version = Arc::new(version);
-        state.proven = false;
-        Seen::Changed
+        Seen { version: Arc::clone(&state.version), changed }
     }
 
     /// The kernel gives a number back so many times.
@@ -355,9 +355,9 @@ mod tests {
         let (inodes, root) = inodes();
         let node = inodes.found(&root, OsStr::new("a"), &stat(77), DEVICE);
         let old = node.version();
-        assert_eq!(inodes.observe(&node, &stat(77), DEVICE), Seen::Unchanged);
+        assert!(!inodes.observe(&node, &stat(77), DEVICE).changed);
         node.proven(&old);
-        assert_eq!(inodes.observe(&node, &Stat { size: 1, ..stat(77) }, DEVICE), Seen::Changed);
+        assert!(inodes.observe(&node, &Stat { size: 1, ..stat(77) }, DEVICE).changed);
         node.proven(&old);
         assert!(!node.is_proven(&node.version()) && !node.is_proven(&old));
         assert_eq!(node.version().size, 1);

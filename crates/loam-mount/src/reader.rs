@@ -7,7 +7,7 @@
 
 use crate::cache::{Cache, Claim, Claimed};
 use crate::figures::Figures;
-use crate::inodes::{Inodes, Seen};
+use crate::inodes::Inodes;
 use crate::open::OpenFile;
 use crate::peers::Peers;
 use crate::run::{RUN_BYTES, Run, RunKey};
@@ -69,8 +69,8 @@ impl Reader {
             if end > version.size {
                 // At the end: is it still there? While the source is away it is where it was.
                 let at_source = file.file(&self.source).ok();
-                if at_source.is_some_and(|at| self.look(file, &at) == Ok(Seen::Changed)) {
-                    version = file.node.version();
+                if let Some(Ok(seen)) = at_source.map(|at| self.look(file, &at)) {
+                    version = seen;
                 }
             }
             let end = end.min(version.size);
@@ -95,12 +95,13 @@ impl Reader {
         Ok(())
     }
 
-    fn look(&self, file: &OpenFile, at_source: &OwnedFd) -> Result<Seen, Errno> {
+    /// The version that the file has now.
+    fn look(&self, file: &OpenFile, at_source: &OwnedFd) -> Result<Arc<Version>, Errno> {
         let seen = file.look(&self.source, &self.inodes, at_source)?;
-        if seen == Seen::Changed {
+        if seen.changed {
             self.figures.versions_changed.add(1);
         }
-        Ok(seen)
+        Ok(seen.version)
     }
 
     /// The runs of a version from `offset` to `end`, in order.
@@ -211,13 +212,20 @@ impl Reader {
     ) -> Result<Vec<Arc<Run>>, Missed> {
         let mut buffers = self.cache.buffers.take_row(keys.len());
         let due: Vec<usize> = keys.iter().map(|key| key.bytes_in(version.size)).collect();
-        self.fill(file, &mut buffers, &due, keys[0].run * RUN_BYTES as u64)?;
+        self.fill(file, version, &mut buffers, &due, keys[0].run * RUN_BYTES as u64)?;
         self.figures.runs_from_source.add(keys.len() as u64);
         let runs = buffers.into_iter().zip(due);
         Ok(runs.map(|(buffer, bytes)| Arc::new(Run::read(buffer, bytes))).collect())
     }
 
-    fn fill(&self, file: &OpenFile, buffers: &mut [Piece], due: &[usize], offset: u64) -> Result<(), Missed> {
+    fn fill(
+        &self,
+        file: &OpenFile,
+        version: &Version,
+        buffers: &mut [Piece],
+        due: &[usize],
+        offset: u64,
+    ) -> Result<(), Missed> {
         let total: usize = due.iter().sum();
         let at_source = self.at_source(file)?;
         let mut read = 0;
@@ -240,7 +248,8 @@ impl Reader {
         }
         self.figures.source_bytes.add(read as u64);
         let seen = self.look(file, &at_source).map_err(|error| self.failed(file, &at_source, error))?;
-        if seen == Seen::Unchanged && read == total { Ok(()) } else { Err(Missed::Changed) }
+        // With the version that was asked for, and not with what the node says: another thread may have seen the change before this one read.
+        if *seen == *version && read == total { Ok(()) } else { Err(Missed::Changed) }
     }
 
     fn at_source(&self, file: &OpenFile) -> Result<Arc<OwnedFd>, Errno> {
@@ -310,7 +319,13 @@ fn assemble(runs: &[Arc<Run>], offset: u64, end: u64, scratch: &mut Vec<u8>, ans
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cache::CACHE_BYTES_MIN;
+    use crate::inodes::ROOT_ID;
+    use crate::peers::{Holder, NodeId};
+    use crate::source::stat_of;
     use loam_disk::Pieces;
+    use std::ffi::OsStr;
+    use std::path::PathBuf;
 
     const LAST_BYTES: usize = 3 * 4096 + 10;
 
@@ -352,6 +367,62 @@ mod tests {
             assert!(scratch.is_empty(), "nothing was copied");
             assert_eq!(copied.is_empty(), of == 1);
         }
+    }
+
+    /// Another mount that has nothing, and is asked just when the file is written anew and another thread sees it.
+    #[derive(Debug)]
+    struct Meanwhile {
+        path: PathBuf,
+        inodes: Arc<Inodes>,
+    }
+
+    impl Peers for Meanwhile {
+        fn who_has(&self, extents: &[ExtentRef]) -> Vec<Vec<Holder>> {
+            std::fs::write(&self.path, [2; 5000]).expect("writable");
+            let stat = stat_of(std::fs::File::open(&self.path).expect("there")).expect("open");
+            self.inodes.observe(&self.inodes.get(stat.ino).expect("it was found"), &stat, stat.dev);
+            vec![Vec::new(); extents.len()]
+        }
+        fn fetch(&self, _: NodeId, _: &[RunKey], _: u64) -> Vec<(RunKey, Arc<Run>)> {
+            Vec::new()
+        }
+        fn now_have(&self, _: &[RunKey]) {}
+        fn no_longer(&self, _: &[RunKey]) {}
+        fn count(&self) -> usize {
+            1
+        }
+    }
+
+    #[test]
+    fn what_is_read_after_another_thread_saw_a_change_is_not_kept_as_of_before() {
+        let dir = std::env::temp_dir().join(format!("loam-mount-reader-{}", std::process::id()));
+        std::fs::create_dir(&dir).expect("writable");
+        let path = dir.join("file");
+        std::fs::write(&path, [1; 5000]).expect("writable");
+        let stat = |path| stat_of(std::fs::File::open(path).expect("there")).expect("open");
+        let (root, seen) = (stat(&dir), stat(&path));
+        let inodes = Arc::new(Inodes::new("name", &root));
+        let node =
+            inodes.found(&inodes.get(ROOT_ID).expect("there").place(), OsStr::new("file"), &seen, root.dev);
+        let version = node.version();
+        let file = OpenFile::new(Arc::clone(&node), None, SystemTime::now());
+        let figures = Arc::new(Figures::default());
+        let reader = Reader {
+            source: Arc::new(Source::open(&dir).expect("there")),
+            peers: Arc::new(Meanwhile { path, inodes: Arc::clone(&inodes) }),
+            inodes,
+            cache: Arc::new(Cache::new(CACHE_BYTES_MIN, true, Arc::clone(&figures))),
+            figures,
+        };
+        while !version.is_settled(SystemTime::now()) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let mut read = Vec::new();
+        reader.read(&file, 0, 4096, &mut Vec::new(), |bytes| read = bytes.to_vec()).expect("readable");
+        std::fs::remove_dir_all(&dir).expect("ours");
+        assert!(read == [2; 4096] && node.version().file != version.file);
+        let (claims, _claimed) = reader.cache.claim([RunKey { file: version.file, run: 0 }].into_iter());
+        assert!(matches!(claims[..], [Claim::Mine]), "bytes of the new version under the old one's name");
     }
 
     #[test]

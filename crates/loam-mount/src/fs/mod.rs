@@ -8,7 +8,7 @@ mod dirs;
 mod extended;
 
 use crate::figures::Figures;
-use crate::inodes::{Inodes, Node, Seen};
+use crate::inodes::{Inodes, Node};
 use crate::open::{OpenFile, open_file};
 use crate::reader::Reader;
 use crate::source::{Source, is_away, stat_of};
@@ -133,7 +133,7 @@ impl View {
                 node.as_open().map_or(Err(gone), stat_of)?
             }
         };
-        if self.inodes.observe(node, &stat, device) == Seen::Changed {
+        if self.inodes.observe(node, &stat, device).changed {
             self.figures.versions_changed.add(1);
         }
         Ok(stat)
@@ -148,7 +148,7 @@ impl View {
                     return Err(Errno::STALE);
                 }
                 let device = device.unwrap_or(stat.dev);
-                if self.inodes.observe(&node, &stat, device) == Seen::Changed {
+                if self.inodes.observe(&node, &stat, device).changed {
                     self.figures.versions_changed.add(1);
                 }
                 node.opened(&file);
