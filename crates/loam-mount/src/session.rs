@@ -24,7 +24,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// Threads that answer the kernel. Each answers one question at a time, so this many may wait for a slow source.
-const THREADS: usize = 16;
+pub(crate) const THREADS: usize = 16;
 /// What the kernel reads ahead, in KiB: several of its largest reads, so that several threads have something to do, also while the directory is asked for the next.
 const READ_AHEAD_KIB: u32 = 8192;
 /// How long an end waits for the kernel to let go of a mount that nobody uses any more.

@@ -13,6 +13,7 @@ use std::hash::{Hash, Hasher};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -20,6 +21,12 @@ use std::time::{Duration, Instant};
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Longest path that is resolved by one call; longer ones are walked in pieces. The kernel's limit is 4096 with the end.
 const PIECE_BYTES_MAX: usize = 4000;
+
+/// The kernel gives whoever has a lease of a file 45 s to give it up, unless told otherwise; meanwhile it is looked whether it was so often.
+const LEASE_LIMIT: Duration = Duration::from_secs(50);
+const LEASE_LOOK_EVERY: Duration = Duration::from_millis(5);
+/// Threads that may wait for leases at once: half of those that answer the kernel.
+const LEASE_WAITERS_MAX: usize = crate::session::THREADS / 2;
 
 /// Where a file was found: a name in a directory that was found somewhere.
 #[derive(Debug)]
@@ -113,6 +120,7 @@ struct Seen {
 pub(crate) struct Source {
     path: PathBuf,
     seen: Mutex<Seen>,
+    lease_waiters: AtomicUsize,
 }
 
 impl Source {
@@ -120,7 +128,7 @@ impl Source {
     pub(crate) fn open(path: &Path) -> Result<Self, Errno> {
         let root = Root::open(path)?;
         let seen = Mutex::new(Seen { root: Some(Arc::new(root)), looked: Instant::now() });
-        Ok(Self { path: path.to_owned(), seen })
+        Ok(Self { path: path.to_owned(), seen, lease_waiters: AtomicUsize::new(0) })
     }
 
     /// The directory that it is now; EIO while there is none.
@@ -156,8 +164,27 @@ impl Source {
         self.open_at(place, OFlags::PATH | OFlags::NOFOLLOW)
     }
 
-    /// Opens a regular file to read.
+    /// Opens a regular file to read. EAGAIN: whoever has a lease of it keeps it, or too many threads wait for leases already.
     pub(crate) fn open_file(&self, place: &Place) -> Result<OwnedFd, Errno> {
+        let mut opened = self.try_open_file(place);
+        if !matches!(opened, Err(Errno::AGAIN)) {
+            return opened;
+        }
+        // The kernel has told whoever has a lease or a delegation of it to give it up, and does not wait for that with O_NONBLOCK.
+        let others = self.lease_waiters.fetch_add(1, Ordering::Relaxed);
+        let since = Instant::now();
+        while matches!(opened, Err(Errno::AGAIN))
+            && others < LEASE_WAITERS_MAX
+            && since.elapsed() < LEASE_LIMIT
+        {
+            std::thread::sleep(LEASE_LOOK_EVERY);
+            opened = self.try_open_file(place);
+        }
+        self.lease_waiters.fetch_sub(1, Ordering::Relaxed);
+        opened
+    }
+
+    fn try_open_file(&self, place: &Place) -> Result<OwnedFd, Errno> {
         // NONBLOCK: what was a file may have become a FIFO that nobody writes to.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
         match self.open_at(place, flags | OFlags::NOATIME) {
@@ -206,8 +233,7 @@ fn resolve(from: impl AsFd, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno
     let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     loop {
         match rustix::fs::openat2(from.as_fd(), path, flags | OFlags::CLOEXEC, Mode::empty(), how) {
-            // A rename was under way: the kernel could not be sure to stay below.
-            Err(Errno::AGAIN | Errno::INTR) => {}
+            Err(Errno::INTR) => {}
             // What was a directory is now a link: whoever asks has to look the names up again.
             Err(Errno::LOOP | Errno::XDEV) => return Err(Errno::STALE),
             answer => return answer,
@@ -240,4 +266,53 @@ pub(crate) fn is_away(error: Errno) -> bool {
             | Errno::NXIO
             | Errno::SHUTDOWN
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{BufRead, BufReader, Write};
+    use std::process::{Command, Stdio};
+
+    /// Has a lease of a file until it is told to give it up.
+    const HOLDER: &str = "import fcntl, signal, sys
+file = open(sys.argv[1], 'r+')
+signal.signal(signal.SIGIO, lambda *_: None)
+fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+print('has it', flush=True)
+sys.stdin.readline()
+fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_UNLCK)";
+
+    #[test]
+    fn a_lease_is_waited_for_by_so_many_threads() {
+        let dir = std::env::temp_dir().join(format!("loam-mount-source-{}", std::process::id()));
+        std::fs::create_dir(&dir).expect("writable");
+        std::fs::write(dir.join("file"), "text").expect("writable");
+        let mut python = Command::new("python3");
+        python.args(["-c", HOLDER]).arg(dir.join("file")).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let Ok(mut holder) = python.spawn() else {
+            println!("skipped: it needs python3");
+            return std::fs::remove_dir_all(&dir).expect("ours");
+        };
+        let mut says = String::new();
+        BufReader::new(holder.stdout.take().expect("piped")).read_line(&mut says).expect("readable");
+        assert_eq!(says, "has it\n");
+        let source = Source::open(&dir).expect("there");
+        let place = Place::root().child(OsStr::new("file"));
+        source.lease_waiters.store(LEASE_WAITERS_MAX, Ordering::Relaxed);
+        assert_eq!(source.open_file(&place).map(drop), Err(Errno::AGAIN), "others have to be answered, too");
+        source.lease_waiters.store(0, Ordering::Relaxed);
+        let waits = std::thread::scope(|scope| {
+            let opens = scope.spawn(|| source.open_file(&place).map(drop));
+            while source.lease_waiters.load(Ordering::Relaxed) == 0 && !opens.is_finished() {
+                std::thread::yield_now();
+            }
+            holder.stdin.take().expect("piped").write_all(b"\n").expect("it listens");
+            opens.join().expect("no panic")
+        });
+        assert_eq!(waits, Ok(()));
+        assert_eq!(source.lease_waiters.load(Ordering::Relaxed), 0);
+        holder.wait().expect("ours");
+        std::fs::remove_dir_all(&dir).expect("ours");
+    }
 }
