@@ -8,8 +8,9 @@
 //! When an inode number at the source is given to another file, the number here gets another generation: the kernel then keeps
 //! nothing of the first file for the second.
 
-use crate::source::Place;
+use crate::source::{Place, stat_of};
 use crate::stat::{Stat, Version};
+use rustix::io::Errno;
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
@@ -69,6 +70,25 @@ impl Node {
     /// The file as somebody has it open at the source, if anybody has.
     pub(crate) fn as_open(&self) -> Option<Arc<OwnedFd>> {
         self.state().open.iter().find_map(Weak::upgrade)
+    }
+
+    /// Is a file with its number still this one, as far as can be told?
+    ///
+    /// Where the source does not say when an inode was made (NFSv3), a file that was changed and one that was given the number anew look alike.
+    /// Then whoever has this one open is asked: of a removed file the server knows nothing, and what is remembered of it is older.
+    pub(crate) fn is_same(&self, stat: &Stat) -> bool {
+        let known = self.state().stat.clone();
+        if !stat.is_inode_of(&known) {
+            return false;
+        }
+        if stat.says_when_made() || stat.ctime == known.ctime {
+            return true;
+        }
+        match self.as_open().map(stat_of) {
+            Some(Ok(open)) => open.ctime >= stat.ctime,
+            Some(Err(error)) => error != Errno::STALE,
+            None => true,
+        }
     }
 
     /// A handle that was opened without the kernel's keeping its pages, when this version was settled, has been used or closed: the kernel had
@@ -210,13 +230,14 @@ impl Inodes {
         if is_new {
             return node;
         }
-        let mut state = node.state();
-        if !stat.is_inode_of(&state.stat) {
+        if !node.is_same(stat) {
+            let mut state = node.state();
             // Within 32 bits, as the kernel compares them.
             state.generation = (state.generation + 1) & 0xffff_ffff;
             state.proven = false;
+            // These have the other file open.
+            state.open.clear();
         }
-        drop(state);
         self.observe(&node, stat, device);
         node
     }
@@ -348,6 +369,27 @@ mod tests {
         inodes.found(&root, OsStr::new("a"), &Stat { btime: (1, 1), ..stat(77) }, DEVICE);
         assert_ne!(node.state().generation, first);
         assert!(!node.is_proven(&node.version()), "the kernel's pages are the other file's");
+    }
+
+    #[test]
+    fn where_nobody_says_when_files_were_made_who_has_one_open_is_asked() {
+        let (inodes, root) = inodes();
+        let path = std::env::temp_dir().join(format!("loam-mount-inodes-{}", std::process::id()));
+        let file = std::fs::File::create(&path).expect("writable");
+        std::fs::remove_file(&path).expect("ours");
+        let like_nfs = |stat: Stat| Stat { dev: DEVICE, ino: 77, btime: (0, 0), ..stat };
+        let now = || like_nfs(stat_of(&file).expect("open"));
+        let found = |stat: &Stat| inodes.found(&root, OsStr::new("a"), stat, DEVICE).state().generation;
+        assert_eq!(found(&now()), 0);
+        let node = inodes.get(77).expect("found");
+        let another = |at| Stat { ctime: (now().ctime.0 + at, 0), size: 9, ..now() };
+        assert_eq!(found(&another(1)), 0, "nobody has it open: nothing of it is anywhere");
+        let open = Arc::new(OwnedFd::from(file.try_clone().expect("open")));
+        node.opened(&open);
+        std::os::unix::fs::FileExt::write_all_at(&file, b"more", 0).expect("writable");
+        assert_eq!(found(&now()), 0, "it has changed");
+        assert_eq!(found(&another(2)), 1, "whoever has it open sees nothing of that");
+        assert!(node.as_open().is_none() && found(&another(3)) == 1);
     }
 
     #[test]

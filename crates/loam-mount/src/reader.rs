@@ -64,7 +64,7 @@ impl Reader {
     ) -> Result<(), Errno> {
         self.figures.reads.add(1);
         for _ in 0..ROUNDS_MAX {
-            let mut version = file.node.version();
+            let mut version = file.version()?;
             let end = offset.saturating_add(bytes as u64);
             if end > version.size {
                 // At the end: is it still there? While the source is away it is where it was.
@@ -405,7 +405,7 @@ mod tests {
         let node =
             inodes.found(&inodes.get(ROOT_ID).expect("there").place(), OsStr::new("file"), &seen, root.dev);
         let version = node.version();
-        let file = OpenFile::new(Arc::clone(&node), None, SystemTime::now());
+        let file = OpenFile::new(Arc::clone(&node), 0, None, SystemTime::now());
         let figures = Arc::new(Figures::default());
         let reader = Reader {
             source: Arc::new(Source::open(&dir).expect("there")),

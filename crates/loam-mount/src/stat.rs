@@ -89,6 +89,11 @@ impl Stat {
         (self.ino, self.btime, self.mode & 0o170_000) == (other.ino, other.btime, other.mode & 0o170_000)
     }
 
+    /// Does the source say when inodes were made?
+    pub(crate) fn says_when_made(&self) -> bool {
+        self.btime != (0, 0)
+    }
+
     /// As the kernel wants it, under the number `id`.
     pub(crate) fn attr(&self, id: u64) -> FileAttr {
         FileAttr {

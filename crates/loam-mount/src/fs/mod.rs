@@ -121,7 +121,7 @@ impl View {
         };
         let of_place = match self.source.stat(&node.place()) {
             // Another directory may have become the source.
-            Ok(stat) if node.id == INodeNo::ROOT.0 || stat.is_inode_of(&known) => Ok(stat),
+            Ok(stat) if node.id == INodeNo::ROOT.0 || node.is_same(&stat) => Ok(stat),
             Ok(_) => Err(Errno::STALE),
             Err(error) => Err(error),
         };
@@ -141,10 +141,11 @@ impl View {
 
     fn open_node(&self, ino: INodeNo) -> Result<OpenFile, Errno> {
         let node = self.node(ino)?;
+        let generation = node.state().generation;
         let device = self.source.device();
         let file = match device.and_then(|_| open_file(&self.source, &node)) {
             Ok((file, stat)) => {
-                if !stat.is_inode_of(&node.state().stat) {
+                if !node.is_same(&stat) {
                     return Err(Errno::STALE);
                 }
                 let device = device.unwrap_or(stat.dev);
@@ -159,7 +160,7 @@ impl View {
             Err(Errno::NOENT) => return Err(Errno::STALE),
             Err(error) => return Err(error),
         };
-        let open = OpenFile::new(node, file, SystemTime::now());
+        let open = OpenFile::new(node, generation, file, SystemTime::now());
         if !open.keeps_pages
             && let Some(notifier) = self.notifier.get()
         {
