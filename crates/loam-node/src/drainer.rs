@@ -181,9 +181,10 @@ impl<D: Device> Drainer<D> {
         *self.link().figures.lock().expect("nothing panics under it") = figures;
     }
 
-    /// Nobody waits for a read.
+    /// Nobody waits for a read, nor for slots that are to be freed.
     fn gathers(&self) -> bool {
-        self.reads.is_empty() && self.urgent.is_empty() && self.behind.is_empty()
+        let nobody_reads = self.reads.is_empty() && self.urgent.is_empty() && self.behind.is_empty();
+        nobody_reads && !self.store.is_freeing()
     }
 
     /// Until there is something to do; if it gathers, only reads count at first.
@@ -200,7 +201,9 @@ impl<D: Device> Drainer<D> {
         ];
         // Of a dead store nobody takes what the descriptor tells: it would ring for ever.
         let heard = if self.store.is_dead() { 2 } else { 3 };
-        poll(&mut fds[..heard], None);
+        // What has gone is freed a piece each turn.
+        let limit = self.store.is_freeing().then(Timespec::default);
+        poll(&mut fds[..heard], limit.as_ref());
         if !fds[0].revents().is_empty() {
             silence(&link.bell);
             link.told.store(false, Ordering::Release);

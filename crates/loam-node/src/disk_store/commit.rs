@@ -76,6 +76,11 @@ impl Commit {
         group
     }
 
+    /// Slots of pages that are not durable yet.
+    pub(super) fn slots(&self) -> impl Iterator<Item = u32> {
+        self.groups.values().flat_map(|group| group.slots.iter().copied())
+    }
+
     /// Pages that are not durable yet.
     pub(super) fn pages(&self) -> usize {
         self.pages

@@ -110,7 +110,7 @@ pub enum Refused {
         /// New pages of this space that would be taken now.
         room: u32,
     },
-    /// Enough is under way: again after a completion.
+    /// Enough is under way: again after a completion. Or a space that has gone is just being freed: again after a poll.
     #[error("the disk has enough to do")]
     Busy,
     /// More spaces than the store can tell of.

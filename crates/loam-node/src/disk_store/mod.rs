@@ -52,6 +52,8 @@ const WRITES_MAX: usize = 64;
 const UNSYNCED_PAGES_MAX: usize = 16 * 1024;
 /// Reads that may be under way.
 const READS_MAX: usize = 64;
+/// Slots of spaces that have gone are freed so many at a time: some hundred microseconds, in which a read may wait.
+const FREED_AT_ONCE: usize = 4096;
 /// Operations of any kind: also a table of spaces and a sync.
 const OPERATIONS_MAX: usize = WRITES_MAX + READS_MAX + 2;
 /// A space may have more than its equal share of the slots while more than this part of all is free: what a newcomer finds.
@@ -167,6 +169,7 @@ pub struct DiskStore<D = FileDevice> {
     read_buffers: Vec<Buffer>,
     finished: Vec<Finished>,
     freed: Vec<u32>,
+    freed_at_once: usize,
     completions: Vec<Completion>,
 }
 
@@ -282,6 +285,7 @@ impl<D: Device> DiskStore<D> {
             read_buffers: Vec::new(),
             finished: Vec::new(),
             freed: Vec::new(),
+            freed_at_once: FREED_AT_ONCE,
             completions: Vec::new(),
         };
         (store, pages)
@@ -341,16 +345,27 @@ impl<D: Device> DiskStore<D> {
         known
     }
 
-    /// Lets everything of a space go. That is made durable with the next sync: afterwards no crash brings anything of it back. Answers
+    /// Lets everything of a space go. Its slots are free at once, of a large space some of them, and the others by and by
+    /// ([`is_freeing`](DiskStore::is_freeing)). That it has gone is made durable with the next sync: afterwards no crash brings anything of it back. Answers
     /// whether it was known.
     pub fn forget_space(&mut self, space: SpaceId) -> bool {
-        let known = self.records.forget_space(space, &mut self.freed);
+        let known = self.records.forget_space(space, self.commit.slots(), &mut self.freed);
         if known {
-            self.release_freed();
+            self.free_gone();
             self.commit.table_changed();
             self.advance();
         }
         known
+    }
+
+    /// Slots of a space that has gone are still to be freed: each [`poll`](DiskStore::poll) frees some, and is to be called though nothing tells of it.
+    pub fn is_freeing(&self) -> bool {
+        self.records.has_gone()
+    }
+
+    fn free_gone(&mut self) {
+        self.records.free_gone(self.freed_at_once, &mut self.freed);
+        self.release_freed();
     }
 
     fn release_freed(&mut self) {
@@ -363,13 +378,14 @@ impl<D: Device> DiskStore<D> {
     /// follows (a sync after writes).
     pub fn poll(&mut self) -> std::vec::Drain<'_, Completion> {
         self.take_finished();
+        self.free_gone();
         self.advance();
         self.completions.drain(..)
     }
 
-    /// Whether nothing is under way: what was written is durable, or failed, and what was forgotten is.
+    /// Whether nothing is under way: what was written is durable, or failed, and what was forgotten is, and its slots are free.
     pub fn is_idle(&self) -> bool {
-        self.operations.is_empty() && self.commit.is_idle()
+        self.operations.is_empty() && self.commit.is_idle() && !self.is_freeing()
     }
 
     fn begin(&mut self, operation: Operation) -> u64 {

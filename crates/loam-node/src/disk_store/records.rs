@@ -4,7 +4,7 @@
 //! A slot that is let go while the kernel may still write it is *doomed* and becomes free when its write is over.
 
 use loam_core::ids::{PageId, SpaceId, Version};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque, btree_map};
 
 const NONE: u32 = u32::MAX;
 
@@ -58,6 +58,8 @@ pub(super) struct Records {
     /// Spaces that have a slot.
     active: u32,
     retired: u32,
+    /// Pages of spaces that have gone: their slots, all durable, are still to be freed.
+    gone: VecDeque<btree_map::IntoIter<u64, u32>>,
 }
 
 impl Records {
@@ -68,7 +70,8 @@ impl Records {
             older: NONE,
             state: State::Free,
         };
-        Self { slots: vec![none; slots as usize], spaces: BTreeMap::new(), active: 0, retired: 0 }
+        let slots = vec![none; slots as usize];
+        Self { slots, spaces: BTreeMap::new(), active: 0, retired: 0, gone: VecDeque::new() }
     }
 
     pub(super) fn state(&self, slot: u32) -> State {
@@ -213,18 +216,50 @@ impl Records {
         !old.is_empty()
     }
 
-    /// Lets everything of a space go, and forgets the space. Answers whether it was known.
-    pub(super) fn forget_space(&mut self, space: SpaceId, freed: &mut Vec<u32>) -> bool {
-        let Some(known) = self.spaces.get_mut(&space) else { return false };
-        for (_, newest) in std::mem::take(&mut known.pages) {
-            let mut slot = newest;
-            while slot != NONE {
-                slot = self.let_go(slot, freed);
+    /// Lets everything of a space go, and forgets the space. Answers whether it was known. Slots that are durable are freed by
+    /// [`free_gone`](Self::free_gone), as a space may have millions; `under_way` has those that are not.
+    pub(super) fn forget_space(
+        &mut self,
+        space: SpaceId,
+        under_way: impl Iterator<Item = u32>,
+        freed: &mut Vec<u32>,
+    ) -> bool {
+        if !self.has_space(space) {
+            return false;
+        }
+        for slot in under_way {
+            let Record { page, state, .. } = self.slots[slot as usize];
+            if page.space == space && matches!(state, State::Writing | State::Written) {
+                self.forget(page, Version(u32::MAX), freed);
             }
         }
-        let gone = self.spaces.remove(&space).expect("it was there above");
-        assert!(gone.slots == 0, "slots of a space without pages");
+        let known = self.spaces.remove(&space).expect("it was there above");
+        assert!(known.slots as usize == known.pages.len(), "a durable page has one slot");
+        self.active -= u32::from(known.slots > 0);
+        self.gone.push_back(known.pages.into_iter());
         true
+    }
+
+    /// Frees up to so many slots of spaces that have gone.
+    pub(super) fn free_gone(&mut self, slots_max: usize, freed: &mut Vec<u32>) {
+        for _ in 0..slots_max {
+            let Some(pages) = self.gone.front_mut() else { return };
+            let Some((_, slot)) = pages.next() else {
+                self.gone.pop_front();
+                continue;
+            };
+            let Record { older, state, .. } = self.slots[slot as usize];
+            assert!(
+                state == State::Durable && older == NONE,
+                "slot {slot} of a space that has gone is {state:?}"
+            );
+            self.free(slot, freed);
+        }
+    }
+
+    /// Slots of spaces that have gone are still to be freed.
+    pub(super) fn has_gone(&self) -> bool {
+        !self.gone.is_empty()
     }
 
     fn unlink(&mut self, slot: u32, page: PageId) {
@@ -292,7 +327,9 @@ impl Records {
         let count = |state| self.slots.iter().filter(|record| record.state == state).count() as u32;
         assert_eq!(count(State::Retired), self.retired);
         let free = count(State::Free);
-        assert_eq!(held + free + self.retired + count(State::Doomed), self.slots.len() as u32);
+        let gone: usize = self.gone.iter().map(ExactSizeIterator::len).sum();
+        let all = held + free + self.retired + count(State::Doomed) + gone as u32;
+        assert_eq!(all, self.slots.len() as u32);
         free
     }
 }

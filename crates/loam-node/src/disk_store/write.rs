@@ -63,6 +63,9 @@ impl<D: Device> DiskStore<D> {
         let new = pages.iter().filter(|page| !self.records.knows(PageId { space, index: page.0 })).count();
         let room = self.room(space);
         if new > room as usize || pages.len() > self.free.count() as usize {
+            if self.is_freeing() {
+                return Err(Refused::Busy);
+            }
             return Err(Refused::Full { room });
         }
         Ok(())

@@ -77,3 +77,24 @@ fn a_disk_that_dies_as_something_is_begun_leaves_nobody_waiting() {
         assert_eq!(mailbox.answers(), usize::from(!write));
     }
 }
+
+/// It was freed in one go, while those who read waited.
+#[test]
+fn what_a_borrower_leaves_is_freed_a_piece_each_turn() {
+    let (_, mut drainer) = turned_by_hand();
+    drainer.store.free_one_at_a_time();
+    (0..20).for_each(|index| stage(&drainer.shared, index));
+    while drainer.shared.lender().stats().on_disk < 20 {
+        drainer.turn();
+    }
+    assert!(drainer.store.forget_space(SPACE));
+    assert!(drainer.store.is_freeing() && !drainer.gathers());
+    for _ in 0..100 {
+        drainer.turn();
+        if !drainer.store.is_freeing() {
+            break;
+        }
+    }
+    let figures = drainer.store.figures();
+    assert_eq!((figures.slots_free, figures.pages), (figures.slots, 0));
+}

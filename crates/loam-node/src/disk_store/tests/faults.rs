@@ -342,6 +342,37 @@ fn a_space_that_has_gone_leaves_the_table_and_comes_back_as_a_new_one() {
     assert_eq!(pages.iter().map(|page| page.index).collect::<Vec<_>>(), [99], "pages of its former life");
 }
 
+/// The slots of a large space were freed in one go, and all that others wanted to read waited.
+#[test]
+fn a_space_that_has_gone_is_freed_in_pieces_between_which_others_read() {
+    let (disk, mut store) = fresh(GEOMETRY);
+    store.free_one_at_a_time();
+    for group in 0..3 {
+        write(&mut store, 1, &run(group * 32, 32, 1)).unwrap();
+    }
+    write(&mut store, 2, &[(0, 1)]).unwrap();
+    settle(&mut store);
+    // Some are on their way, and one of these is there in an older version.
+    write(&mut store, 1, &[(0, 2), (200, 1)]).unwrap();
+    assert!(store.forget_space(SpaceId(1)));
+    assert_eq!(store.records.slots_of(SpaceId(1)), 0);
+    check(&store);
+    assert!(store.is_freeing());
+    // Nobody has to go without the room that it leaves.
+    assert_eq!(write(&mut store, 3, &run(0, 32, 1)), Err(Refused::Busy));
+    assert_eq!(store.read(SpaceId(1), 5, Version(1)), Err(ReadRefused::Missing));
+    read(&mut store, 2, 0, 1).unwrap();
+    assert!(store.is_freeing(), "and it is not waited for");
+    // It may come back meanwhile.
+    write(&mut store, 1, &[(5, 9)]).unwrap();
+    settle(&mut store);
+    assert!(!store.is_freeing());
+    assert_eq!(store.figures().slots_free, 128 - 2);
+    let (_, pages) = disk.open(GEOMETRY);
+    let pages: Vec<_> = pages.iter().map(|page| (page.space.0, page.index, page.version.0)).collect();
+    assert_eq!(pages, [(1, 5, 9), (2, 0, 1)]);
+}
+
 #[test]
 fn there_is_a_limit_of_spaces() {
     let (_, mut store) = fresh(Geometry { slots: 8192, ..GEOMETRY });
