@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long what was seen at the source's path is taken to be still so.
@@ -113,6 +113,8 @@ impl Root {
 struct Seen {
     root: Option<Arc<Root>>,
     looked: Instant,
+    /// A thread is looking: others go by what was seen before, as a look at a server that hangs may take for ever.
+    looking: bool,
 }
 
 /// The source.
@@ -127,31 +129,44 @@ impl Source {
     /// Opens the directory `path`, which should be absolute.
     pub(crate) fn open(path: &Path) -> Result<Self, Errno> {
         let root = Root::open(path)?;
-        let seen = Mutex::new(Seen { root: Some(Arc::new(root)), looked: Instant::now() });
+        let seen = Mutex::new(Seen { root: Some(Arc::new(root)), looked: Instant::now(), looking: false });
         Ok(Self { path: path.to_owned(), seen, lease_waiters: AtomicUsize::new(0) })
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The directory that it is now; EIO while there is none.
     fn root(&self) -> Result<Arc<Root>, Errno> {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        if seen.looked.elapsed() >= LOOK_EVERY {
-            let there = rustix::fs::statx(CWD, &self.path, AtFlags::empty(), StatxFlags::BASIC_STATS);
-            let there = there.ok().map(|stat| Stat::from(&stat));
-            let same = |root: &Root| {
-                there.as_ref().is_some_and(|there| (there.dev, there.ino) == (root.dev, root.ino))
-            };
-            if !seen.root.as_deref().is_some_and(same) {
-                let found = Root::open(&self.path).ok().map(Arc::new);
-                match (&seen.root, &found) {
-                    (Some(_), None) => tracing::warn!("the source {:?} is away", self.path),
-                    (_, Some(_)) => tracing::warn!("the source {:?} is there again", self.path),
-                    (None, None) => {}
-                }
-                seen.root = found;
-            }
-            seen.looked = Instant::now();
+        let mut seen = self.seen();
+        if !seen.looking && seen.looked.elapsed() >= LOOK_EVERY {
+            seen.looking = true;
+            let before = seen.root.clone();
+            drop(seen);
+            let root = self.look(before);
+            seen = self.seen();
+            *seen = Seen { root, looked: Instant::now(), looking: false };
         }
         seen.root.clone().ok_or(Errno::IO)
+    }
+
+    /// The directory that lies there, which may be the one of before.
+    fn look(&self, before: Option<Arc<Root>>) -> Option<Arc<Root>> {
+        let there = rustix::fs::statx(CWD, &self.path, AtFlags::empty(), StatxFlags::BASIC_STATS);
+        let there = there.ok().map(|stat| Stat::from(&stat));
+        let same =
+            |root: &Root| there.as_ref().is_some_and(|there| (there.dev, there.ino) == (root.dev, root.ino));
+        if before.as_deref().is_some_and(same) {
+            return before;
+        }
+        let found = Root::open(&self.path).ok().map(Arc::new);
+        match (&before, &found) {
+            (Some(_), None) => tracing::warn!("the source {:?} is away", self.path),
+            (_, Some(_)) => tracing::warn!("the source {:?} is there again", self.path),
+            (None, None) => {}
+        }
+        found
     }
 
     /// The device that the source itself lies on.
