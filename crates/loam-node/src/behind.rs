@@ -61,22 +61,7 @@ impl Behind {
     /// Takes those that are named out into `into`, which is cleared first, in the queue's order. What is not here has been sent, or was
     /// never asked for.
     pub(crate) fn hurry(&mut self, named: &[PageRef], into: &mut Vec<Asked>) {
-        into.clear();
-        if self.pages.is_empty() {
-            return;
-        }
-        // One pass, however many are named.
-        let name = |page: &PageRef| (page.index(), page.version());
-        let mut wanted: Vec<_> = named.iter().map(name).collect();
-        wanted.sort_unstable();
-        self.pages.retain(|asked| {
-            // A page may stand here several times: a borrower that asks so gets no more at once than one that asks properly.
-            let stays = into.len() >= named.len() || wanted.binary_search(&name(&asked.page)).is_err();
-            if !stays {
-                into.push(*asked);
-            }
-            stays
-        });
+        take_named(&mut self.pages, named, into);
     }
 
     /// Gives memory back if nothing is in it.
@@ -85,6 +70,26 @@ impl Behind {
             self.pages.shrink_to_fit();
         }
     }
+}
+
+/// Takes those that are named out into `into`, which is cleared first, in their order.
+pub(crate) fn take_named(pages: &mut VecDeque<Asked>, named: &[PageRef], into: &mut Vec<Asked>) {
+    into.clear();
+    if pages.is_empty() {
+        return;
+    }
+    // One pass, however many are named.
+    let name = |page: &PageRef| (page.index(), page.version());
+    let mut wanted: Vec<_> = named.iter().map(name).collect();
+    wanted.sort_unstable();
+    pages.retain(|asked| {
+        // A page may stand here several times: a borrower that asks so gets no more at once than one that asks properly.
+        let stays = into.len() >= named.len() || wanted.binary_search(&name(&asked.page)).is_err();
+        if !stays {
+            into.push(*asked);
+        }
+        stays
+    });
 }
 
 #[cfg(test)]

@@ -103,6 +103,12 @@ impl StoreLink {
         }
     }
 
+    /// Takes out what was asked for, in place of the thread that the store has otherwise.
+    #[cfg(test)]
+    pub(crate) fn asked(&self) -> Vec<Read> {
+        self.reads.lock().expect("nothing panics under it").drain(..).collect()
+    }
+
     /// Asks for pages; each is answered in its connection's mailbox.
     pub(crate) fn read(&self, reads: &mut Vec<Read>) {
         self.reads.lock().expect("nothing panics under it").extend(reads.drain(..));

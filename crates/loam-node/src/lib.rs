@@ -16,6 +16,7 @@ mod buffers;
 mod cluster;
 mod config;
 mod connection;
+mod disk_reads;
 pub mod disk_store;
 mod doors;
 mod drainer;

@@ -55,6 +55,8 @@ pub(crate) const BEHIND_PAGES_MAX: usize = 4096;
 pub(crate) const BEHIND_FRAMES_TURN: usize = 8;
 /// Pages that are being read from the disk store for one connection.
 pub(crate) const READING_PAGES_MAX: usize = 1024;
+/// Pages that one connection has asked for and that wait to be read: all that a borrower of 64 threads with pages of the largest size may wait for.
+pub(crate) const TO_READ_PAGES_MAX: usize = 16 * 1024;
 /// Pages under way to the disk store: as many full writes as it takes at a time.
 pub(crate) const DRAINING_PAGES_MAX: u64 = 64 * crate::disk_store::WRITE_PAGES_MAX as u64;
 /// A staged page waits between once and twice as long before it is written, unless its channel is half full or room is short. A sort's passes, a

@@ -3,6 +3,7 @@
 use crate::behind::{Asked, Behind};
 use crate::buffers::Outgoing;
 use crate::cluster::{Packet, Published};
+use crate::disk_reads::DiskReads;
 use crate::drainer::{Read, Reply};
 use crate::limits::ANSWER_PAGES;
 use crate::regions::Call;
@@ -70,8 +71,12 @@ pub(crate) trait Outlet {
     fn is_mount(&mut self, shared: &Arc<Shared>, at: MountAt);
     /// From now on each view after version `version` goes out with this request's number.
     fn subscribe(&mut self, request: u64, version: u64);
-    /// A page is being read from the disk for it: where the answer goes.
-    fn reads(&mut self) -> Reply;
+    /// Pages that only the disk has.
+    fn disk_reads(&mut self) -> &mut DiskReads;
+    /// It takes more of them now: it has not much to take as it is.
+    fn takes_reads(&self) -> bool;
+    /// Where answers that others make go.
+    fn reply(&self) -> Reply;
     /// Who the peer proved to be; `None` where nothing has to be proved.
     fn identity(&self) -> Option<&Identity>;
 }
@@ -133,6 +138,7 @@ impl Service {
             }
             (Peer::Borrower(seat), Frame::Hurry { pages }) => {
                 let mut asked = std::mem::take(&mut self.asked);
+                out.disk_reads().hurry(pages, &mut asked);
                 out.behind().hurry(pages, &mut asked);
                 let answered = self.answer_asked(seat, &asked, Urgency::Waited, out);
                 self.asked = asked;
@@ -438,16 +444,25 @@ impl Service {
 
     /// Asks the disk for the pages in `self.on_disk`.
     fn read_from_disk(&mut self, space: SpaceId, request: u64, urgency: Urgency, out: &mut impl Outlet) {
-        let Some(store) = self.shared.store.as_ref().filter(|_| !self.on_disk.is_empty()) else { return };
-        self.reads.extend(self.on_disk.iter().map(|page| Read {
-            reply: out.reads(),
-            request,
-            space,
-            index: page.index(),
-            version: page.version(),
-            urgency,
-        }));
-        store.read(&mut self.reads);
+        if self.on_disk.is_empty() {
+            return;
+        }
+        for &page in &self.on_disk {
+            out.disk_reads().push(Asked { request, page }, urgency);
+        }
+        self.begin_reads(space, out);
+    }
+
+    /// Has the disk read what may be read by now of what was asked of it.
+    pub(crate) fn begin_reads(&mut self, space: SpaceId, out: &mut impl Outlet) {
+        let Some(store) = self.shared.store.as_ref().filter(|_| out.takes_reads()) else { return };
+        while let Some((Asked { request, page }, urgency)) = out.disk_reads().next() {
+            let (reply, index, version) = (out.reply(), page.index(), page.version());
+            self.reads.push(Read { reply, request, space, index, version, urgency });
+        }
+        if !self.reads.is_empty() {
+            store.read(&mut self.reads);
+        }
     }
 
     /// Says which pages in `self.gone` are here no longer.

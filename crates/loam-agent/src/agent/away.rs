@@ -8,7 +8,7 @@ use crate::config::Durability;
 use crate::conn::Conn;
 use loam_core::borrower::LenderIndex;
 use loam_core::ids::SpaceId;
-use loam_core::units::BasePages;
+use loam_core::units::{self, BasePages};
 use loam_wire::client::Target;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -23,9 +23,34 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const AGAIN: Duration = Duration::from_millis(200);
 /// One that has broken off so often is given up: each time all of its pages are looked at.
 const RETURNS_MAX: u32 = 16;
+/// One that was there for so long since it came back is as good as one that never broke off.
+const RETURNS_FORGOTTEN: units::Duration = units::Duration::from_millis(600_000);
 /// How long one try may take: its machine may be there, and the lender not yet.
 const TRY: Duration = Duration::from_secs(2);
 const STACK_BYTES: usize = 256 * 1024;
+
+/// How often a lender has come back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Returns {
+    times: u32,
+    last: units::Instant,
+}
+
+impl Returns {
+    /// It is back.
+    fn add(&mut self, now: units::Instant) {
+        self.times += 1;
+        self.last = now;
+    }
+
+    /// It has broken off: whether it may come back once more. In a long run a lender breaks off now and then, and that alone says nothing against it.
+    fn may_be_more(&mut self, now: units::Instant) -> bool {
+        if now - self.last >= RETURNS_FORGOTTEN {
+            self.times = 0;
+        }
+        self.times < RETURNS_MAX
+    }
+}
 
 /// What a thread brings: a connection, or nothing in time.
 type Returned = (LenderIndex, Option<Box<Conn>>);
@@ -98,13 +123,13 @@ impl Agent<'_> {
         if self.config.durability != Durability::Staged || !drains {
             return false;
         }
-        if self.lenders[usize::from(lender.0)].returns >= RETURNS_MAX {
+        let now = self.now();
+        if !self.lenders[usize::from(lender.0)].returns.may_be_more(now) {
             return false;
         }
         let Some(conn) = self.disconnect(lender, why) else { return true };
         let (target, space) = (conn.target.clone(), conn.space);
         drop(conn);
-        let now = self.now();
         let lost = self.borrower.handle_lender_away(now, lender);
         let kept = self.borrower.held_by(lender);
         if lost > BasePages(0) || kept == BasePages(0) {
@@ -143,18 +168,40 @@ impl Agent<'_> {
             }
             let room = Self::lender_room(conn.free_bytes);
             self.lenders[usize::from(lender.0)].why_lost.clear();
-            self.lenders[usize::from(lender.0)].returns += 1;
+            let now = self.now();
+            self.lenders[usize::from(lender.0)].returns.add(now);
             if let Err(errno) = self.poll_on(conn.stream.as_fd(), super::Token::Lender(lender.0), false) {
                 self.end(format!("epoll: {errno}"));
             }
             self.lenders[usize::from(lender.0)].conn = Some(*conn);
             self.report.warn(&format!("lender {addr} is back"));
-            let now = self.now();
             self.borrower.handle_lender_back(now, lender, room);
             self.reserve_again(lender);
             self.tell_weights(now);
             self.drain();
             self.flush();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_breaks_off_again_and_again_is_given_up_and_who_does_so_now_and_then_is_not() {
+        let mut now = units::Instant(0);
+        let mut returns = Returns::default();
+        for _ in 0..10 * RETURNS_MAX {
+            assert!(returns.may_be_more(now));
+            returns.add(now);
+            now = now + RETURNS_FORGOTTEN;
+        }
+        for left in (0..RETURNS_MAX).rev() {
+            assert!(returns.may_be_more(now), "{left} more");
+            returns.add(now);
+            now = now + units::Duration(RETURNS_FORGOTTEN.0 / 2);
+        }
+        assert!(!returns.may_be_more(now));
     }
 }

@@ -1,5 +1,6 @@
 //! Lenders: joining them, their answers, their loss.
 
+use super::away::Returns;
 use super::{Agent, Token};
 use crate::cluster::CONNECT_TIMEOUT;
 use crate::config::Durability;
@@ -43,8 +44,7 @@ pub(super) struct Lender {
     pub site: Site,
     /// It is waited for.
     pub away: bool,
-    /// How often it has come back.
-    pub returns: u32,
+    pub returns: Returns,
     /// What it has set aside for this run.
     pub reserved_bytes: u64,
 }
@@ -60,7 +60,7 @@ impl Lender {
             room_heard: Instant(0),
             site: Site::default(),
             away: false,
-            returns: 0,
+            returns: Returns::default(),
             reserved_bytes: 0,
         }
     }

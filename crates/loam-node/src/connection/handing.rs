@@ -50,7 +50,7 @@ impl Connection {
 
     /// Queues an answer with `pages` that were read from the disk, or were not there.
     pub(crate) fn answer(&mut self, pages: usize, frame: &[u8]) {
-        self.line.reading -= pages;
+        self.line.disk_reads.answered(pages);
         if self.state == State::Open {
             self.tell(frame);
         }

@@ -2,6 +2,7 @@
 
 use crate::behind::Behind;
 use crate::buffers::Outgoing;
+use crate::disk_reads::DiskReads;
 use crate::drainer::Reply;
 use crate::limits::*;
 use crate::regions::Call;
@@ -119,8 +120,7 @@ pub(super) struct Line {
     pub(super) mount: Option<Here>,
     pub(super) caller: Option<Caller>,
     pub(super) reply: Reply,
-    /// Pages that are being read from the disk for it.
-    pub(super) reading: usize,
+    pub(super) disk_reads: DiskReads,
 }
 
 impl Outlet for Line {
@@ -194,8 +194,15 @@ impl Outlet for Line {
         }
     }
 
-    fn reads(&mut self) -> Reply {
-        self.reading += 1;
+    fn disk_reads(&mut self) -> &mut DiskReads {
+        &mut self.disk_reads
+    }
+
+    fn takes_reads(&self) -> bool {
+        self.outgoing.len() <= QUEUED_BYTES_HIGH
+    }
+
+    fn reply(&self) -> Reply {
         self.reply.clone()
     }
 
@@ -208,5 +215,15 @@ impl Line {
     /// Something is to be sent.
     pub(super) fn waits(&self) -> bool {
         self.outgoing.len() > 0 || self.stream.waits()
+    }
+
+    /// Some of what is behind can go, were it not for what waits: what of it is on the disk has room there.
+    pub(super) fn has_behind(&self) -> bool {
+        !self.behind.is_empty() && self.disk_reads.has_room()
+    }
+
+    /// Something is to be sent, and the peer only has to take it.
+    pub(super) fn sends(&self) -> bool {
+        self.waits() || self.has_behind()
     }
 }

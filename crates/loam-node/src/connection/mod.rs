@@ -10,6 +10,7 @@ mod reading;
 
 use crate::behind::Behind;
 use crate::buffers::{Incoming, Outgoing};
+use crate::disk_reads::DiskReads;
 use crate::drainer::Reply;
 use crate::limits::*;
 use crate::seats::Seat;
@@ -20,7 +21,6 @@ use asleep::Asleep;
 use line::Line;
 pub(crate) use line::{Origin, Place};
 use loam_core::ids::SpaceId;
-use loam_wire::limits::REQUEST_PAGES_MAX;
 use loam_wire::{Stream, encode, error_code};
 use rustix::event::epoll::EventFlags;
 use std::time::Instant;
@@ -85,7 +85,7 @@ impl Connection {
                 mount: None,
                 caller: None,
                 reply,
-                reading: 0,
+                disk_reads: DiskReads::default(),
                 origin,
             },
             peer: Peer::Stranger,
@@ -112,16 +112,15 @@ impl Connection {
     pub(crate) fn wants(&self) -> EventFlags {
         let mut wants = EventFlags::empty();
         // A socket that can be written at once brings an unfinished turn back, and what has come and is not in the socket.
-        let sends = self.line.waits() || !self.line.behind.is_empty();
         let goes_on = self.unfinished || self.may_go_on();
-        wants.set(EventFlags::OUT, sends || goes_on || self.line.stream.holds());
+        wants.set(EventFlags::OUT, self.line.sends() || goes_on || self.line.stream.holds());
         wants.set(EventFlags::IN, self.has_room() || self.state != State::Open);
         wants
     }
 
     fn has_room(&self) -> bool {
-        let may_read = self.line.reading + REQUEST_PAGES_MAX <= READING_PAGES_MAX;
-        self.line.outgoing.len() <= QUEUED_BYTES_HIGH && self.line.behind.has_room() && may_read
+        let line = &self.line;
+        line.outgoing.len() <= QUEUED_BYTES_HIGH && line.behind.has_room() && line.disk_reads.has_room()
     }
 
     /// Frames waited for room, and there is some: whatever made it, no event of the socket need come any more.
@@ -151,12 +150,13 @@ impl Connection {
         self.incoming.shrink();
         self.line.outgoing.shrink();
         self.line.behind.shrink();
+        self.line.disk_reads.shrink();
         self.line.stream.shrink();
         self.look_whether_asleep(now, kernel);
         // One of this machine is there, or its connection would be over.
         let is_there = self.asleep.answers() || self.line.origin == Origin::Local;
         let stalled = if is_there { ASLEEP_TIMEOUT } else { STALLED_TIMEOUT };
-        let sends = self.line.waits() || !self.line.behind.is_empty();
+        let sends = self.line.sends();
         let late = match self.state {
             State::Farewell(until) => return now >= until,
             _ if self.peer == Peer::Stranger && now > self.opened + HELLO_TIMEOUT => "said no hello",

@@ -18,7 +18,7 @@ impl Connection {
     /// there is none, or it has to wait.
     fn send_behind(&mut self, service: &mut Service, left: &mut usize) -> bool {
         if *left == 0
-            || self.line.behind.is_empty()
+            || !self.line.has_behind()
             || self.line.waits()
             || self.line.broken
             || self.state != State::Open
@@ -93,6 +93,10 @@ impl Connection {
         }
         if self.line.broken {
             self.state = State::Over;
+        }
+        // Some of what the disk has read has been taken, perhaps: then more is read.
+        if let (State::Open, Peer::Borrower(seat)) = (self.state, &self.peer) {
+            service.begin_reads(seat.space, &mut self.line);
         }
         if self.state == State::Over { Progress::Over } else { progress }
     }
@@ -183,6 +187,7 @@ impl Connection {
         self.state = State::Farewell(Instant::now() + FAREWELL_TIMEOUT);
         // Nobody is answered any more: what waits must not keep the loop awake.
         self.line.behind = Behind::default();
+        self.line.disk_reads.forget();
         if self.line.outgoing.len() == 0 {
             self.line.stream.end();
         }

@@ -1,15 +1,26 @@
 use super::*;
 use crate::cluster::Front;
-use crate::limits::{BORROWERS_MAX, GRACE, QUEUED_BYTES_HIGH};
+use crate::disk_store::tests::on_power_disk;
+use crate::drainer::StoreLink;
+use crate::limits::{BORROWERS_MAX, GRACE, QUEUED_BYTES_HIGH, READING_PAGES_MAX};
 use crate::regions::Desk;
 use crate::slab::Slab;
-use loam_core::ids::{NodeId, SpaceId};
-use loam_core::lender::Lender;
-use loam_core::units::Bytes;
+use loam_core::ids::{NodeId, SpaceId, Version};
+use loam_core::lender::{Lender, StoreConfig};
+use loam_core::units::{BasePages, Bytes};
+use loam_wire::limits::REQUEST_PAGES_MAX;
+use loam_wire::{PageRef, feature};
 use rustix::event::{EventfdFlags, eventfd};
 use std::net::{TcpListener, TcpStream};
 
 const SPACE: SpaceId = SpaceId(7);
+const SIZE: Bytes = Bytes::from_mib(1);
+
+/// Asks for all that [`turned_by_hand_over_a_disk`] has there.
+fn ask_for_all(out: &mut Vec<u8>, request: u64) {
+    let pages: Vec<_> = (0..REQUEST_PAGES_MAX as u64).map(|index| PageRef::new(index, Version(1))).collect();
+    loam_wire::encode::getpage(out, request, &pages);
+}
 
 fn bell() -> OwnedFd {
     eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap()
@@ -17,11 +28,29 @@ fn bell() -> OwnedFd {
 
 /// A loop that is turned by hand.
 fn turned_by_hand() -> EventLoop {
-    let size = Bytes::from_mib(1);
-    let lender = Lender::new(size.base_pages(), GRACE, BORROWERS_MAX);
+    turned_by_hand_of(Lender::new(SIZE.base_pages(), GRACE, BORROWERS_MAX), None)
+}
+
+/// The same, of a lender whose disk has the pages of one full request, and reads none of them.
+fn turned_by_hand_over_a_disk() -> EventLoop {
+    let config = StoreConfig {
+        capacity: BasePages(REQUEST_PAGES_MAX as u64),
+        channel: BasePages(100),
+        write_pages_max: 32,
+        under_way_max: BasePages(64),
+        linger: loam_core::units::Duration::ZERO,
+    };
+    let lender = Lender::new(SIZE.base_pages(), GRACE, BORROWERS_MAX);
+    let pages = (0..REQUEST_PAGES_MAX as u64).map(|index| (SPACE, index, Version(1)));
+    let lender = lender.with_store(loam_core::units::Instant(0), config, pages);
+    let (_disk, store) = on_power_disk();
+    turned_by_hand_of(lender, Some(StoreLink::new(bell(), bell(), &store)))
+}
+
+fn turned_by_hand_of(lender: Lender, store: Option<StoreLink>) -> EventLoop {
     let (front, _) = Front::new(NodeId(1), "test".to_owned(), "127.0.0.1:1".parse().unwrap(), false);
-    let (slab, _) = Slab::create(size).unwrap();
-    let shared = Arc::new(Shared::new(lender, slab, None, String::new(), front, bell(), Desk::new().0));
+    let (slab, _) = Slab::create(SIZE).unwrap();
+    let shared = Arc::new(Shared::new(lender, slab, store, String::new(), front, bell(), Desk::new().0));
     EventLoop::new(shared, Arc::new(Mailbox::new(bell())), Duration::ZERO, Turns::default(), false).unwrap()
 }
 
@@ -36,7 +65,10 @@ impl EventLoop {
         self.mailbox.deliver((Stream::Plain(socket), Origin::Tcp(addr), place));
         self.welcome_newcomers();
         let mut hello = Vec::new();
-        loam_wire::encode::hello(&mut hello, space.0, "test");
+        // Who has pages on the disk has said so.
+        let staging = feature::RECALL | feature::STAGING;
+        let features = if self.shared.store.is_some() { staging } else { 0 };
+        loam_wire::encode::hello_with(&mut hello, features, space.0, "test");
         io::Write::write_all(&mut peer, &hello).unwrap();
         let token = self.token_last;
         while !self.connections[&token].is_of(space) {
@@ -144,4 +176,46 @@ fn one_that_takes_nothing_is_no_progress() {
     }
     assert!(sent < asks.len(), "the sockets took all of it");
     assert!(turned.connections[&token].queued_bytes() > 0, "and it is not the answers that wait");
+}
+
+/// A lender whose disk was slow read nothing more of who waited for it, and seemed dead: it did not even say that it was there.
+#[test]
+fn a_slow_disk_leaves_no_ping_unread() {
+    const REQUESTS: u64 = 12;
+    let mut turned = turned_by_hand_over_a_disk();
+    let mut peer = turned.borrower_comes(SPACE);
+    let mut asks = Vec::new();
+    (0..REQUESTS).for_each(|request| ask_for_all(&mut asks, request));
+    loam_wire::encode::ping(&mut asks, REQUESTS);
+    io::Write::write_all(&mut peer, &asks).unwrap();
+    let reader = std::thread::spawn(move || {
+        peer.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        let (mut buffer, mut misses, mut pongs) = (Vec::new(), 0, 0);
+        while pongs == 0 || misses < REQUESTS as usize * REQUEST_PAGES_MAX {
+            match loam_wire::client::read_frame(&mut peer, &mut buffer).unwrap() {
+                loam_wire::Frame::Welcome(_) | loam_wire::Frame::Store { .. } => {}
+                loam_wire::Frame::Miss { pages, .. } if pongs == 1 => misses += pages.len(),
+                loam_wire::Frame::Pong { request } => pongs += u64::from(request == REQUESTS),
+                other => panic!("{other:?}"),
+            }
+        }
+    });
+    let reads = |turned: &EventLoop| turned.shared.store.as_ref().unwrap().asked();
+    let mut asked = Vec::new();
+    while !reader.is_finished() {
+        turned.turn();
+        asked.append(&mut reads(&turned));
+        assert!(asked.len() <= READING_PAGES_MAX, "{} are read at a time", asked.len());
+        let takes = turned.connections.values().all(|connection| connection.queued_bytes() == 0);
+        if asked.len() == READING_PAGES_MAX && takes {
+            for read in asked.drain(..) {
+                let mut frame = Vec::new();
+                let page = PageRef::new(read.index, read.version);
+                loam_wire::encode::miss(&mut frame, read.request, &[page]);
+                turned.mailbox.answer(read.reply.connection, 1, frame);
+            }
+            turned.deliver_answers();
+        }
+    }
+    reader.join().unwrap();
 }
