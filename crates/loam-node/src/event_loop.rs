@@ -180,7 +180,7 @@ impl EventLoop {
                         self.hand_over();
                         self.deliver_posts();
                         self.offer_views();
-                    } else if self.advance(token) == Progress::Some {
+                    } else if self.heed(token, event.flags) == Progress::Some {
                         hot = Some(token);
                         any = true;
                     }
@@ -324,6 +324,19 @@ impl EventLoop {
         for token in offered {
             self.advance(token);
         }
+    }
+
+    /// Does what an event is for. Epoll tells of a peer that is gone whether that is asked for or not, and again and again: one that is not read from
+    /// just now, as it has asked for so much, would keep the loop awake, and nobody is there for what it has asked.
+    fn heed(&mut self, token: u64, flags: EventFlags) -> Progress {
+        let progress = self.advance(token);
+        let is_gone = flags.intersects(EventFlags::ERR | EventFlags::HUP);
+        let unread = |connection: &Connection| !connection.interest.contains(EventFlags::IN);
+        if is_gone && self.connections.get(&token).is_some_and(unread) {
+            self.close(token);
+            return Progress::Over;
+        }
+        progress
     }
 
     fn advance(&mut self, token: u64) -> Progress {

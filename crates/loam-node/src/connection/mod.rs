@@ -113,8 +113,9 @@ impl Connection {
         let mut wants = EventFlags::empty();
         // A socket that can be written at once brings an unfinished turn back, and what has come and is not in the socket.
         let goes_on = self.unfinished || self.may_go_on();
-        wants.set(EventFlags::OUT, self.line.sends() || goes_on || self.line.stream.holds());
-        wants.set(EventFlags::IN, self.has_room() || self.state != State::Open);
+        let reads = self.has_room() || self.state != State::Open;
+        wants.set(EventFlags::OUT, self.line.sends() || goes_on || reads && self.line.stream.holds());
+        wants.set(EventFlags::IN, reads);
         wants
     }
 

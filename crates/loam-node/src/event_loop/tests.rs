@@ -8,7 +8,10 @@ use crate::slab::Slab;
 use loam_core::ids::{NodeId, SpaceId, Version};
 use loam_core::lender::{Lender, StoreConfig};
 use loam_core::units::{BasePages, Bytes};
+use loam_wire::client::{self, Target};
 use loam_wire::limits::REQUEST_PAGES_MAX;
+use loam_wire::tls::testing::Authority;
+use loam_wire::tls::{Credentials, Role};
 use loam_wire::{PageRef, feature};
 use rustix::event::{EventfdFlags, eventfd};
 use std::net::{TcpListener, TcpStream};
@@ -87,7 +90,7 @@ impl EventLoop {
         self.poll(&mut events, Duration::from_millis(10));
         for event in events {
             let event: epoll::Event = event;
-            self.advance(event.data.u64());
+            self.heed(event.data.u64(), event.flags);
         }
     }
 }
@@ -218,4 +221,79 @@ fn a_slow_disk_leaves_no_ping_unread() {
         }
     }
     reader.join().unwrap();
+}
+
+/// More than a connection may have asked of a disk.
+fn too_much() -> Vec<u8> {
+    let mut asks = Vec::new();
+    (0..100).for_each(|request| ask_for_all(&mut asks, request));
+    asks
+}
+
+/// Has the loop take what it takes of [`too_much`].
+fn turn_until_it_reads_no_more(turned: &mut EventLoop) {
+    let token = turned.token_last;
+    for _ in 0..1000 {
+        turned.turn();
+        if turned.connections.get(&token).is_some_and(|it| !it.wants().contains(EventFlags::IN)) {
+            return;
+        }
+    }
+    panic!("it reads on for ever");
+}
+
+/// A loop spun on it until the disk had answered: epoll told of its end, and nothing was read from it meanwhile.
+#[test]
+fn who_is_gone_while_it_is_not_read_from_is_closed() {
+    let mut turned = turned_by_hand_over_a_disk();
+    let mut peer = turned.borrower_comes(SPACE);
+    let asks = std::thread::spawn(move || {
+        peer.set_write_timeout(Some(Duration::from_secs(10))).unwrap();
+        let _ = io::Write::write_all(&mut peer, &too_much());
+        peer
+    });
+    turn_until_it_reads_no_more(&mut turned);
+    let peer = asks.join().unwrap();
+    socket2::SockRef::from(&peer).set_linger(Some(Duration::ZERO)).unwrap();
+    drop(peer);
+    for _ in 0..1000 {
+        turned.turn();
+        if turned.connections.is_empty() {
+            return;
+        }
+    }
+    panic!("its end is told of again and again");
+}
+
+/// Bytes that had come and been opened kept the loop awake though nobody wanted them yet.
+#[test]
+fn what_has_come_and_is_not_read_yet_wakes_nobody() {
+    let folder = std::env::temp_dir().join(format!("loam-holds-{}", std::process::id()));
+    let ca = Authority::new("site");
+    ca.issue("both", &[Role::Node, Role::Borrower], -1, 1).write(&folder, &[&ca]);
+    let credentials = Arc::new(Credentials::load(&folder).unwrap());
+    std::fs::remove_dir_all(&folder).unwrap();
+    let mut turned = turned_by_hand_over_a_disk();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap();
+    let target = Target { addr, name: None, credentials: Some(Arc::clone(&credentials)) };
+    let asks = std::thread::spawn(move || {
+        let (limit, staging) = (Duration::from_secs(10), feature::RECALL | feature::STAGING);
+        let (mut stream, _) = client::connect(&target, staging, SPACE.0, "test", limit).unwrap();
+        stream.socket().set_write_timeout(Some(limit)).unwrap();
+        let _ = io::Write::write_all(&mut stream, &too_much());
+        stream
+    });
+    let (socket, from) = listener.accept().unwrap();
+    socket.set_nonblocking(true).unwrap();
+    let place = Place::take(&turned.shared).unwrap();
+    let stream = Stream::accepted(socket, Some(&credentials)).unwrap();
+    turned.mailbox.deliver((stream, Origin::Tcp(from), place));
+    turned.welcome_newcomers();
+    turn_until_it_reads_no_more(&mut turned);
+    let connection = &turned.connections[&turned.token_last];
+    assert!(connection.socket().holds(), "the test is of what is held");
+    assert_eq!(connection.wants(), EventFlags::empty());
+    drop(turned);
+    drop(asks.join());
 }
