@@ -8,10 +8,11 @@
 mod tests;
 
 use crate::config::Turns;
-use crate::connection::{Connection, Origin, Place, Progress};
+use crate::connection::{Connection, Origin, Progress};
 use crate::drainer::Reply;
 use crate::latency::LatencyHold;
 use crate::limits::SWEEP_INTERVAL;
+use crate::places::Place;
 use crate::posts::{News, Post, Takes};
 use crate::service::Service;
 use crate::shared::{Shared, ring, silence};

@@ -28,6 +28,7 @@ mod latency;
 pub mod limits;
 mod local;
 mod metrics;
+mod places;
 mod posts;
 mod regions;
 mod reserving;

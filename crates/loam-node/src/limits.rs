@@ -2,8 +2,14 @@
 
 use std::time::Duration;
 
-/// Connections open at once; the next one is told so and closed.
+/// Connections of borrowers and tools open at once, and as many of those who have not said hello; the next one is told so and closed.
 pub const CONNECTIONS_MAX: usize = 512;
+/// Connections of other nodes: one of each, and of some the one before.
+pub const LINKS_MAX: usize = 512;
+/// Connections of programs of this machine, …
+pub const LOCAL_CONNECTIONS_MAX: usize = 1024;
+/// … and of those of one user.
+pub const LOCAL_USER_CONNECTIONS_MAX: usize = 512;
 /// Borrowers with pages or connections at once.
 pub const BORROWERS_MAX: usize = 256;
 /// How long the pages of a borrower without connections wait for it.
@@ -17,6 +23,8 @@ pub const LOOPS_MAX: usize = 8;
 pub(crate) const LOCAL_PAGES_MAX: u64 = 1 << 32;
 /// A connection must have said hello by then.
 pub(crate) const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
+/// A tool, or a node, that asks and says nothing for so long is closed. (Nodes close such a connection themselves, after half a minute.)
+pub(crate) const TOOL_IDLE_TIMEOUT: Duration = Duration::from_secs(300);
 /// A peer that takes none of the bytes that wait for it this long is given up, …
 pub(crate) const STALLED_TIMEOUT: Duration = Duration::from_secs(60);
 /// … and after this, if its kernel says that it is there: it was stopped.

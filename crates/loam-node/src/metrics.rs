@@ -14,7 +14,6 @@ use prometheus_client::metrics::{MetricType, TypedMetric};
 use prometheus_client::registry::{Registry, Unit};
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// What [`text()`] is made of.
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -44,7 +43,7 @@ impl Sample {
             memory_bytes: shared.slab.memory().unwrap_or_default().0,
             regions_bytes: regions.bytes().0,
             uptime_s: shared.uptime_s(),
-            connections: shared.connections.load(Ordering::Relaxed),
+            connections: shared.places.taken(),
             local_pages: shared.local_pages(),
             id: shared.instance,
             published: shared.published(),

@@ -8,7 +8,7 @@ mod tests;
 
 use crate::cluster::{Control, Front, Plane};
 use crate::config::{LendConfig, Lending, StoreAt};
-use crate::connection::{Origin, Place};
+use crate::connection::Origin;
 use crate::disk_store::{DiskStore, WRITE_PAGES_MAX};
 use crate::doors::Doors;
 use crate::drainer::{Drainer, StoreLink};
@@ -16,6 +16,7 @@ use crate::error::NodeError;
 use crate::event_loop::{EventLoop, Mailbox};
 use crate::limits::*;
 use crate::local::Local;
+use crate::places::{Kind, NO_PLACE, Place};
 use crate::regions::{self, Desk};
 use crate::reserving::default_reservable;
 use crate::shared::Shared;
@@ -449,7 +450,11 @@ impl Keeper {
                     }
                 },
             };
-            if let Some(place) = Place::take(&self.shared) {
+            let kind = match origin {
+                Origin::Tcp(_) => Kind::Stranger,
+                Origin::Local => Kind::Local(user_of(&socket)),
+            };
+            if let Some(place) = Place::take(&self.shared, kind) {
                 // A program of this machine proves nothing: the socket's permissions say who may connect.
                 let credentials = match origin {
                     Origin::Tcp(addr) => {
@@ -471,7 +476,12 @@ impl Keeper {
                 continue;
             }
             // Who is refused comes again, from another port.
-            let why = format!("{CONNECTIONS_MAX} connections are open");
+            let why = match kind {
+                Kind::Local(user) => {
+                    format!("programs of this machine, or of user {user}, have too many connections")
+                }
+                _ => format!("{CONNECTIONS_MAX} connections have said no hello"),
+            };
             let of = match origin {
                 Origin::Tcp(addr) => addr.ip(),
                 Origin::Local => Ipv4Addr::UNSPECIFIED.into(),
@@ -481,11 +491,7 @@ impl Keeper {
             }
             if self.credentials.is_none() || origin == Origin::Local {
                 let mut head = Vec::new();
-                loam_wire::encode::error(
-                    &mut head,
-                    loam_wire::error_code::BUSY,
-                    "this lender has too many connections: try another",
-                );
+                loam_wire::encode::error(&mut head, loam_wire::error_code::BUSY, NO_PLACE);
                 let _ = rustix::net::send(&socket, &head, rustix::net::SendFlags::DONTWAIT);
             }
         }
@@ -526,6 +532,11 @@ fn store_config(pages: BasePages, at: &StoreAt, store: &DiskStore) -> StoreConfi
         under_way_max: BasePages(DRAINING_PAGES_MAX),
         linger: at.linger.unwrap_or(LINGER),
     }
+}
+
+/// Whose program is at the other end of the UNIX socket; of one that has gone already it does not matter.
+fn user_of(socket: &TcpStream) -> u32 {
+    rustix::net::sockopt::socket_peercred(socket).map_or(u32::MAX, |peer| peer.uid.as_raw())
 }
 
 /// Small answers leave at once, and a peer whose machine vanished is noticed.

@@ -21,7 +21,6 @@ use loam_wire::{
 };
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// Why a connection is ended, in words for the peer.
 #[derive(Debug)]
@@ -614,7 +613,7 @@ impl Service {
             misses: stats.misses.into(),
             uptime_s: self.shared.uptime_s().into(),
             borrowers: stats.borrowers.into(),
-            connections: (self.shared.connections.load(Ordering::Relaxed) as u64).into(),
+            connections: (self.shared.places.taken() as u64).into(),
         };
         (figures, borrowers)
     }

@@ -6,6 +6,7 @@
 use crate::cluster::{Front, Published};
 use crate::drainer::StoreLink;
 use crate::limits::{COMPLAINT_AGAIN, COMPLAINTS_MAX};
+use crate::places::Places;
 use crate::posts::{News, Posts};
 use crate::regions::{Desk, Shares};
 use crate::seats::Stays;
@@ -21,7 +22,7 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 #[derive(Debug)]
@@ -36,7 +37,7 @@ pub(crate) struct Shared {
     pub(crate) instance: u64,
     /// The cluster, as event loops see it.
     pub(crate) front: Front,
-    pub(crate) connections: AtomicUsize,
+    pub(crate) places: Places,
     /// Base pages, as the programs of this machine that borrow tell.
     local_pages_told: AtomicU64,
     /// Mounts of this machine, by the number that each got here.
@@ -108,7 +109,7 @@ impl Shared {
             zone,
             instance: front.id.0,
             front,
-            connections: AtomicUsize::new(0),
+            places: Places::default(),
             local_pages_told: AtomicU64::new(0),
             mounts: Mutex::default(),
             stop: AtomicBool::new(false),

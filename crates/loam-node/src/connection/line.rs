@@ -14,7 +14,6 @@ use std::fmt;
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 /// Where a connection came from.
@@ -32,24 +31,6 @@ impl fmt::Display for Origin {
             Self::Tcp(addr) => addr.fmt(f),
             Self::Local => f.write_str("a local program"),
         }
-    }
-}
-
-/// Counts a connection for as long as it lives.
-#[derive(Debug)]
-pub(crate) struct Place(Arc<Shared>);
-
-impl Place {
-    /// A place for one more connection, if there is one.
-    pub(crate) fn take(shared: &Arc<Shared>) -> Option<Self> {
-        let place = Self(Arc::clone(shared));
-        (shared.connections.fetch_add(1, Ordering::AcqRel) < CONNECTIONS_MAX).then_some(place)
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.0.connections.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

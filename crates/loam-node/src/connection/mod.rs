@@ -13,13 +13,14 @@ use crate::buffers::{Incoming, Outgoing};
 use crate::disk_reads::DiskReads;
 use crate::drainer::Reply;
 use crate::limits::*;
+use crate::places::Place;
 use crate::seats::Seat;
 use crate::service::{Outlet, Peer};
 use crate::shared::Shared;
 use crate::sock_diag::SockDiag;
 use asleep::Asleep;
 use line::Line;
-pub(crate) use line::{Origin, Place};
+pub(crate) use line::Origin;
 use loam_core::ids::SpaceId;
 use loam_wire::{Stream, encode, error_code};
 use rustix::event::epoll::EventFlags;
@@ -66,7 +67,10 @@ pub(crate) struct Connection {
     all_sent_bytes: u64,
     /// What epoll was last asked for.
     pub(crate) interest: EventFlags,
-    _place: Place,
+    place: Place,
+    /// When it asked or said something last, as far as is known; since then it has, again.
+    asked: Instant,
+    has_asked: bool,
 }
 
 impl Connection {
@@ -100,7 +104,9 @@ impl Connection {
             has_posts: false,
             all_sent_bytes: 0,
             interest: EventFlags::IN,
-            _place: place,
+            place,
+            asked: now,
+            has_asked: false,
         }
     }
 
@@ -158,14 +164,25 @@ impl Connection {
         let is_there = self.asleep.answers() || self.line.origin == Origin::Local;
         let stalled = if is_there { ASLEEP_TIMEOUT } else { STALLED_TIMEOUT };
         let sends = self.line.sends();
+        if std::mem::take(&mut self.has_asked) {
+            self.asked = now;
+        }
         let late = match self.state {
             State::Farewell(until) => return now >= until,
             _ if self.peer == Peer::Stranger && now > self.opened + HELLO_TIMEOUT => "said no hello",
+            _ if self.place.is_strangers() && now > self.opened + HELLO_TIMEOUT => "found no place",
+            _ if self.is_idle(now) => "has asked nothing for long",
             _ if sends && now > self.line.moved + stalled => "does not take its answers",
             _ => return false,
         };
         tracing::warn!("closed {}: it {late}", self.line.origin);
         true
+    }
+
+    /// It keeps a place that it has no use for. (A program of this machine takes one from its own user alone.)
+    fn is_idle(&self, now: Instant) -> bool {
+        let waits = self.line.origin == Origin::Local || self.line.subscription.is_some();
+        self.peer == Peer::Tool && !waits && now > self.asked + TOOL_IDLE_TIMEOUT
     }
 
     /// A peer that was stopped is not one that has vanished.

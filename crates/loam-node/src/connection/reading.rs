@@ -124,7 +124,11 @@ impl Connection {
                     break;
                 }
                 Ok(Decoded::Whole { frame, consumed }) => {
-                    service.handle(&mut self.peer, frame, &mut self.line).map(|()| consumed)
+                    self.has_asked = true;
+                    let settled = self.place.settle(&frame);
+                    settled
+                        .and_then(|()| service.handle(&mut self.peer, frame, &mut self.line))
+                        .map(|()| consumed)
                 }
                 Err(error) => Err(self.refusal_of(error)),
             };

@@ -2,7 +2,8 @@ use super::*;
 use crate::cluster::Front;
 use crate::disk_store::tests::on_power_disk;
 use crate::drainer::StoreLink;
-use crate::limits::{BORROWERS_MAX, GRACE, QUEUED_BYTES_HIGH, READING_PAGES_MAX};
+use crate::limits::{BORROWERS_MAX, GRACE, QUEUED_BYTES_HIGH, READING_PAGES_MAX, TOOL_IDLE_TIMEOUT};
+use crate::places::Kind;
 use crate::regions::Desk;
 use crate::slab::Slab;
 use loam_core::ids::{NodeId, SpaceId, Version};
@@ -14,7 +15,7 @@ use loam_wire::tls::testing::Authority;
 use loam_wire::tls::{Credentials, Role};
 use loam_wire::{PageRef, feature};
 use rustix::event::{EventfdFlags, eventfd};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 
 const SPACE: SpaceId = SpaceId(7);
 const SIZE: Bytes = Bytes::from_mib(1);
@@ -63,10 +64,7 @@ impl EventLoop {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (socket, addr) = listener.accept().unwrap();
-        socket.set_nonblocking(true).unwrap();
-        let place = Place::take(&self.shared).unwrap();
-        self.mailbox.deliver((Stream::Plain(socket), Origin::Tcp(addr), place));
-        self.welcome_newcomers();
+        self.stranger_comes(Stream::Plain(socket), addr);
         let mut hello = Vec::new();
         // Who has pages on the disk has said so.
         let staging = feature::RECALL | feature::STAGING;
@@ -79,6 +77,33 @@ impl EventLoop {
             self.advance(token);
         }
         peer
+    }
+
+    fn stranger_comes(&mut self, stream: Stream, addr: SocketAddr) {
+        stream.socket().set_nonblocking(true).unwrap();
+        let place = Place::take(&self.shared, Kind::Stranger).unwrap();
+        self.mailbox.deliver((stream, Origin::Tcp(addr), place));
+        self.welcome_newcomers();
+    }
+
+    /// A tool comes and says this behind its hello, and has been answered.
+    fn tool_comes(&mut self, says: &[u8]) -> TcpStream {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (socket, addr) = listener.accept().unwrap();
+        self.stranger_comes(Stream::Plain(socket), addr);
+        let mut all = Vec::new();
+        loam_wire::encode::hello(&mut all, 0, "test");
+        all.extend(says);
+        io::Write::write_all(&mut peer, &all).unwrap();
+        peer.set_nonblocking(true).unwrap();
+        for _ in 0..1000 {
+            self.turn();
+            if peer.peek(&mut [0]).is_ok() {
+                return peer;
+            }
+        }
+        panic!("it is not answered");
     }
 
     /// What one turn of [`EventLoop::run`] does.
@@ -285,15 +310,39 @@ fn what_has_come_and_is_not_read_yet_wakes_nobody() {
         stream
     });
     let (socket, from) = listener.accept().unwrap();
-    socket.set_nonblocking(true).unwrap();
-    let place = Place::take(&turned.shared).unwrap();
-    let stream = Stream::accepted(socket, Some(&credentials)).unwrap();
-    turned.mailbox.deliver((stream, Origin::Tcp(from), place));
-    turned.welcome_newcomers();
+    turned.stranger_comes(Stream::accepted(socket, Some(&credentials)).unwrap(), from);
     turn_until_it_reads_no_more(&mut turned);
     let connection = &turned.connections[&turned.token_last];
     assert!(connection.socket().holds(), "the test is of what is held");
     assert_eq!(connection.wants(), EventFlags::empty());
     drop(turned);
     drop(asks.join());
+}
+
+/// Whoever said hello could keep a place for ever, and 512 of them all.
+#[test]
+fn a_tool_that_asks_nothing_is_closed_after_a_while() {
+    let mut turned = turned_by_hand();
+    let _borrower = turned.borrower_comes(SPACE);
+    let borrower = turned.token_last;
+    let mut wants_views = Vec::new();
+    loam_wire::encode::view_request(&mut wants_views, 1);
+    let _subscriber = turned.tool_comes(&wants_views);
+    let subscriber = turned.token_last;
+    let mut asks = turned.tool_comes(&[]);
+    let asker = turned.token_last;
+    let _idle = turned.tool_comes(&[]);
+    let second = Duration::from_secs(1);
+    let begin = Instant::now();
+    turned.sweep(begin);
+    turned.sweep(begin + TOOL_IDLE_TIMEOUT - second);
+    assert_eq!(turned.connections.len(), 4);
+    let mut ping = Vec::new();
+    loam_wire::encode::ping(&mut ping, 1);
+    io::Write::write_all(&mut asks, &ping).unwrap();
+    for _ in 0..100 {
+        turned.turn();
+    }
+    turned.sweep(begin + TOOL_IDLE_TIMEOUT + second);
+    assert_eq!(turned.connections.keys().copied().collect::<Vec<_>>(), [borrower, subscriber, asker]);
 }

@@ -10,7 +10,7 @@ fn a_flood_of_connections_keeps_nobody_waiting() {
     config.socket = Some(LocalSocket { path: path.clone(), mode: 0o600, required: true });
     // (Nobody runs it: it takes connections when it is told to.)
     let mut keeper = Keeper::start(&config).unwrap();
-    let taken = |keeper: &Keeper| keeper.shared.connections.load(Ordering::Acquire);
+    let taken = |keeper: &Keeper| keeper.shared.places.taken();
     let flood: Vec<_> = (0..100).map(|_| TcpStream::connect(keeper.lending.addr).unwrap()).collect();
     let mut local = UnixStream::connect(&path).unwrap();
     keeper.accept().unwrap();

@@ -104,6 +104,21 @@ fn messages_without_meaning_change_nothing() {
     });
 }
 
+/// Nodes had no places of their own: who had a connection to spare for each of a node's kept all others out.
+#[test]
+fn a_crowd_keeps_no_node_out() {
+    let first = node("first", &[]);
+    let mut crowd: Vec<_> = (0..loam_node::limits::CONNECTIONS_MAX).map(|_| client(&first)).collect();
+    crowd.iter_mut().for_each(|client| client.ping().unwrap());
+    let late = Client::connect(first.addr(), 0, "late", TIMEOUT).and_then(|mut client| client.ping());
+    assert!(late.is_err(), "the crowd has all places");
+    let second = node("second", &[first.addr()]);
+    eventually("both see both", || {
+        let seen = [crowd[0].nodes(), client(&second).nodes()];
+        seen.into_iter().all(|nodes| nodes.unwrap().1.len() == 2)
+    });
+}
+
 #[test]
 fn local_programs_borrow_and_have_no_part_in_the_cluster() {
     let path = socket("local");
