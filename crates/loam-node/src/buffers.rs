@@ -60,9 +60,9 @@ impl Incoming {
         assert!(self.start <= self.end);
     }
 
-    /// Gives memory back if nothing is in it.
-    pub(crate) fn shrink(&mut self) {
-        if self.start == self.end && self.buffer.len() > BUFFER_BYTES_MIN {
+    /// Gives memory back if nothing is in it and it has more than it `keeps`.
+    pub(crate) fn shrink(&mut self, keeps: usize) {
+        if self.start == self.end && self.buffer.len() > keeps {
             *self = Self::default();
         }
     }
@@ -116,9 +116,9 @@ impl Outgoing {
         }
     }
 
-    /// Gives memory back if nothing is in it.
-    pub(crate) fn shrink(&mut self) {
-        if self.len() == 0 && self.buffer.len() > BUFFER_BYTES_MIN {
+    /// Gives memory back if nothing is in it and it has more than it `keeps`.
+    pub(crate) fn shrink(&mut self, keeps: usize) {
+        if self.len() == 0 && self.buffer.len() > keeps {
             *self = Self::default();
         }
     }
@@ -152,6 +152,24 @@ mod tests {
             // What came too early is sent again: begin anew.
             let early = incoming.bytes().len();
             incoming.consume(early);
+        }
+    }
+
+    #[test]
+    fn who_keeps_nothing_begins_anew() {
+        let (mut incoming, mut outgoing) = (Incoming::default(), Outgoing::default());
+        for _ in 0..2 {
+            incoming.room()[0] = 1;
+            incoming.received(1);
+            outgoing.append(1)[0] = 2;
+            incoming.shrink(0);
+            outgoing.shrink(0);
+            assert_eq!((incoming.bytes(), outgoing.bytes()), (&[1][..], &[2][..]), "what is in them stays");
+            incoming.consume(1);
+            outgoing.sent(1);
+            incoming.shrink(0);
+            outgoing.shrink(0);
+            assert_eq!((incoming.buffer.capacity(), outgoing.buffer.capacity()), (0, 0));
         }
     }
 

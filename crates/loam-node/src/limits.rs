@@ -1,11 +1,12 @@
 //! Every limit of the lender, in one place.
 
+use loam_wire::limits::VIEW_NODES_MAX;
 use std::time::Duration;
 
 /// Connections of borrowers and tools open at once, and as many of those who have not said hello; the next one is told so and closed.
 pub const CONNECTIONS_MAX: usize = 512;
-/// Connections of other nodes: one of each, and of some the one before.
-pub const LINKS_MAX: usize = 512;
+/// Connections of other nodes: one of each, and of some the one before. (All of them tell the initiator what they have.)
+pub const LINKS_MAX: usize = VIEW_NODES_MAX + 256;
 /// Connections of programs of this machine, …
 pub const LOCAL_CONNECTIONS_MAX: usize = 1024;
 /// … and of those of one user.
@@ -16,6 +17,8 @@ pub const BORROWERS_MAX: usize = 256;
 pub const GRACE: loam_core::units::Duration = loam_core::units::Duration::from_millis(10_000);
 /// The same where there is a disk store: a run waits 60 s for a lender that has pages on its disk.
 pub const STORE_GRACE: loam_core::units::Duration = loam_core::units::Duration::from_millis(75_000);
+/// Descriptors for all connections, and for what else a node has open.
+pub(crate) const FILES_WANTED: usize = 2 * CONNECTIONS_MAX + LINKS_MAX + LOCAL_CONNECTIONS_MAX + 512;
 /// Event loops (one a core up to this).
 pub const LOOPS_MAX: usize = 8;
 
@@ -50,7 +53,7 @@ pub(crate) const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 pub(crate) const QUEUED_BYTES_HIGH: usize = 256 * 1024;
 /// Bytes read from one connection before the others have their turn.
 pub(crate) const TURN_BYTES_MAX: usize = 1024 * 1024;
-/// Buffers begin at this size, and go back to it when their connection is quiet.
+/// Buffers begin at this size, and go back to it, or to nothing where nothing comes for a while.
 pub(crate) const BUFFER_BYTES_MIN: usize = 16 * 1024;
 /// Base pages of one page frame: the borrower can begin with the first while the next is read.
 pub(crate) const ANSWER_PAGES: usize = 32;

@@ -50,14 +50,20 @@ const KEEPER_STEPS: usize = 8;
 /// [`NodeError`], before `ready` is called.
 pub fn lend(config: &LendConfig, ready: impl FnOnce(&Lending)) -> Result<(), NodeError> {
     // Each connection is a descriptor, and each stretch of a region.
-    loam_wire::allow_many_files();
+    let files = loam_wire::allow_many_files();
     let (end, told) = UnixStream::pair().map_err(NodeError::system("making a socket pair"))?;
     for signal in [SIGTERM, SIGINT] {
         let told = told.try_clone().map_err(NodeError::system("copying a socket"))?;
         signal_hook::low_level::pipe::register(signal, told)
             .map_err(NodeError::system("waiting for signals"))?;
     }
-    let keeper = Keeper::start(config)?;
+    let mut keeper = Keeper::start(config)?;
+    if config.cluster.is_some() && files < FILES_WANTED as u64 {
+        keeper.lending.warnings.push(format!(
+            "only {files} files may be open, and {FILES_WANTED} are wanted for a cluster of the largest size: raise the limit \
+             (`ulimit -Hn`, LimitNOFILE=)"
+        ));
+    }
     ready(&keeper.lending);
     keeper.run(Some(&end.into()));
     Ok(())

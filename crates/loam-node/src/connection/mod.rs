@@ -154,8 +154,14 @@ impl Connection {
 
     /// Whether its time has run out; gives buffers back that are not used.
     pub(crate) fn sweep(&mut self, now: Instant, kernel: Option<&mut SockDiag>) -> bool {
-        self.incoming.shrink();
-        self.line.outgoing.shrink();
+        let has_asked = std::mem::take(&mut self.has_asked);
+        if has_asked {
+            self.asked = now;
+        }
+        // There may be many that say something now and then.
+        let keeps = if has_asked { BUFFER_BYTES_MIN } else { 0 };
+        self.incoming.shrink(keeps);
+        self.line.outgoing.shrink(keeps);
         self.line.behind.shrink();
         self.line.disk_reads.shrink();
         self.line.stream.shrink();
@@ -164,9 +170,6 @@ impl Connection {
         let is_there = self.asleep.answers() || self.line.origin == Origin::Local;
         let stalled = if is_there { ASLEEP_TIMEOUT } else { STALLED_TIMEOUT };
         let sends = self.line.sends();
-        if std::mem::take(&mut self.has_asked) {
-            self.asked = now;
-        }
         let late = match self.state {
             State::Farewell(until) => return now >= until,
             _ if self.peer == Peer::Stranger && now > self.opened + HELLO_TIMEOUT => "said no hello",

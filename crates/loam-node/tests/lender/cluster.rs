@@ -119,6 +119,29 @@ fn a_crowd_keeps_no_node_out() {
     });
 }
 
+/// All nodes of a cluster tell one of them what they have. It had places for 512.
+#[test]
+fn as_many_nodes_are_heard_as_a_view_lists() {
+    let files = loam_wire::allow_many_files();
+    let nodes = loam_wire::limits::VIEW_NODES_MAX;
+    if files < 3 * nodes as u64 {
+        println!("skipped: only {files} files may be open");
+        return;
+    }
+    let first = node("first", &[]);
+    let mut others = Vec::new();
+    for _ in 0..nodes {
+        let mut other = client(&first);
+        other.send(&[], |out| encode::cluster(out, 5, cluster_class::GOSSIP, b"hello")).unwrap();
+        other.ping().unwrap();
+        others.push(other);
+    }
+    // And they are heard on.
+    others.iter_mut().for_each(|other| other.ping().unwrap());
+    let mut borrower = Borrower::new(&first, 7);
+    assert!(borrower.get(0..1, 1).is_empty());
+}
+
 #[test]
 fn local_programs_borrow_and_have_no_part_in_the_cluster() {
     let path = socket("local");

@@ -22,7 +22,7 @@ use std::time::Instant;
 
 /// Bytes that a connection has received and not opened, at most.
 pub const INBOX_BYTES_MAX: usize = 256 * 1024;
-/// The inbox begins with this, and grows as whole fills come.
+/// The inbox begins with this, and again when it was given back, and grows as whole fills come.
 const INBOX_BYTES_MIN: usize = RECORD_BYTES_MAX + 4096;
 /// Bytes that are sealed before the socket gets them: the other side opens them while the next are sealed.
 const SEALED_BYTES: usize = 4 * CONTENTS_BYTES_MAX;
@@ -326,7 +326,7 @@ impl TlsStream {
     }
 
     fn grow(&mut self) -> bool {
-        let bytes = (self.inbox.len() * 2).min(INBOX_BYTES_MAX);
+        let bytes = (self.inbox.len() * 2).clamp(INBOX_BYTES_MIN, INBOX_BYTES_MAX);
         let grows = bytes > self.inbox.len();
         self.inbox.resize(bytes, 0);
         grows
@@ -334,9 +334,10 @@ impl TlsStream {
 
     /// Gives memory back if nothing is in it.
     pub fn shrink(&mut self) {
-        if self.start == self.end && self.inbox.len() > INBOX_BYTES_MIN {
+        // (What goes wrong throws away what comes, into this.)
+        if self.start == self.end && !self.has_failed() {
             (self.start, self.end) = (0, 0);
-            self.inbox = vec![0; INBOX_BYTES_MIN];
+            self.inbox = Vec::new();
         }
         if self.held.is_empty() {
             self.held = Vec::new();

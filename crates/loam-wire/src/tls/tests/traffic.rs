@@ -62,6 +62,18 @@ fn frames_of_all_sizes_come_through_both_ways() {
     carry(&mut server, &mut client, &sizes, &[INBOX_BYTES_MAX]);
 }
 
+/// What a quiet connection has given back it takes again.
+#[test]
+fn it_goes_on_after_it_has_given_its_memory_back() {
+    let (mut client, mut server) = open();
+    for _ in 0..3 {
+        server.shrink();
+        client.shrink();
+        carry(&mut client, &mut server, &[7, 40_000, 1 << 20], &[INBOX_BYTES_MAX]);
+        carry(&mut server, &mut client, &[1], &[INBOX_BYTES_MAX]);
+    }
+}
+
 #[test]
 fn small_rooms_leave_the_rest_for_later() {
     let (mut client, mut server) = open();
