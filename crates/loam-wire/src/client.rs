@@ -4,7 +4,7 @@
 use crate::tls::{Credentials, TlsError, TlsStream};
 use crate::{
     BorrowerEntry, ClusterFigures, Decoded, Frame, MemoryFigures, MountAt, NodeEntry, PageRef, Reservation,
-    StatusFigures, Stream, WelcomeBody, WireError, decode, encode,
+    StatusFigures, Stream, Until, WelcomeBody, WireError, decode, encode,
 };
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -107,7 +107,7 @@ pub fn read_frame<'a>(mut from: impl Read, buffer: &'a mut Vec<u8>) -> Result<Fr
     }
 }
 
-/// Says `hello` on a blocking stream and waits for the welcome, each read and write at most `timeout`. Takes not a byte more
+/// Says `hello` on a blocking stream and waits for the welcome, `timeout` for all of it. Takes not a byte more
 /// than the welcome off the stream, whose socket may be made nonblocking afterwards; its timeouts are lifted.
 ///
 /// # Errors
@@ -117,13 +117,13 @@ pub fn handshake(
     hello: impl FnOnce(&mut Vec<u8>),
     timeout: Duration,
 ) -> Result<WelcomeBody, ClientError> {
-    stream.socket().set_read_timeout(Some(timeout))?;
+    let deadline = Instant::now() + timeout;
     stream.socket().set_write_timeout(Some(timeout))?;
     let mut out = Vec::new();
     hello(&mut out);
     // A peer that has refused us may have gone already, and what it said is still to be read.
     let said = stream.write_all(&out);
-    let welcome = match (read_frame(&mut *stream, &mut out), said) {
+    let welcome = match (read_frame(Until::new(stream, deadline), &mut out), said) {
         (Ok(Frame::Welcome(welcome)), Ok(())) => *welcome,
         (Ok(_), Ok(())) => return Err(ClientError::Unexpected),
         (Err(ClientError::Io(_)) | Ok(_), Err(said)) => return Err(said.into()),
@@ -137,7 +137,7 @@ pub fn handshake(
 /// The handshake of TLS on a blocking socket, all of it within `timeout`.
 fn shake(tls: &mut TlsStream, timeout: Duration) -> Result<(), ClientError> {
     let deadline = Instant::now() + timeout;
-    tls.shake_by(deadline);
+    tls.due_by(Some(deadline));
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -146,6 +146,7 @@ fn shake(tls: &mut TlsStream, timeout: Duration) -> Result<(), ClientError> {
         tls.socket().set_read_timeout(Some(left))?;
         tls.socket().set_write_timeout(Some(left))?;
         if tls.shake()? {
+            tls.due_by(None);
             return Ok(());
         }
     }
@@ -312,16 +313,18 @@ impl Client {
     }
 
     fn over((stream, welcome): (Stream, WelcomeBody), timeout: Duration) -> Result<Self, ClientError> {
-        stream.socket().set_read_timeout(Some(timeout))?;
-        stream.socket().set_write_timeout(Some(timeout))?;
         let mut client =
             Self { stream, welcome, store: None, buffer: Vec::new(), out: Vec::new(), request_last: 0 };
         if welcome.features() & crate::feature::STAGING != 0 {
-            let Frame::Store { store_bytes, store_free_bytes, zone } = client.receive()? else {
+            let until = Until::new(&mut client.stream, Instant::now() + timeout);
+            let Frame::Store { store_bytes, store_free_bytes, zone } = read_frame(until, &mut client.buffer)?
+            else {
                 return Err(ClientError::Unexpected);
             };
             client.store = Some(StoreNews { store_bytes, store_free_bytes, zone: zone.to_owned() });
         }
+        client.stream.socket().set_read_timeout(Some(timeout))?;
+        client.stream.socket().set_write_timeout(Some(timeout))?;
         Ok(client)
     }
 
@@ -493,5 +496,33 @@ impl Client {
             }
         }
         Ok(missing)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    /// Each byte had its time anew, and who connected waited for as long as they dripped.
+    #[test]
+    fn a_welcome_that_drips_is_given_up() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let target = Target::from(listener.local_addr().unwrap());
+        let drips = std::thread::spawn(move || {
+            let mut socket = listener.accept().unwrap().0;
+            let mut welcome = Vec::new();
+            encode::welcome(&mut welcome, 0, 1, 1 << 20, 1 << 20);
+            for byte in welcome {
+                std::thread::sleep(Duration::from_millis(20));
+                if socket.write_all(&[byte]).is_err() {
+                    break;
+                }
+            }
+        });
+        let connected = connect(&target, 0, 0, "test", Duration::from_millis(200));
+        let Err(ClientError::Io(why)) = connected else { panic!("{connected:?}") };
+        assert!(matches!(why.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock), "{why}");
+        drips.join().unwrap();
     }
 }

@@ -43,7 +43,7 @@ pub use regions::{
     RegionAsk, RegionCall, RegionEntry, RegionFigures, RegionRefusal, RegionSpan, region_flag,
 };
 pub use reservation::{Reservation, ReservationFacts};
-pub use stream::Stream;
+pub use stream::{Stream, Until};
 
 use loam_core::ids::ContentHash;
 

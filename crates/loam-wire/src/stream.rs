@@ -4,6 +4,7 @@ use crate::tls::{Credentials, Identity, TlsStream};
 use rustix::fd::{AsFd, BorrowedFd};
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{Shutdown, TcpStream};
+use std::time::Instant;
 
 /// See the module's documentation. Which of the two is asked once a call, never once a byte.
 #[derive(Debug)]
@@ -66,6 +67,13 @@ impl Stream {
         }
     }
 
+    /// As [`TlsStream::due_by`]. Who reads plain bytes sees for himself how late it is.
+    fn due_by(&mut self, deadline: Option<Instant>) {
+        if let Self::Tls(tls) = self {
+            tls.due_by(deadline);
+        }
+    }
+
     /// Says that no more comes, as far as the socket takes it. What comes can still be read.
     pub fn end(&mut self) {
         match self {
@@ -82,6 +90,38 @@ impl Stream {
             Self::Plain(_) => {}
             Self::Tls(tls) => tls.shrink(),
         }
+    }
+}
+
+/// Reads from a blocking stream until a deadline, however slowly its bytes drip.
+#[derive(Debug)]
+pub struct Until<'a> {
+    stream: &'a mut Stream,
+    deadline: Instant,
+}
+
+impl<'a> Until<'a> {
+    /// Reads by `deadline`, and leaves the socket with some other timeout than it had.
+    pub fn new(stream: &'a mut Stream, deadline: Instant) -> Self {
+        stream.due_by(Some(deadline));
+        Self { stream, deadline }
+    }
+}
+
+impl Read for Until<'_> {
+    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        self.stream.socket().set_read_timeout(Some(left))?;
+        self.stream.read(room)
+    }
+}
+
+impl Drop for Until<'_> {
+    fn drop(&mut self) {
+        self.stream.due_by(None);
     }
 }
 

@@ -62,8 +62,8 @@ pub struct TlsStream {
     outbox: VecDeque<Vec<u8>>,
     /// Bytes of the first one that are sent.
     sent: usize,
-    /// The handshake must be done by then, however slowly its bytes drip.
-    shaken_by: Option<Instant>,
+    /// What is received must have come by then, however slowly its bytes drip.
+    due: Option<Instant>,
 }
 
 impl TlsStream {
@@ -107,13 +107,14 @@ impl TlsStream {
             held_start: 0,
             outbox: VecDeque::new(),
             sent: 0,
-            shaken_by: None,
+            due: None,
         }
     }
 
-    /// A handshake that is not done by then fails with [`io::ErrorKind::TimedOut`]. (Of a blocking socket; its own timeout bounds each wait.)
-    pub fn shake_by(&mut self, deadline: Instant) {
-        self.shaken_by = Some(deadline);
+    /// Who still waits for bytes then, of the handshake or behind it, gets an error of the kind that is of a wait that was too long. (Of a blocking socket, whose read timeout is
+    /// what is left.)
+    pub fn due_by(&mut self, deadline: Option<Instant>) {
+        self.due = deadline;
     }
 
     /// The socket below.
@@ -181,8 +182,6 @@ impl TlsStream {
                     }
                 }
                 self.phase = Phase::Open(Box::new(records));
-            } else if self.shaken_by.is_some_and(|deadline| Instant::now() >= deadline) {
-                return Err(io::ErrorKind::TimedOut.into());
             } else {
                 self.fill()?;
             }
@@ -300,6 +299,13 @@ impl TlsStream {
 
     /// Receives once into the inbox.
     fn fill(&mut self) -> io::Result<()> {
+        if let Some(due) = self.due {
+            let left = due.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            self.socket.set_read_timeout(Some(left))?;
+        }
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
         } else if self.start > 0 {
