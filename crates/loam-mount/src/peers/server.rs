@@ -9,17 +9,17 @@ use loam_core::units::BASE_PAGE_BYTES;
 use loam_wire::client::{ClientError, read_frame};
 use loam_wire::mount::{self, FileVersion, Holders, RUN_PAGES};
 use loam_wire::tls::{Role, TlsError};
-use loam_wire::{Frame, PROTOCOL_VERSION, PageMeta, PageRef, Stream, encode, error_code};
+use loam_wire::{Frame, PROTOCOL_VERSION, PageMeta, PageRef, Stream, Until, encode, error_code};
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Connections at a time.
 const CONNECTIONS_MAX: usize = 512;
-/// A stranger has so long to say hello.
+/// A stranger has so long for all of its hello, and for the handshake of TLS before it.
 const HELLO_WITHIN: Duration = Duration::from_secs(10);
 /// A peer that takes none of its answers for so long is given up.
 const TAKEN_WITHIN: Duration = Duration::from_secs(10);
@@ -99,11 +99,11 @@ fn answer_error(stream: &mut Stream, from: SocketAddr, error: &ClientError) {
 
 fn serve(shared: &Shared, stream: &mut Stream, from: SocketAddr) -> Result<(), ClientError> {
     stream.socket().set_nodelay(true)?;
-    stream.socket().set_read_timeout(Some(HELLO_WITHIN))?;
+    let deadline = Instant::now() + HELLO_WITHIN;
     stream.socket().set_write_timeout(Some(TAKEN_WITHIN))?;
     let mut buffer = Vec::new();
     let mut out = Vec::new();
-    let Some(peer) = greet(shared, stream, from, &mut buffer)? else { return Ok(()) };
+    let Some(peer) = greet(shared, stream, from, deadline, &mut buffer)? else { return Ok(()) };
     stream.socket().set_read_timeout(None)?;
     // A machine that vanished says nothing any more; the kernel asks.
     rustix::net::sockopt::set_socket_keepalive(&*stream, true).map_err(io::Error::from)?;
@@ -143,14 +143,15 @@ fn serve(shared: &Shared, stream: &mut Stream, from: SocketAddr) -> Result<(), C
     }
 }
 
-/// Hears who it is and says who we are. `None`: refused.
-fn greet(
+/// Hears who it is, by `deadline`, and says who we are. `None`: refused.
+pub(super) fn greet(
     shared: &Shared,
     stream: &mut Stream,
     from: SocketAddr,
+    deadline: Instant,
     buffer: &mut Vec<u8>,
 ) -> Result<Option<NodeId>, ClientError> {
-    let hello = read_frame(&mut *stream, buffer)?;
+    let hello = read_frame(Until::new(stream, deadline), buffer)?;
     // Each mount answers others and is answered by them, as nodes do.
     if let Some(identity) = stream.identity().filter(|identity| !identity.is(Role::Node)) {
         let text = format!(

@@ -9,9 +9,9 @@ use loam_disk::Pieces;
 use loam_wire::client::{ClientError, read_frame};
 use loam_wire::mount::{self, FileVersion};
 use loam_wire::tls::testing::Authority;
-use loam_wire::tls::{Role, Watched};
-use loam_wire::{Frame, PageMeta, encode, page_hash};
-use std::io::Write;
+use loam_wire::tls::{Credentials, Role, Watched};
+use loam_wire::{Frame, PageMeta, Stream, encode, page_hash};
+use std::io::{ErrorKind, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::thread;
@@ -203,6 +203,41 @@ fn mounts_with_credentials_know_each_other_and_nobody_else() {
     let line = refusal(Some(watched(&stranger)));
     assert!(line.contains("does not know the authority"), "{line}");
     let _ = std::fs::remove_dir_all(&home);
+}
+
+/// One that let its bytes drip kept a thread, of 512, for as long as they lasted: each of them had its time anew.
+#[test]
+fn a_stranger_whose_hello_drips_is_given_up() {
+    let a = node("drips", &[]);
+    let ca = Authority::new("site");
+    let dir = std::env::temp_dir().join(format!("loam-mount-drips-{}", std::process::id()));
+    ca.issue("a", &[Role::Node], -1, 1).write(&dir, &[&ca]);
+    let credentials = Credentials::load(&dir).unwrap();
+    std::fs::remove_dir_all(&dir).unwrap();
+    let mut hello = Vec::new();
+    mount::hello(&mut hello, a.group.shared.card.group, 5, 0, "drips");
+    // A record of TLS of the largest size begins so.
+    let record = [&[22, 3, 1, 0x3f, 0xff][..], &[1; 200]].concat();
+    for (says, credentials) in [(hello, None), (record, Some(&credentials))] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut stranger = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (socket, from) = listener.accept().unwrap();
+        let drips = thread::spawn(move || {
+            for byte in says {
+                thread::sleep(Duration::from_millis(20));
+                if stranger.write_all(&[byte]).is_err() {
+                    break;
+                }
+            }
+        });
+        let mut stream = Stream::accepted(socket, credentials).unwrap();
+        let deadline = Instant::now() + Duration::from_millis(200);
+        let greeted = server::greet(&a.group.shared, &mut stream, from, deadline, &mut Vec::new());
+        let Err(ClientError::Io(why)) = greeted else { panic!("{greeted:?}") };
+        assert!(matches!(why.kind(), ErrorKind::TimedOut | ErrorKind::WouldBlock), "{why}");
+        drop(stream);
+        drips.join().unwrap();
+    }
 }
 
 /// What a mount that lies answers to the getpage `request`.
