@@ -127,6 +127,14 @@ impl TlsError {
         io::Error::new(io::ErrorKind::InvalidData, self)
     }
 
+    /// What tells a peer of it whose handshake is done.
+    pub(super) fn alert(&self) -> AlertDescription {
+        match self {
+            Self::Rustls(rustls::Error::NoApplicationProtocol) => AlertDescription::NoApplicationProtocol,
+            _ => AlertDescription::CertificateUnknown,
+        }
+    }
+
     /// The TLS error inside of a socket's error.
     pub fn of(error: &io::Error) -> Option<&Self> {
         error.get_ref()?.downcast_ref()

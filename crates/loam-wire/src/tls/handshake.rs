@@ -1,7 +1,7 @@
 //! The handshake, step by step as bytes come: rustls decides, this carries bytes.
 
 use super::records::Records;
-use super::{Identity, TlsError};
+use super::{ALPN, Identity, TlsError};
 use rustls::client::UnbufferedClientConnection;
 use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{ConnectionState, EncodeError, UnbufferedStatus};
@@ -126,7 +126,12 @@ impl Handshake {
     pub(super) fn finish(self) -> Result<(Result<Identity, TlsError>, Records), TlsError> {
         let leaf = self.state().peer_certificates().and_then(<[_]>::first);
         let leaf = leaf.ok_or(TlsError::Rustls(Error::NoCertificatesPresented))?;
-        let identity = Identity::of(leaf).map_err(|why| TlsError::Identity(why.to_string()));
+        // rustls refuses who names other protocols, and not who names none.
+        let identity = if self.state().alpn_protocol() == Some(ALPN) {
+            Identity::of(leaf).map_err(|why| TlsError::Identity(why.to_string()))
+        } else {
+            Err(TlsError::Rustls(Error::NoApplicationProtocol))
+        };
         let records = match self {
             Self::Client(connection) => Records::of_client(*connection),
             Self::Server(connection) => Records::of_server(*connection),

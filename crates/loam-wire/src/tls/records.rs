@@ -172,10 +172,10 @@ impl Records {
         self.seal_as(ContentType::Alert, &[&[WARNING, AlertDescription::CloseNotify.into()]])
     }
 
-    /// The record that says that the peer's certificate does not do.
-    pub(super) fn seal_refusal(&mut self) -> Result<Vec<u8>, TlsError> {
+    /// The record that says why a peer whose handshake is done does not do.
+    pub(super) fn seal_refusal(&mut self, alert: AlertDescription) -> Result<Vec<u8>, TlsError> {
         const FATAL: u8 = 2;
-        self.seal_as(ContentType::Alert, &[&[FATAL, AlertDescription::CertificateUnknown.into()]])
+        self.seal_as(ContentType::Alert, &[&[FATAL, alert.into()]])
     }
 
     fn seal_as(&mut self, typ: ContentType, pieces: &[&[u8]]) -> Result<Vec<u8>, TlsError> {

@@ -177,7 +177,7 @@ impl TlsStream {
                 match identity {
                     Ok(identity) => self.identity = Some(identity),
                     Err(why) => {
-                        self.outbox.extend(records.seal_refusal());
+                        self.outbox.extend(records.seal_refusal(why.alert()));
                         return Err(self.fail(why, None));
                     }
                 }

@@ -116,6 +116,23 @@ fn a_client_without_a_certificate() {
     assert!(line(at_server).contains("it has no certificate"));
 }
 
+/// A program of the same authority that speaks something else. One that did not say what it speaks was let in.
+#[test]
+fn a_client_that_does_not_say_that_it_speaks_loam() {
+    let (ca, folder) = (Authority::new("ca"), Folder::new());
+    let node = credentials(&ca.issue("node-1", &[Role::Node], -1, 1), &[&ca]);
+    let issued = ca.issue("busy-1", &[Role::Borrower], -1, 1);
+    issued.write(&folder.0, &[&ca]);
+    let borrower = unchecked(issued, &folder);
+    let (c, s) = sockets();
+    let mut client = raw_client_of(c, &borrower, &[]);
+    let mut server = TlsStream::server(s, &node).unwrap();
+    let (at_client, at_server) = meet(&mut client, &mut server);
+    let (at_client, at_server) = (line(at_client), line(at_server));
+    assert!(at_client.contains("it is no Loam"), "{at_client}");
+    assert!(at_server.contains("it is no Loam"), "{at_server}");
+}
+
 /// Clients that our own code would not make.
 trait RawClient {
     fn config(&self) -> rustls::ClientConfig;
@@ -127,12 +144,17 @@ struct Anonymous;
 struct Nobody(rustls::pki_types::CertificateDer<'static>, rustls::pki_types::PrivateKeyDer<'static>);
 
 fn credentials_unchecked(ca: &Authority) -> Nobody {
-    use rustls::pki_types::pem::PemObject;
     let folder = Folder::new();
     let issued = ca.issue("nobody", &[], -1, 1);
     issued.write(&folder.0, &[ca]);
     let line = Credentials::load(&folder.0).unwrap_err().to_string();
     assert!(line.contains("no role"), "{line}");
+    unchecked(issued, &folder)
+}
+
+/// What was written there.
+fn unchecked(issued: Issued, folder: &Folder) -> Nobody {
+    use rustls::pki_types::pem::PemObject;
     let key = rustls::pki_types::PrivateKeyDer::from_pem_file(folder.0.join(super::super::KEY_FILE));
     Nobody(issued.certificate, key.unwrap())
 }
@@ -156,8 +178,13 @@ impl RawClient for Nobody {
 }
 
 fn raw_client(socket: TcpStream, client: &impl RawClient) -> TlsStream {
+    raw_client_of(socket, client, &[super::super::ALPN])
+}
+
+/// One that speaks these protocols.
+fn raw_client_of(socket: TcpStream, client: &impl RawClient, protocols: &[&[u8]]) -> TlsStream {
     let mut config = client.config();
-    config.alpn_protocols = vec![super::super::ALPN.to_vec()];
+    config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
     config.enable_secret_extraction = true;
     TlsStream::client_with(socket, std::sync::Arc::new(config)).unwrap()
 }
