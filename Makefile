@@ -14,7 +14,7 @@ STEP = @printf '\n== %s (%s)\n' "$@" "$$(date +%T)"
 # One step after the other, also under -j: they share the cores, and the end-to-end tests measure.
 .NOTPARALLEL:
 
-.PHONY: help build demo test setup lint fmt unit bare-metal deny sim-fuzz sim-soak e2e bench bench-compare bench-cluster bench-pages bench-plans bench-btree bench-write-cache fuzz delays soak region-soak traces man install uninstall clean
+.PHONY: help build demo test setup lint fmt unit bare-metal deny sim-fuzz sim-soak e2e bench bench-compare bench-cluster bench-pages bench-plans bench-btree bench-write-cache fuzz delays torture soak region-soak traces man install uninstall clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -124,13 +124,18 @@ fuzz: ## the decoders against random bytes, FUZZ_SECONDS each (nightly toolchain
 # A build of its own. What takes two threads that meet within a microsecond happens all the time in it; it is slow.
 DELAYS := loam-agent/delays,loam-shim/delays
 DELAYS_ROUNDS ?= 3
-DELAYED := traps programs trees faults library parts redis region unprivileged
+DELAYED := traps programs trees torture faults library parts redis region unprivileged
 delays: setup ## real programs and faults where agent and hand stand still at random, DELAYS_ROUNDS times; stops at the first failure
 	$(STEP)
 	CARGO_TARGET_DIR=$(abspath $(TARGET))/delays $(CARGO) build --release --locked -p loam-cli -p loam-agent -p loam-shim --features $(DELAYS)
 	$(CARGO) build --locked $(NOT_E2E) --lib --examples
 	for round in $$(seq $(DELAYS_ROUNDS)); do echo "== round $$round of $(DELAYS_ROUNDS)"; \
 	  LOAM_BIN=$(abspath $(TARGET))/delays/release/loam $(CARGO) test --locked -p loam-tests $(DELAYED:%=--test %) -- --test-threads=4 || exit 1; done
+
+TORTURE_SEEDS ?= 100
+torture: build ## TORTURE_SEEDS seeds of a program that does everything it may to its memory, with lenders and with a disk alone
+	$(STEP)
+	LOAM_BIN=$(abspath $(RELEASE))/loam TORTURE_SEEDS=$(TORTURE_SEEDS) $(CARGO) test --release --locked -p loam-tests --test torture
 
 SOAK_ROUNDS ?= 20
 soak: build sim-soak ## a million seeds of the simulation, then the end-to-end tests SOAK_ROUNDS times; stops at the first failure

@@ -95,8 +95,11 @@ impl Connection {
             self.state = State::Over;
         }
         // Some of what the disk has read has been taken, perhaps: then more is read.
-        if let (State::Open, Peer::Borrower(seat)) = (self.state, &self.peer) {
-            service.begin_reads(seat.space, &mut self.line);
+        match (self.state, &self.peer) {
+            // Its borrower has come back by another one, and asks there.
+            (State::Open, Peer::Borrower(seat)) if seat.is_void() => self.line.disk_reads.forget(),
+            (State::Open, Peer::Borrower(seat)) => service.begin_reads(seat.space, &mut self.line),
+            _ => {}
         }
         if self.state == State::Over { Progress::Over } else { progress }
     }

@@ -1,0 +1,40 @@
+//! Everything that a program may do to its memory, at random: `tests/programs/torture.c`. More seeds by `TORTURE_SEEDS` (`make torture`).
+
+use loam_tests::borrow::Borrow;
+use loam_tests::place::{self, Scratch};
+use std::process::Command;
+use std::time::Duration;
+
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// How many seeds each test takes, and the first of them.
+fn seeds() -> std::ops::Range<u64> {
+    let number = |name: &str, usual| {
+        std::env::var(name).map_or(usual, |said| said.parse().expect("a number of seeds, and the first"))
+    };
+    let first = number("TORTURE_FIRST", 1);
+    first..first + number("TORTURE_SEEDS", 2)
+}
+
+/// Runs each seed to its end. It says nothing unless something is wrong.
+fn survive(what: &str, threads: u32, change: impl Fn(Borrow) -> Borrow) {
+    let _alone = place::alone();
+    for seed in seeds() {
+        let scratch = Scratch::new(what);
+        let mut program = Command::new(place::program("torture"));
+        program.args([seed.to_string(), "600".into(), threads.to_string(), "16384".into()]);
+        program.current_dir(scratch.path());
+        let run = change(Borrow::new(scratch.path()).local_mib(40)).run(&program, None, LIMIT);
+        run.assert_right("", &format!("{what}, seed {seed}"));
+    }
+}
+
+#[test]
+fn with_lenders() {
+    survive("torture", 2, |borrow| borrow.embedded("2x1G").durability("staged"));
+}
+
+#[test]
+fn with_a_disk_alone() {
+    survive("torturedisk", 3, |borrow| borrow);
+}
