@@ -62,7 +62,7 @@ static uint64_t scramble(uint64_t x) {
 
 static uint64_t draw(struct self *self, uint64_t below) { return scramble(self->state++) % below; }
 
-static void wrong(struct self *self, const char *format, ...) {
+static _Noreturn void wrong(struct self *self, const char *format, ...) {
     char text[400];
     struct region *region = self->region;
     int n = snprintf(text, sizeof text, "WRONG (pid %d, seed %llu, after %s): ", getpid(), (unsigned long long)self->seed, self->last);
@@ -299,7 +299,7 @@ static void reap(struct self *self, int at) {
     self->killed[at] = self->killed[self->children_count];
 }
 
-static void execute(struct self *self) {
+static _Noreturn void execute(struct self *self) {
     char seed[24], steps[24], threads[24], pages[24];
     snprintf(seed, sizeof seed, "%llu", (unsigned long long)(scramble(self->state++) >> 8));
     snprintf(steps, sizeof steps, "%u", self->steps / 4 + 1);
