@@ -43,8 +43,8 @@ fn without<'a>(parts: Vec<BaseRange>, holes: impl IntoIterator<Item = &'a BaseRa
 fn keeps_some(pid: Pid, range: BaseRange, fork_events: bool) -> bool {
     let (start, end) = (range.start << 12, range.end << 12);
     procfs::flags_up_to(pid, end - 1).map_or(true, |details| {
-        let within = details.iter().filter(|of| of.mapping.start < end && of.mapping.end > start);
-        within.into_iter().any(|of| of.flags.has("wf") || !fork_events && of.is_hidden_by_program(false))
+        let mut within = details.iter().filter(|of| of.mapping.start < end && of.mapping.end > start);
+        within.any(|of| of.flags.has("wf") || !fork_events && of.is_hidden_by_program(false))
     })
 }
 
