@@ -135,7 +135,7 @@ delays: setup ## real programs and faults where agent and hand stand still at ra
 TORTURE_SEEDS ?= 100
 torture: build ## TORTURE_SEEDS seeds of a program that does everything it may to its memory, with lenders and with a disk alone
 	$(STEP)
-	LOAM_BIN=$(abspath $(RELEASE))/loam TORTURE_SEEDS=$(TORTURE_SEEDS) $(CARGO) test --release --locked -p loam-tests --test torture
+	LOAM_BIN=$(abspath $(RELEASE))/loam TORTURE_SEEDS=$(TORTURE_SEEDS) $(CARGO) test --locked -p loam-tests --test torture
 
 SOAK_ROUNDS ?= 20
 soak: build sim-soak ## a million seeds of the simulation, then the end-to-end tests SOAK_ROUNDS times; stops at the first failure
