@@ -119,3 +119,23 @@ fn memwalk() {
         writes: None,
     });
 }
+
+/// What is mapped of a file beyond a part of the limit is the kernel's cache: the program's own memory has room beside it.
+#[test]
+fn a_mapped_file_takes_nobodys_place() {
+    const FILE_MIB: f64 = 400.0;
+    let _alone = place::alone();
+    let scratch = Scratch::new("mapped");
+    let mut command = std::process::Command::new("python3");
+    command.arg(place::source("mapped.py")).arg(scratch.join("file")).arg(FILE_MIB.to_string()).arg("64");
+    let plain = plain::run(&command, None, scratch.path(), PLAIN_LIMIT);
+    let borrow = Borrow::new(scratch.path()).local_mib(112).embedded(LENDERS);
+    let borrowed = borrow.run(&command, None, BORROW_LIMIT);
+    borrowed.assert_ended_well("mapped");
+    compare("mapped: stdout", &plain.ended.stdout, &borrowed.ended.stdout);
+    let mib = |pointer| borrowed.number(pointer) / f64::from(1 << 20);
+    assert!(mib("/mapped_files_bytes") > FILE_MIB * 0.75, "{}", borrowed.summary);
+    assert!(mib("/local_peak_bytes") < 112.0 * 1.05 + 32.0, "{}", borrowed.summary);
+    // Were all of it counted, 32 MiB would be left for the table, and each pass would bring it once more.
+    assert!(borrowed.number("/evictions/moved") < 32_000.0, "{}", borrowed.summary);
+}

@@ -18,6 +18,7 @@ use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::Pid;
+use std::cell::Cell;
 use std::io::Read;
 
 /// A file of `/proc` larger than this is not read: 65,530 mappings of smaps take about 50 MB.
@@ -111,7 +112,18 @@ fn field(text: &str, key: &str) -> Option<u64> {
 pub(crate) struct Statm {
     pid: Pid,
     fd: OwnedFd,
+    /// How many pages of files were mapped when all that `file_pages` says was so much.
+    mapped: Cell<Option<Mapped>>,
 }
+
+#[derive(Clone, Copy, Debug)]
+struct Mapped {
+    pages: u64,
+    file_pages: u64,
+}
+
+/// Pages of files and shared memory that come or go without a new look at which of them are of files (1 MiB).
+const MAPPED_STALE_PAGES: u64 = 256;
 
 impl Statm {
     /// Opens it. It stays with this very process even if the id is given to another.
@@ -119,7 +131,7 @@ impl Statm {
     /// # Errors
     /// [`ProcError::Gone`], or no permission.
     pub(crate) fn open(pid: Pid) -> Result<Self, ProcError> {
-        Ok(Self { pid, fd: open(pid, "statm")? })
+        Ok(Self { pid, fd: open(pid, "statm")?, mapped: Cell::new(None) })
     }
 
     /// Resident base pages now; 0 for a process that has exited and was not reaped yet.
@@ -128,6 +140,16 @@ impl Statm {
     /// [`ProcError::Gone`] once it was reaped.
     pub(crate) fn resident_pages(&self) -> Result<u64, ProcError> {
         Ok(self.read()?.resident_pages)
+    }
+
+    /// Of `file_pages`, which it says now: those of files, as [`mapped_file_pages`] has them. It is asked again when that has changed by a mebibyte.
+    pub(crate) fn mapped_file_pages(&self, file_pages: u64) -> u64 {
+        let fresh =
+            self.mapped.get().filter(|known| known.file_pages.abs_diff(file_pages) < MAPPED_STALE_PAGES);
+        let mapped =
+            fresh.unwrap_or_else(|| Mapped { pages: mapped_file_pages(self.pid).unwrap_or(0), file_pages });
+        self.mapped.set(Some(mapped));
+        mapped.pages.min(file_pages)
     }
 
     /// All that it says.
@@ -154,11 +176,18 @@ pub(crate) fn has_memory(pid: Pid) -> bool {
 }
 
 /// Base pages of a process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct StatmFigures {
     pub(crate) resident_pages: u64,
     /// Of those: pages of files (programs and libraries, mostly) and of shared memory.
     pub(crate) file_pages: u64,
+}
+
+impl StatmFigures {
+    /// Resident base pages that no file and no shared memory has.
+    pub(crate) fn may_be_adopted(&self) -> u64 {
+        self.resident_pages.saturating_sub(self.file_pages)
+    }
 }
 
 /// The second number and the third.
@@ -190,6 +219,17 @@ pub(crate) fn anonymous_bytes(pid: Pid) -> Result<Bytes, ProcError> {
 pub(crate) fn shared_local_bytes(pid: Pid) -> Result<Bytes, ProcError> {
     // Without memory (a zombie, a kernel thread) there is no such line.
     Ok(Bytes(field(&read_text(pid, "status")?, "RssShmem:").unwrap_or(0) * 1024))
+}
+
+/// Resident base pages of files that a process has mapped, without tmpfs and shared memory, and without as much as it has locked: what the kernel can take back at any
+/// time, from `status`.
+///
+/// # Errors
+/// [`ProcError`].
+pub(crate) fn mapped_file_pages(pid: Pid) -> Result<u64, ProcError> {
+    let text = read_text(pid, "status")?;
+    let kib = |key| field(&text, key).unwrap_or(0); // as above
+    Ok(kib("RssFile:").saturating_sub(kib("VmLck:")) * 1024 / BASE_PAGE_BYTES as u64)
 }
 
 /// Resident base pages of a process, those that it shares with others by a fork only in part. Slow: the kernel looks at every page.

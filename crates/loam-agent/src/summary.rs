@@ -252,6 +252,9 @@ pub struct Summary {
     pub adopted_bytes: u64,
     /// Shared anonymous memory and shm of the tree, which is left local (largest seen).
     pub shared_local_bytes: u64,
+    /// Mapped files of the tree beyond what counts against `--local` (largest seen): the kernel takes them back when it needs the room.
+    #[serde(default)]
+    pub mapped_files_bytes: u64,
     /// See [`Faults`].
     pub faults: Faults,
     /// Of faults, from reading the event to waking the thread.

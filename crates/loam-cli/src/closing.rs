@@ -46,6 +46,12 @@ pub(crate) fn lines(summary: &Summary) -> String {
             Bytes(summary.shared_local_bytes)
         ));
     }
+    if summary.mapped_files_bytes > 0 {
+        say(format!(
+            "  files     {} of mapped files were here besides: the kernel takes them back when it needs the room",
+            Bytes(summary.mapped_files_bytes)
+        ));
+    }
     if summary.processes_without_loam > 0 {
         say(format!(
             "  processes {} served; {} ran without Loam (static, set-user-id or a cleaned environment)",

@@ -215,8 +215,8 @@ impl Agent<'_> {
         if process.adoption_unsure {
             return; // to be looked at again soon
         }
-        let resident = process.statm.as_ref().and_then(|s| s.resident_pages().ok()).unwrap_or(0);
-        process.looked_at_pages = resident.saturating_sub(self.borrower.local_in(key).0);
+        let figures = process.statm.as_ref().and_then(|statm| statm.read().ok()).unwrap_or_default();
+        process.looked_at_pages = figures.may_be_adopted().saturating_sub(self.borrower.local_in(key).0);
     }
 
     /// What of a mapping the policy does not know, and may.

@@ -62,7 +62,7 @@ impl Agent<'_> {
             adoption_unsure: false,
             statm: None,
             pagemap: None,
-            before_pages: from.before_pages,
+            before: from.before,
             looked_at_pages: 0,
             part: 0,
         };

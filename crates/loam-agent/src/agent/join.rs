@@ -8,7 +8,7 @@ use super::{Agent, Token};
 use crate::AgentError;
 use crate::control::{ControlError, Folder};
 use crate::packets::{self, Received};
-use crate::procfs::{self, Pagemap, Statm};
+use crate::procfs::{self, Pagemap, Statm, StatmFigures};
 use crate::shared::Shared;
 use crate::stderr;
 use crate::uffd::{Uffd, Watch};
@@ -294,7 +294,7 @@ impl Agent<'_> {
             adoption_unsure: false,
             statm: None,
             pagemap: None,
-            before_pages: self.before_pages(pid, hello.role),
+            before: self.before(pid, hello.role),
             looked_at_pages: 0,
             part: 0,
         };
@@ -304,13 +304,17 @@ impl Agent<'_> {
     }
 
     /// What a process that joins has here and does not borrow for: all, if it was there before us. What it forks has its copy of the same.
-    fn before_pages(&self, pid: Pid, role: u32) -> u64 {
+    fn before(&self, pid: Pid, role: u32) -> StatmFigures {
         if !self.program.is_attached() {
-            0
+            StatmFigures::default()
         } else if role == role::FORKED {
-            self.processes.values().next().map_or(0, |relative| relative.before_pages)
+            self.processes.values().next().map_or_else(StatmFigures::default, |relative| relative.before)
         } else {
-            Statm::open(pid).and_then(|statm| statm.resident_pages()).unwrap_or(0)
+            let figures = Statm::open(pid).and_then(|statm| {
+                let figures = statm.read()?;
+                Ok(StatmFigures { file_pages: statm.mapped_file_pages(figures.file_pages), ..figures })
+            });
+            figures.unwrap_or_default()
         }
     }
 

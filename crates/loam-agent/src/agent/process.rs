@@ -7,7 +7,7 @@ use super::released::Released;
 use super::standing::{Progress, Standing};
 use crate::delays;
 use crate::packets;
-use crate::procfs::{Pagemap, Statm};
+use crate::procfs::{Pagemap, Statm, StatmFigures};
 use crate::shared::Shared;
 use crate::uffd::{Event, Uffd};
 use loam_core::borrower::{BaseRange, BatchId, SpaceKey};
@@ -72,8 +72,8 @@ pub(super) struct Process {
     pub adoption_unsure: bool,
     pub statm: Option<Statm>,
     pub pagemap: Option<Pagemap>,
-    /// What the program had when it came and we did not start it: not what it borrows for. A child has its parent's.
-    pub before_pages: u64,
+    /// What the program had when it came and we did not start it: not what it borrows for. A child has its parent's. Its `file_pages` are those of files alone.
+    pub before: StatmFigures,
     /// Unadopted resident pages when its mappings were looked at last.
     pub looked_at_pages: u64,
     /// The part of the program that ran at its last fault.

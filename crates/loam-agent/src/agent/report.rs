@@ -230,6 +230,7 @@ impl Agent<'_> {
             remote_bytes: self.borrower.copies_in_use().bytes().0,
             adopted_bytes: self.watch.adopted_peak.bytes().0,
             shared_local_bytes: self.watch.shared_peak_bytes,
+            mapped_files_bytes: pages(self.watch.cached_peak_pages),
             faults: Faults {
                 total: stats.faults,
                 zero: answered(FaultKind::Zero),

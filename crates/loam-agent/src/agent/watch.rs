@@ -20,8 +20,11 @@ use std::sync::atomic::Ordering::Relaxed;
 const INTERVAL_MAX: Duration = Duration::from_millis(50);
 const INTERVAL_MIN: Duration = Duration::from_millis(1);
 /// Base pages of files (programs and libraries: 16 MiB) that a tree has beside `--local`: they are the kernel's cache, which programs
-/// share and which it takes back by itself. All above that count, as far as they are mapped.
+/// share and which it takes back by itself. What is mapped above that counts,
 const FILE_PAGES_FREE: u64 = 16 << 8;
+/// up to this part of `--local`. Whatever a program maps beyond (a database, a matrix, an index) would take the place of its own memory, which is worth more here: a page
+/// of a file comes back from the cache in less than a microsecond.
+const FILE_PAGES_SHARE: u64 = 8;
 /// Between looks at who belongs to the tree.
 const TREE_INTERVAL: Duration = Duration::from_millis(100);
 /// Growth that is taken to be possible: 2 base pages in a microsecond is 8 GB/s.
@@ -79,6 +82,8 @@ pub(super) struct Watch {
     pub peak_pages: u64,
     pub adopted_peak: BasePages,
     pub shared_peak_bytes: u64,
+    /// The most of mapped files that did not count.
+    pub cached_peak_pages: u64,
     /// `/dev/cpu_dma_latency` may be held.
     pub may_hold_cores: bool,
 }
@@ -106,6 +111,7 @@ impl Watch {
             peak_pages: 0,
             adopted_peak: BasePages(0),
             shared_peak_bytes: 0,
+            cached_peak_pages: 0,
             may_hold_cores: true,
         }
     }
@@ -212,7 +218,7 @@ impl Agent<'_> {
             let Some(figures) = process.statm.as_ref().and_then(|s| s.read().ok()) else { continue };
             // Direct memory is not this run's to keep within `--local`: the node has handed it out.
             let direct = process.direct_pages(figures.file_pages);
-            let pages = figures.resident_pages.saturating_sub(process.before_pages + direct);
+            let pages = figures.resident_pages.saturating_sub(process.before.resident_pages + direct);
             files += figures.file_pages - direct;
             let shared = self.borrower.shared_in(process.key).0;
             let local = self.borrower.local_in(process.key).0;
@@ -220,7 +226,7 @@ impl Agent<'_> {
             // What is shared with a relative is counted there.
             resident += pages.saturating_sub(shared);
             managed += (local - shared).min(pages);
-            let unmanaged = pages.saturating_sub(local);
+            let unmanaged = figures.may_be_adopted().saturating_sub(local);
             tracing::trace!(pid = ?process.pid, direct, pages, local, shared, limit = self.borrower.limit().0, "watch");
             if process.hand.is_some() && unmanaged > process.looked_at_pages + grown_pages {
                 grown.push((process.key, unmanaged));
@@ -235,10 +241,12 @@ impl Agent<'_> {
             copied = self.watch.copied.pages(pids, resident, guarded).min(sharing);
             resident += copied;
         }
-        let (mut strangers, mut newcomers) = (0, 0);
+        let (mut strangers, mut newcomers, mut their_files) = (0, 0, 0);
         for (pid, statm) in self.watch.strangers.iter().filter(|(pid, _)| !self.is_ending(**pid)) {
-            let pages = statm.resident_pages().unwrap_or(0);
+            let figures = statm.read().unwrap_or_default();
+            let pages = figures.resident_pages;
             strangers += pages;
+            their_files += figures.file_pages;
             newcomers += if self.watch.strangers_seen.contains(pid) { 0 } else { pages };
         }
         // They are among these.
@@ -250,12 +258,16 @@ impl Agent<'_> {
         if self.processes.values().any(Process::has_unread_changes) {
             resident -= std::mem::take(&mut newcomers);
         }
+        let cached = self.cached_pages(files + their_files).min(resident);
+        resident -= cached;
+        newcomers = newcomers.min(resident);
         // The looks above have their own times.
         let now = self.now();
         let standing = self.standing_pages();
         let watch = &mut self.watch;
         watch.resident_pages = resident;
         watch.peak_pages = watch.peak_pages.max(resident - newcomers);
+        watch.cached_peak_pages = watch.cached_peak_pages.max(cached);
         let near = watch.near_pages();
         let is_first = resident >= near && !watch.pressed;
         if is_first {
@@ -264,7 +276,7 @@ impl Agent<'_> {
         let watch = &mut self.watch;
         if watch.pressed {
             let others = resident.saturating_sub(managed + copied);
-            let counted = others.saturating_sub(files.min(FILE_PAGES_FREE));
+            let counted = others.saturating_sub(files.saturating_sub(cached).min(FILE_PAGES_FREE));
             let rest = watch.local_pages.saturating_sub(watch.buffers + counted).max(ADOPTED_PAGES_MIN);
             // The policy takes what was copied for shared: it leaves in its turn, the others make room until then.
             let limit = rest.saturating_sub(copied).max(ADOPTED_PAGES_MIN / 2).max(standing);
@@ -303,6 +315,31 @@ impl Agent<'_> {
             self.watch.due = now + Duration::from_millis(headroom_ms).clamp(INTERVAL_MIN, INTERVAL_MAX);
         }
         self.watch.adopted_peak = self.watch.adopted_peak.max(self.borrower.adopted());
+    }
+
+    /// Base pages of mapped files that do not count: the kernel takes them back when it needs the room. At most `files`, with shared memory, which does count; so
+    /// what is which is asked only where it matters.
+    fn cached_pages(&self, files: u64) -> u64 {
+        let counted_max = FILE_PAGES_FREE + self.watch.local_pages / FILE_PAGES_SHARE;
+        if files <= counted_max {
+            return 0;
+        }
+        let mapped = |statm: &Statm, before: u64| {
+            let file_pages = statm.read().map_or(0, |figures| figures.file_pages);
+            statm.mapped_file_pages(file_pages).saturating_sub(before)
+        };
+        let ours = self
+            .processes
+            .values()
+            .filter_map(|process| Some((process.statm.as_ref()?, process.before.file_pages)));
+        let theirs = self
+            .watch
+            .strangers
+            .iter()
+            .filter(|(pid, _)| !self.is_ending(**pid))
+            .map(|(_, statm)| (statm, 0));
+        let pages: u64 = ours.chain(theirs).map(|(statm, before)| mapped(statm, before)).sum();
+        pages.saturating_sub(counted_max)
     }
 
     /// What processes have that stand still, and the least that the others need; 0: none does.

@@ -13,14 +13,18 @@ fn own() -> Pid {
     rustix::process::getpid()
 }
 
+/// A mapping with a page that nobody may touch on either side: the kernel would make one mapping of it and a neighbour, and that may be a thread's stack of another test.
 fn map(len_bytes: usize, flags: i32) -> u64 {
-    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let (none, all) = (libc::PROT_NONE, libc::PROT_READ | libc::PROT_WRITE);
     // SAFETY: a new mapping that overlaps nothing; never unmapped.
     let raw = unsafe {
-        libc::mmap(std::ptr::null_mut(), len_bytes, protection, flags | libc::MAP_ANONYMOUS, -1, 0)
+        libc::mmap(std::ptr::null_mut(), len_bytes + 2 * 4096, none, flags | libc::MAP_ANONYMOUS, -1, 0)
     };
     assert_ne!(raw, libc::MAP_FAILED);
-    raw.expose_provenance() as u64
+    let inner = raw.wrapping_byte_add(4096);
+    // SAFETY: within the new mapping.
+    assert_eq!(unsafe { libc::mprotect(inner, len_bytes, all) }, 0);
+    inner.expose_provenance() as u64
 }
 
 fn advise(address: u64, bytes: usize, advice: i32) {
@@ -368,6 +372,30 @@ fn sizes_follow_what_is_touched() {
     // Other tests run beside this one: half of the growth is enough to see that it is ours.
     assert!(statm.resident_pages().unwrap() > resident + BYTES / 4096 / 2);
     assert!(shared_local_bytes(own()).unwrap().0 > shared.0 + BYTES / 2);
+}
+
+#[test]
+fn of_what_is_mapped_only_files_are_told() {
+    let file = std::fs::File::open(std::env::current_exe().unwrap()).unwrap();
+    let bytes = file.metadata().unwrap().len() as usize & !4095;
+    assert!(bytes > 4 << 20, "the tests' own executable is no small file");
+    let statm = Statm::open(own()).unwrap();
+    let files = || statm.mapped_file_pages(statm.read().unwrap().file_pages);
+    let before = files();
+    let shared = map(bytes, libc::MAP_SHARED);
+    (0..bytes as u64).step_by(4096).for_each(|offset| touch(shared + offset));
+    // Other tests run beside this one, and map no file of that size.
+    assert!(files() < before + bytes as u64 / 4096 / 2, "shared memory is no file");
+    // SAFETY: a new mapping that overlaps nothing; never unmapped.
+    let mapped = unsafe {
+        use rustix::mm::{MapFlags, ProtFlags};
+        rustix::mm::mmap(std::ptr::null_mut(), bytes, ProtFlags::READ, MapFlags::PRIVATE, &file, 0).unwrap()
+    };
+    for offset in (0..bytes).step_by(4096) {
+        // SAFETY: within the mapping, of a file that nobody shortens.
+        unsafe { mapped.cast::<u8>().add(offset).read_volatile() };
+    }
+    assert!(files() > before + bytes as u64 / 4096 / 2, "a file is");
 }
 
 #[test]

@@ -94,6 +94,11 @@ impl Borrower {
                 parked || self.batches.values().any(|batch| batch.keeps(key, base))
             };
             assert!(
+                !space.table.is_stuck(base)
+                    || space.parked.iter().any(|&(first, size)| size.first(base) == first),
+                "base page {base} of {key:?} is left alone for ever"
+            );
+            assert!(
                 self.entry(key, base).state != BaseState::Local
                     || space.table.queued_around(base, PageSize::SMALLEST).is_some()
                     || rests(),

@@ -218,6 +218,7 @@ impl Borrower {
                 shared.push(base);
             }
         });
+        table.forget_stuck(); // the child has put nothing aside
         let of_two = family.len() == 1;
         for key in &family {
             let member = self.spaces.get_mut(key).expect("relatives live");

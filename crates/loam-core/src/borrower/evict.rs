@@ -506,7 +506,9 @@ impl Borrower {
             };
             self.forget_tried(key, firsts.filter(has_left));
             for page in busy {
-                self.could_not_leave(now, key, page, denied.contains(&page));
+                if self.could_not_leave(now, key, page, denied.contains(&page)) {
+                    self.leave_alone(key, b.busy.iter().copied().filter(|&base| b.page_of(base) == page));
+                }
             }
             for base in b.pages {
                 if !self.waits.contains_key(&(key, base)) {

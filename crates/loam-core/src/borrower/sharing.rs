@@ -46,24 +46,32 @@ impl Borrower {
     }
 
     /// A page could not be taken: it stays out of the order for a while, or is made the process's own if that may help, and tried again. (It does
-    /// not where the mapping has denied it, or where it has been tried.)
+    /// not where the mapping has denied it, or where it has been tried.) True: it stays.
     pub(super) fn could_not_leave(
         &mut self,
         now: Instant,
         key: SpaceKey,
         (first, size): (u64, PageSize),
         denied: bool,
-    ) {
+    ) -> bool {
         let breaks = !denied && self.breaks_sharing(now, key);
         let space = self.spaces.get_mut(&key).expect("checked by the caller");
         if breaks && space.tried.insert(first) {
             self.note_other_side(key, first, size);
             self.make_own(key, first, size);
             self.evict_pause_until = Some(now + POPULATE_PAUSE);
-            return;
+            return false;
         }
         space.tried.remove(&first);
         self.set_aside(now, key, (first, size));
+        true
+    }
+
+    /// These base pages of a page that was set aside were asked for in vain. What else comes to it may leave meanwhile, and they are not asked for with that. (Each
+    /// base page that came home beside 63 shared ones had the kernel refuse those once more: 36 refusals for each page that left, and little else was done.)
+    pub(super) fn leave_alone(&mut self, key: SpaceKey, bases: impl Iterator<Item = u64>) {
+        let space = self.spaces.get_mut(&key).expect("checked by the caller");
+        bases.for_each(|base| space.table.set_stuck(base, true));
     }
 
     /// It stays out of the order for a while.
@@ -136,6 +144,7 @@ impl Borrower {
 
     /// Has the local base pages of a page made the process's own (those alone: the hand would bring the rest home, over the budget), to leave next.
     pub(super) fn make_own(&mut self, key: SpaceKey, first: u64, size: PageSize) {
+        self.ask_again(key, first, size);
         for base in first..first + size.base_pages() {
             if self.entry(key, base).state != BaseState::Local {
                 continue;
@@ -212,9 +221,18 @@ impl Borrower {
     pub(super) fn unpark(&mut self, key: SpaceKey) {
         let Some(space) = self.spaces.get_mut(&key) else { return };
         (space.granted, space.granted_pages, space.denied) = (Vec::new(), 0, 0);
+        if !space.parked.is_empty() {
+            space.table.forget_stuck();
+        }
         for (first, size) in core::mem::take(&mut space.parked) {
             self.enqueue_page(key, first, size);
         }
+    }
+
+    /// What could not be taken of a page is asked for again.
+    pub(super) fn ask_again(&mut self, key: SpaceKey, first: u64, size: PageSize) {
+        let space = self.spaces.get_mut(&key).expect("checked by the caller");
+        (first..first + size.base_pages()).for_each(|base| space.table.set_stuck(base, false));
     }
 
     /// False: nothing of it is here.

@@ -97,6 +97,8 @@ struct Extent {
     protected: Bits,
     /// Base pages that a discard may have taken with it.
     unsure: Bits,
+    /// Base pages that could not be taken away, and are not asked for again before their page is.
+    stuck: Bits,
     /// For each base page that begins a page which stands in the replacement queue: 1 plus that page's [`PageSize`]. Else 0. Two a byte.
     queued: [u8; EXTENT_BASE_PAGES / 2],
     /// While the queue is tidied: of those base pages, the ones whose page has been found there.
@@ -117,6 +119,7 @@ impl Extent {
             shared: [0; EXTENT_BASE_PAGES / 64],
             protected: [0; EXTENT_BASE_PAGES / 64],
             unsure: [0; EXTENT_BASE_PAGES / 64],
+            stuck: [0; EXTENT_BASE_PAGES / 64],
             queued: [0; EXTENT_BASE_PAGES / 2],
             listed: [0; EXTENT_BASE_PAGES / 64],
             brought: [0; EXTENT_BASE_PAGES / 64],
@@ -149,6 +152,9 @@ impl Extent {
         set(&mut self.shared, i, entry.shared);
         set(&mut self.protected, i, entry.protected && here);
         set(&mut self.unsure, i, entry.unsure && here);
+        if entry.state != BaseState::Local {
+            set(&mut self.stuck, i, false);
+        }
         if was_empty != empty {
             if empty {
                 self.used -= 1;
@@ -488,7 +494,26 @@ impl Table {
         (part.start..part.end).zip(i..).filter_map(move |(first, i)| Some((first, extent?.queued_at(i)?)))
     }
 
-    /// Appends the local base pages of a page, but for those that are in a smaller page of their own in the replacement queue.
+    /// A local base page could not be taken away and is left alone, or no longer.
+    pub(super) fn set_stuck(&mut self, base: u64, stuck: bool) {
+        let (x, i) = split(base);
+        if let Some(extent) = self.extents.get_mut(&x) {
+            set(&mut extent.stuck, i, stuck && extent.state[i] == BaseState::Local);
+        }
+    }
+
+    /// All are asked for again.
+    pub(super) fn forget_stuck(&mut self) {
+        self.extents.values_mut().for_each(|extent| extent.stuck = Bits::default());
+    }
+
+    /// See [`Self::set_stuck`].
+    pub(super) fn is_stuck(&self, base: u64) -> bool {
+        let (x, i) = split(base);
+        self.extents.get(&x).is_some_and(|extent| is_set(&extent.stuck, i))
+    }
+
+    /// Appends the local base pages of a page, but for those that are stuck, or in a smaller page of their own in the replacement queue.
     pub(super) fn local_of(&self, first: u64, size: PageSize, out: &mut Vec<u64>) {
         let (x, i) = split(first);
         let Some(extent) = self.extents.get(&x) else { return };
@@ -498,7 +523,7 @@ impl Table {
             match extent.queued_at(at).filter(|_| at > i) {
                 Some(other) => at += other.base_pages() as usize,
                 None => {
-                    if extent.state[at] == BaseState::Local {
+                    if extent.state[at] == BaseState::Local && !is_set(&extent.stuck, at) {
                         out.push(first + (at - i) as u64);
                     }
                     at += 1;

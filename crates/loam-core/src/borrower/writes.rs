@@ -207,6 +207,7 @@ impl Borrower {
         space.parked = rest;
         let any = !again.is_empty();
         for (first, size) in again {
+            self.ask_again(key, first, size);
             self.enqueue_page(key, first, size);
         }
         any

@@ -248,3 +248,32 @@ fn nor_while_no_page_finds_buffers_enough() {
     w.work(Duration::from_millis(3000));
     assert_eq!((w.here(PARENT), w.here(CHILD), w.populated), (SHARED, SHARED, 0));
 }
+
+#[test]
+fn what_could_not_be_taken_of_a_page_is_not_asked_for_with_each_that_comes_to_it() {
+    const OF_PAGE: u64 = 15;
+    let mut w = World::new(OF_PAGE + 1, false, LIMIT, 1);
+    for base in 0..=OF_PAGE {
+        w.step(&Op::Write { space: 0, base, value: base + 1 });
+    }
+    settle(&mut w);
+    w.shared.extend((0..OF_PAGE).map(|base| (PARENT, base)));
+    for round in 1..10 {
+        for base in (SHARED..PAGES).step_by(4) {
+            w.step(&Op::Write { space: 0, base, value: base + round });
+            settle(&mut w);
+        }
+        assert_eq!(w.b.state(PARENT, OF_PAGE), BaseState::Away, "what is not shared leaves as ever");
+        w.step(&Op::Write { space: 0, base: OF_PAGE, value: round });
+        settle(&mut w);
+    }
+    assert_eq!(w.b.stats().busy, OF_PAGE);
+    // After a while it is tried again, and leaves if it can.
+    w.shared.clear();
+    w.now += 600_000_000;
+    w.b.handle_timeout(Instant(w.now));
+    w.drain();
+    w.work(Duration::from_millis(1000));
+    assert_eq!(w.b.state(PARENT, 0), BaseState::Away);
+    w.read_all();
+}
