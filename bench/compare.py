@@ -2,7 +2,7 @@
 """The same program under the same memory limit: Loam beside what a user would do instead.
 
     sudo bench/compare.py [--loam target/release/loam] [--parts 25,50] [--ways loam,disk,zram,file]
-                          [--programs sort,python,...] [--repeat N] [--dir DIR] [--out FILE.md]
+                          [--programs sort,python,...] [--python PYTHON] [--repeat N] [--dir DIR] [--out FILE.md]
 
 Each program runs plain first (its peak and its output are measured), then under 25% and 50% of that peak
     loam   `loam run --embedded 2x...`: two lender processes on loopback, and the disk
@@ -14,6 +14,9 @@ Every output is compared with the plain run's. One row of markdown a program and
 
 Needs root for disk, zram and file. Swap that is already in use by the machine would answer for ours, so it is refused. What is set
 up (a cgroup, a swap file, a zram device) is taken down again, also after an error or Ctrl-C.
+
+The machine's cache of files is emptied before each run: a cgroup counts what its programs bring into the cache, and not what was there before them, such as
+the libraries of a plain run.
 
 Two unfairnesses that the table cannot show: a cgroup counts a program's page cache, which favours Loam for programs that
 read files; and zram keeps the compressed pages in local memory beyond the limit, which favours zram (its peak is told).
@@ -160,6 +163,12 @@ def swap_in_use():
 
 
 @contextlib.contextmanager
+def empty_cache():
+    """Files that are in the machine's cache count for nobody. (Without the right to empty it nothing but the loam way can be tried.)"""
+    with contextlib.suppress(PermissionError):
+        Path("/proc/sys/vm/drop_caches").write_text("1\n", encoding="ascii")
+
+
 def swap_on(device, priority="10"):
     if swap_in_use():
         raise Unavailable("the machine swaps already: swapoff -a first")
@@ -302,9 +311,15 @@ def output_of(command, path):
         subprocess.run(command, stdout=file, check=True)
 
 
-def programs(work):
+def programs(work, tables_python):
     """Every program that is installed; each prints what it computed."""
-    made = ROOT / "tests" / "programs"
+    made, tables = ROOT / "tests" / "programs", ROOT / "bench" / "tables"
+    has = lambda name: subprocess.run([tables_python, "-c", f"import {name}"], stderr=subprocess.DEVNULL, check=False).returncode == 0
+    of_tables = [
+        Program(name, [tables_python, str(tables / f"with_{name}.py"), rows])
+        for name, rows in [("duckdb", "6000000"), ("polars", "3000000"), ("pandas", "3000000")]
+        if has(name)
+    ]
     walk = str(work / "walk")
     python = sys.executable
     all_of_them = [
@@ -329,6 +344,7 @@ def programs(work):
         Program("walk", [walk, "512", "2", "anon"],
                 lambda: subprocess.run(["gcc", "-O2", "-o", walk, str(ROOT / "bench" / "walk.c")], check=True)),
     ]
+    all_of_them += of_tables
     return [program for program in all_of_them if all(shutil.which(name) for name in NEEDS.get(program.name, program.command[:1]))]
 
 
@@ -340,6 +356,7 @@ class Comparison:
         """Median wall time of --repeat runs, or what went wrong."""
         times = []
         for _ in range(self.args.repeat):
+            empty_cache()
             wall_s, _, code, digest, words = run(command, self.work, self.args.limit, before_exec)
             if code != 0:
                 self.notes.append(f"{' '.join(map(str, command[:6]))}…: status {code}: {words[-200:]}")
@@ -419,6 +436,7 @@ def main():
     parser.add_argument("--parts", type=numbers, default=[25, 50], help="percents of the plain peak")
     parser.add_argument("--ways", type=names, default=list(HEADINGS), help="any of " + ",".join(HEADINGS) + ", and loam:4K and so on")
     parser.add_argument("--programs", type=names, help="only these")
+    parser.add_argument("--python", default=sys.executable, help="one that has DuckDB, Polars and pandas, for those of them that are to be tried")
     parser.add_argument("--repeat", type=int, default=1, help="runs of each; the median counts")
     parser.add_argument("--limit", type=int, default=300, help="seconds after which a run is ended")
     parser.add_argument("--dir", default="/var/tmp", help="folder on the disk to compare with")
@@ -444,7 +462,7 @@ def main():
         columns = ["program", "plain peak", "local", "plain s", *(headings[way] + " s" for way in args.ways)]
         emit("| " + " | ".join(columns) + " |")
         emit("|" + " --- |" * len(columns))
-        for program in programs(work):
+        for program in programs(work, args.python):
             if args.programs and program.name not in args.programs:
                 continue
             for cells in comparison.rows(program):
