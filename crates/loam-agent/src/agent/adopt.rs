@@ -197,7 +197,9 @@ impl Agent<'_> {
         let details = process.pid.and_then(|pid| procfs::flags(pid).ok()).unwrap_or_default();
         for detail in details.iter().filter(|detail| detail.may_be_hidden_by_us()) {
             let whole = BaseRange::new(detail.mapping.start >> 12, detail.mapping.end >> 12);
-            let parts = without(vec![whole], released.iter());
+            // What was let go may have gone since, and this, which is ours, have grown over its place.
+            let is_ours = detail.is_hidden_by_us() && self.borrower.is_adopted(key, whole.start);
+            let parts = if is_ours { vec![whole] } else { without(vec![whole], released.iter()) };
             if detail.is_hidden_by_us() {
                 let now = self.now();
                 for part in without(parts.clone(), &known) {

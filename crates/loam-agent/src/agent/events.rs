@@ -244,6 +244,8 @@ impl Agent<'_> {
                 self.borrower.handle_remapped(now, key, from, to >> 12);
                 let process = self.processes.get_mut(&key).expect("still there");
                 process.moves.left(from);
+                // What was let go there has gone, of which the kernel tells nobody.
+                process.released.remove(BaseRange::new(to >> 12, (to + bytes) >> 12));
             }
             Event::Fork { uffd } => self.forked(key, uffd),
         }
