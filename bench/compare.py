@@ -162,13 +162,13 @@ def swap_in_use():
     return read("/proc/swaps").splitlines()[1:]
 
 
-@contextlib.contextmanager
 def empty_cache():
-    """Files that are in the machine's cache count for nobody. (Without the right to empty it nothing but the loam way can be tried.)"""
+    """Files that are in the machine's cache count for nobody. (Who may not empty it can try nothing but the loam way.)"""
     with contextlib.suppress(PermissionError):
         Path("/proc/sys/vm/drop_caches").write_text("1\n", encoding="ascii")
 
 
+@contextlib.contextmanager
 def swap_on(device, priority="10"):
     if swap_in_use():
         raise Unavailable("the machine swaps already: swapoff -a first")
@@ -452,6 +452,7 @@ def main():
         args.loam = str(Path(args.loam).resolve())
         if not os.access(args.loam, os.X_OK):
             parser.error(f"{args.loam} is not there: make build, or name it with --loam")
+    args.python = os.path.abspath(shutil.which(args.python) or args.python)  # it is run in another folder
     # Ctrl-C and kill unwind the stack, so that swap and cgroup are taken down.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     work = Path(tempfile.mkdtemp(prefix="loam-compare-", dir=args.dir))
