@@ -19,6 +19,7 @@ pub struct Borrow {
     disk: PathBuf,
     durability: &'static str,
     loam: PathBuf,
+    hears_of_forks: bool,
 }
 
 /// One that runs.
@@ -52,7 +53,13 @@ impl Borrow {
             disk: dir.join("slots"),
             durability: "disk",
             loam: place::loam(),
+            hears_of_forks: true,
         }
+    }
+    /// As a user who may not hear of forks (no CAP_SYS_PTRACE). It takes root to become one.
+    pub fn without_fork_events(mut self) -> Self {
+        self.hears_of_forks = false;
+        self
     }
     /// `--local`.
     pub fn local_mib(mut self, mib: u64) -> Self {
@@ -89,7 +96,13 @@ impl Borrow {
 
     /// The command line for a program, its environment and folder taken over.
     pub fn command(&self, program: &Command) -> Command {
-        let mut command = shell::that_dies_with_us(&self.loam);
+        let mut command = if self.hears_of_forks {
+            shell::that_dies_with_us(&self.loam)
+        } else {
+            let mut command = shell::that_dies_with_us(Path::new("setpriv"));
+            command.args(["--bounding-set", "-sys_ptrace", "--inh-caps", "-all"]).arg(&self.loam);
+            command
+        };
         command.arg("run").args([
             "--local",
             &format!("{}M", self.local_mib),

@@ -182,10 +182,9 @@ fn a_child_has_the_memory_of_one_moment() {
     assert!(direct(&borrowed, "copied_bytes") >= 12.0 * 24.0 * MIB as f64, "{}", borrowed.summary["region"]);
     // And without the kernel's word of forks.
     if place::is_root() {
-        let inner = site.borrow("256M").command(&program("direct", &["snapshot", "5"]));
-        let mut command = Command::new("setpriv");
-        command.args(["--bounding-set", "-sys_ptrace", "--inh-caps", "-all"]).arg(inner.get_program());
-        command.args(inner.get_args()).current_dir(site.scratch.path());
+        let borrow = site.borrow("256M").without_fork_events();
+        let mut command = borrow.command(&program("direct", &["snapshot", "5"]));
+        command.current_dir(site.scratch.path());
         let ended = shell::run(&mut command, site.scratch.path(), "loam", LIMIT);
         assert_eq!((ended.code(), &ended.stdout[..]), (0, &b"snapshots right\n"[..]), "{}", ended.stderr);
     }

@@ -376,10 +376,8 @@ fn without_fork_events() {
     for inner in programs {
         let mut plain = Command::new(inner.get_program());
         let expected = plain.args(inner.get_args()).output().expect("it runs without Loam").stdout;
-        let inner = with_region(&scratch).command(&inner);
-        let mut command = Command::new("setpriv");
-        command.args(["--bounding-set", "-sys_ptrace", "--inh-caps", "-all"]);
-        command.arg(inner.get_program()).args(inner.get_args()).current_dir(scratch.path());
+        let mut command = with_region(&scratch).without_fork_events().command(&inner);
+        command.current_dir(scratch.path());
         let ended = shell::run(&mut command, scratch.path(), "loam", LIMIT);
         assert_eq!(ended.code(), 0, "stderr: {}", ended.stderr);
         assert_eq!(String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&expected));

@@ -16,13 +16,13 @@ fn seeds() -> std::ops::Range<u64> {
     first..first + number("TORTURE_SEEDS", 1)
 }
 
-/// Runs each seed to its end. It says nothing unless something is wrong.
-fn survive(what: &str, threads: u32, change: impl Fn(Borrow) -> Borrow) {
+/// Runs each seed to its end. It says nothing unless something is wrong. `size`: steps, threads and pages; so small, the `first` seeds may not need memory.
+fn survive(what: &str, first: u64, size: [u32; 3], change: impl Fn(Borrow) -> Borrow) {
     let _alone = place::alone();
-    for seed in seeds() {
+    for seed in seeds().map(|seed| first + seed) {
         let scratch = Scratch::new(what);
         let mut program = Command::new(place::program("torture"));
-        program.args([seed.to_string(), "600".into(), threads.to_string(), "16384".into()]);
+        program.arg(seed.to_string()).args(size.map(|number| number.to_string()));
         program.current_dir(scratch.path());
         let run = change(Borrow::new(scratch.path()).local_mib(40)).run(&program, None, LIMIT);
         run.assert_right("", &format!("{what}, seed {seed}"));
@@ -31,10 +31,22 @@ fn survive(what: &str, threads: u32, change: impl Fn(Borrow) -> Borrow) {
 
 #[test]
 fn with_lenders() {
-    survive("torture", 2, |borrow| borrow.embedded("2x1G").durability("staged"));
+    survive("torture", 0, [600, 2, 16_384], |borrow| borrow.embedded("2x1G").durability("staged"));
 }
 
 #[test]
 fn with_a_disk_alone() {
-    survive("torturedisk", 3, |borrow| borrow);
+    survive("torturedisk", 0, [600, 3, 16_384], |borrow| borrow);
+}
+
+/// What is shared with a child does not leave for a while there, so this one has less of it.
+#[test]
+fn without_fork_events() {
+    if !place::is_root() {
+        println!("passed over: needs root, to give a capability up");
+        return;
+    }
+    survive("torture-unheard", 10, [400, 2, 8_192], |borrow| {
+        borrow.embedded("2x1G").durability("staged").without_fork_events().local_mib(110)
+    });
 }

@@ -14,6 +14,7 @@ const TRAPS: &[&str] = &[
     "fork_both_write",
     "fork_wipe",
     "fork_dont",
+    "fork_over_kept",
     "fork_grown",
     "fork_growing",
     "mremap_grow_by_pages",
@@ -31,10 +32,7 @@ fn memory_is_as_it_should_be_without_fork_events() {
         let mut trap = Command::new(place::program("traps"));
         trap.args([name, "--mib", &MIB.to_string(), "--limit", "60", "--dir"]).arg(scratch.path());
         trap.current_dir(scratch.path());
-        let inner = Borrow::new(scratch.path()).local_mib(MIB / 4).command(&trap);
-        let mut command = Command::new("setpriv");
-        command.args(["--bounding-set", "-sys_ptrace", "--inh-caps", "-all"]);
-        command.arg(inner.get_program()).args(inner.get_args()).current_dir(scratch.path());
+        let mut command = Borrow::new(scratch.path()).without_fork_events().local_mib(MIB / 4).command(&trap);
         let ended = shell::run(&mut command, scratch.path(), "loam", LIMIT);
         let stdout = String::from_utf8_lossy(&ended.stdout).into_owned();
         assert_eq!(ended.code(), 0, "{name}: stdout: {stdout}stderr: {}", ended.stderr);

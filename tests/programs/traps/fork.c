@@ -364,6 +364,41 @@ static void dont_fork_early(void) {
     check("parent at the end", area, options.data_bytes, 90);
 }
 
+/* Memory that moves, or grows, to where some was that children were not to have: of that the kernel tells nobody. */
+static void over_child(void *unused) {
+    (void)unused;
+    size_t half = options.data_bytes / 4;
+    check("in the child", area, half, 95);
+    check_zero("grown, in the child", area + half, half);
+    fill_at(area + half, half, 95, half);
+    sweep();
+    check("written by the child", area, 2 * half, 95);
+}
+static void over_what_was_kept(void) {
+    size_t half = options.data_bytes / 4;
+    for (int moves = 0; moves < 2; moves++) {
+        unsigned char *place = area_new(2 * half);
+        EXPECT(madvise(place + half, half, MADV_DONTFORK) == 0);
+        area = moves ? area_new(half) : place;
+        fill(area, half, 95);
+        sweep();
+        sweep();
+        if (moves)
+            EXPECT(mremap(area, half, 2 * half, MREMAP_MAYMOVE | MREMAP_FIXED, place) == place);
+        else
+            EXPECT(munmap(place + half, half) == 0 && mremap(place, half, 2 * half, 0) == place);
+        area = place;
+        child_join(child_start(over_child, NULL));
+        fill_at(area + half, half, 95, half);
+        sweep();
+        check("parent", area, 2 * half, 95);
+        /* Once more: it was hidden again when that fork was over. */
+        EXPECT(madvise(area + half, half, MADV_DONTNEED) == 0);
+        child_join(child_start(over_child, NULL));
+        EXPECT(munmap(area, 2 * half) == 0);
+    }
+}
+
 static void shared_child(void *argument) {
     unsigned char *shared = argument;
     check("shared memory in the child", shared, 8 * MIB, 100);
@@ -583,6 +618,7 @@ const struct trap traps_fork[] = {
     {"fork_wipe_threads", wipe_by_threads, "MADV_WIPEONFORK by four threads at once", 0},
     {"fork_dont", dont_fork, "MADV_DONTFORK and back", 0},
     {"fork_dont_early", dont_fork_early, "MADV_DONTFORK before anything leaves, of memory that moves", 0},
+    {"fork_over_kept", over_what_was_kept, "memory that comes to where some was that children were not to have", 0},
     {"fork_after_lock", after_lock, "after mlockall and munlockall", 0},
     {"fork_after_scan", after_scan, "after a look into every mapping from outside", 0},
     {"fork_grown", grown, "memory that mremap has made larger", 0},

@@ -6,7 +6,6 @@
 //! memory that is not registered, and the program would find zeros at their places.
 
 use super::Agent;
-use super::calls::MADV_DONTFORK;
 use super::process::Process;
 use crate::delays;
 use crate::procfs::{self, Mapping};
@@ -35,7 +34,10 @@ fn is_one_mapping(mappings: &[Mapping], range: BaseRange) -> bool {
 }
 
 /// What is left of the parts.
-fn without<'a>(parts: Vec<BaseRange>, holes: impl IntoIterator<Item = &'a BaseRange>) -> Vec<BaseRange> {
+pub(super) fn without<'a>(
+    parts: Vec<BaseRange>,
+    holes: impl IntoIterator<Item = &'a BaseRange>,
+) -> Vec<BaseRange> {
     holes.into_iter().fold(parts, |parts, hole| parts.into_iter().flat_map(|p| p.without(*hole)).collect())
 }
 
@@ -109,7 +111,7 @@ impl Agent<'_> {
         for detail in details {
             let mapping = detail.mapping;
             let end = procfs::stack_end(&mapping, detail.flags, below.replace(mapping).as_ref());
-            let whole = BaseRange::new(mapping.start >> 12, mapping.end >> 12);
+            let whole = mapping.pages();
             let touches = adopted
                 .iter()
                 .any(|r| r.end == whole.start || r.start == whole.end || !r.intersect(whole).is_empty());
@@ -135,11 +137,12 @@ impl Agent<'_> {
     fn adopt_grown(&mut self, key: SpaceKey, pid: Pid, unsure: bool) -> Option<u64> {
         let mappings = procfs::mappings(pid).ok()?;
         let process = self.processes.get_mut(&key).expect("the caller has it");
-        process.released.keep(mappings.iter().map(|m| BaseRange::new(m.start >> 12, m.end >> 12)));
+        process.released.keep(mappings.iter().map(Mapping::pages));
         let window = process.window;
+        self.take_back(key, mappings.iter().map(Mapping::pages));
         let (mut registered, mut last) = (Vec::new(), None);
         for mapping in mappings.iter().filter(|m| m.looks_adoptable()) {
-            let whole = BaseRange::new(mapping.start >> 12, mapping.end >> 12);
+            let whole = mapping.pages();
             let adopted = |base| self.borrower.is_adopted(key, base);
             let is_known = adopted(whole.start) && adopted(whole.end - 1);
             if is_known && (!unsure || self.left(key, whole).is_empty()) || whole.intersect(window) == whole {
@@ -173,7 +176,7 @@ impl Agent<'_> {
         let mut registered = Vec::new();
         for detail in details {
             let mapping = detail.mapping;
-            let part = BaseRange::new(mapping.start >> 12, mapping.end >> 12).intersect(region);
+            let part = mapping.pages().intersect(region);
             // Where memory is hidden from children by us, what the program itself hides must stay apart.
             let hidden = !self.fork_events && detail.is_hidden_by_program(false);
             // The region is large enough: a piece of it is small only because the program protects or locks its neighbours.
@@ -182,34 +185,6 @@ impl Agent<'_> {
             }
         }
         self.adopt_registered(key, pid, registered);
-    }
-
-    /// What of a process is still hidden from children, not by its own wish; `None`: its mappings are changing just now. A mapping that grows
-    /// (`mremap`) stays hidden, and the policy, which knows only those pages of the new part that were touched, is told of it.
-    pub(super) fn still_hidden(&mut self, key: SpaceKey) -> Option<Vec<BaseRange>> {
-        let Some(process) = self.processes.get(&key) else { return Some(Vec::new()) };
-        if process.has_unread_changes() || process.uffd.is_changing(process.probe << 12) {
-            return None;
-        }
-        let released = process.released.clone();
-        let known = self.borrower.ranges(key);
-        let mut hidden = Vec::new();
-        let details = process.pid.and_then(|pid| procfs::flags(pid).ok()).unwrap_or_default();
-        for detail in details.iter().filter(|detail| detail.may_be_hidden_by_us()) {
-            let whole = BaseRange::new(detail.mapping.start >> 12, detail.mapping.end >> 12);
-            // What was let go may have gone since, and this, which is ours, have grown over its place.
-            let is_ours = detail.is_hidden_by_us() && self.borrower.is_adopted(key, whole.start);
-            let parts = if is_ours { vec![whole] } else { without(vec![whole], released.iter()) };
-            if detail.is_hidden_by_us() {
-                let now = self.now();
-                for part in without(parts.clone(), &known) {
-                    tracing::debug!(?part, "grown");
-                    self.borrower.handle_adopted(now, key, part, &[]); // what is in there has come by a fault
-                }
-            }
-            hidden.extend(parts);
-        }
-        Some(hidden)
     }
 
     fn set_looked_at(&mut self, key: SpaceKey) {
@@ -226,7 +201,7 @@ impl Agent<'_> {
         let process = &self.processes[&key];
         let adopted = self.borrower.ranges(key);
         let kept = [process.window, BaseRange::new(process.probe, process.probe + 1)];
-        let holes = adopted.iter().chain(process.released.iter()).chain(&kept);
+        let holes = adopted.iter().chain(process.released.iter()).chain(&process.letting_go).chain(&kept);
         without(vec![whole], holes.filter(|hole| !hole.intersect(whole).is_empty()))
     }
 
@@ -257,7 +232,7 @@ impl Agent<'_> {
                 }
                 if !self.fork_events {
                     // A child made behind libc's back must not find the mapping, where it would read zeros.
-                    hand.advise(&[part], MADV_DONTFORK);
+                    hand.hide(&[part]);
                 }
             }
             registered.push(Registered { part, stays: stays.to_vec() });
@@ -289,8 +264,9 @@ impl Agent<'_> {
             if mapping.start > at || !mapping.looks_adoptable() {
                 return Err(Apart::Otherwise("of another kind"));
             }
-            let part = BaseRange::new(mapping.start >> 12, mapping.end >> 12);
-            if process.released.iter().any(|released| !released.intersect(part).is_empty()) {
+            let part = mapping.pages();
+            let mut let_go = process.released.iter().chain(&process.letting_go);
+            if let_go.any(|of| !of.intersect(part).is_empty()) {
                 return Err(Apart::LetGo);
             }
             parts.push(part);
@@ -315,7 +291,7 @@ impl Agent<'_> {
             process.uffd.register(addresses, mode).map_err(|_| Apart::Otherwise("cannot be registered"))?;
         }
         if let Some(hand) = process.hand.as_mut().filter(|_| !self.fork_events) {
-            hand.advise(&parts, MADV_DONTFORK);
+            hand.hide(&parts);
         }
         process.adoption_unsure = true;
         Ok(parts)

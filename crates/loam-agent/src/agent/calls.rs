@@ -23,20 +23,13 @@ pub(super) struct WaitingCall {
 /// What for.
 enum Waits {
     /// Nothing of a range is away any more; `what` asks for that.
-    Home { home: Homecoming, what: u32 },
+    Home { home: Homecoming, what: u32, shows: u32 },
     /// Changes of mappings have been dealt with that were read before the advice came: the memory that it speaks of came after them, and
     /// they would take the advice with them.
     Changes(Call),
     /// What the process has is adopted: it is about to fork. Only the limit depends on it, so the fork goes on at that time if it is not.
     Adopted { until: Instant },
 }
-
-/// Where the kernel does not report forks, adopted mappings are kept from children, where they would read zeros: a child made behind
-/// libc's back then meets no mapping at all. Around a fork by libc, with everything at home, they are opened.
-pub(super) const MADV_DONTFORK: u32 = 10;
-const MADV_DOFORK: u32 = 11;
-/// Looks for memory that is still hidden, a fork.
-const SHOWS_MAX: u32 = 8;
 
 /// A fork waits for so long at most until what the process has is adopted.
 const ADOPTED_WITHIN: Duration = Duration::from_millis(500);
@@ -158,14 +151,10 @@ impl Agent<'_> {
                 self.drain();
                 if request.what == call::FORK_PREPARE {
                     self.allow_fork(space, true);
-                } else {
-                    let touches = |r: &BaseRange| !r.intersect(range).is_empty();
-                    if !self.fork_events && self.borrower.ranges(space).iter().any(touches) {
-                        self.still_hidden(space); // what has grown there is let go as well
-                    }
-                    self.show(space, range);
+                } else if let Some(process) = self.processes.get_mut(&space) {
+                    process.letting_go.push(range);
                 }
-                let waits = Waits::Home { home: Homecoming::new(range), what: request.what };
+                let waits = Waits::Home { home: Homecoming::new(range), what: request.what, shows: 0 };
                 self.calls.push(WaitingCall { space, socket, waits });
                 self.answer_calls();
             }
@@ -240,8 +229,8 @@ impl Agent<'_> {
 
     fn try_answer(&mut self, waiting: &mut WaitingCall) -> bool {
         let Some(process) = self.processes.get(&waiting.space) else { return true };
-        let (home, what) = match &mut waiting.waits {
-            Waits::Home { home, what } => (home, *what),
+        let (home, what, shows) = match &mut waiting.waits {
+            Waits::Home { home, what, shows } => (home, *what, shows),
             Waits::Changes(_) if process.has_unread_changes() => return false,
             Waits::Changes(request) => {
                 let status = self.take_advice(waiting.space, request);
@@ -272,9 +261,9 @@ impl Agent<'_> {
             }
         }
         if !self.fork_events && !self.is_hand_idle(waiting.space) {
-            return false; // see `show`
+            return false; // it may have something to show or hide
         }
-        if what == call::FORK_PREPARE && !self.is_shown(waiting.space) {
+        if !self.is_shown(waiting.space, home.range(), shows) {
             return false;
         }
         if what == call::RELEASE {
@@ -283,47 +272,6 @@ impl Agent<'_> {
         self.drain();
         reply(&waiting.socket, 0);
         true
-    }
-
-    /// Where forks are not reported, adopted memory is hidden from children but for the time of a fork that told us of itself
-    /// and has everything at home.
-    fn allow_fork(&mut self, key: SpaceKey, begins: bool) {
-        let ranges = self.borrower.ranges(key);
-        let Some(hand) = self.processes.get_mut(&key).and_then(|p| p.hand.as_mut()) else { return };
-        hand.forks = if begins { hand.forks + 1 } else { hand.forks.saturating_sub(1) };
-        hand.shows = 0;
-        if begins {
-            self.show(key, BaseRange::new(0, u64::MAX));
-        } else if hand.forks == 0 {
-            hand.advise(&ranges, MADV_DONTFORK);
-        }
-    }
-
-    /// Ends the hiding of adopted memory in `range`, once the hand has done it.
-    fn show(&mut self, key: SpaceKey, range: BaseRange) {
-        let hidden = |r: BaseRange| Some(r.intersect(range)).filter(|r| !r.is_empty());
-        let ranges: Vec<BaseRange> = self.borrower.ranges(key).into_iter().filter_map(hidden).collect();
-        let hand = self.processes.get_mut(&key).and_then(|p| p.hand.as_mut());
-        if let Some(hand) = hand.filter(|_| !self.fork_events) {
-            hand.advise(&ranges, MADV_DOFORK);
-        }
-    }
-
-    /// A child would find all that is adopted. Else the hand has more to show, or there is more to read.
-    fn is_shown(&mut self, key: SpaceKey) -> bool {
-        if self.fork_events || self.processes.get(&key).is_none_or(|process| process.hand.is_none()) {
-            return true;
-        }
-        let Some(hidden) = self.still_hidden(key) else { return false };
-        let hand = self.processes.get_mut(&key).and_then(|process| process.hand.as_mut());
-        let hand = hand.expect("looked at above");
-        // What stays hidden however often it is shown (there are too many mappings) is not waited for.
-        hand.shows += 1;
-        if hidden.is_empty() || hand.shows > SHOWS_MAX {
-            return true;
-        }
-        hand.advise(&hidden, MADV_DOFORK);
-        false
     }
 
     fn is_hand_idle(&mut self, key: SpaceKey) -> bool {
@@ -339,7 +287,7 @@ impl Agent<'_> {
         // What was resized (`mremap`) is registered whole, and the policy knows of the new part only what was touched.
         let mapped = process.pid.and_then(|pid| procfs::mappings(pid).ok()).unwrap_or_default();
         let mapped = mapped.iter().filter(|mapping| mapping.looks_adoptable());
-        let mapped = mapped.map(|mapping| BaseRange::new(mapping.start >> 12, mapping.end >> 12));
+        let mapped = mapped.map(procfs::Mapping::pages);
         let within = |part: BaseRange| Some(part.intersect(range)).filter(|part| !part.is_empty());
         for part in mapped.chain(adopted.iter().copied()).filter_map(within) {
             // A page that was never touched reads as zeros from now on, as it should.
@@ -347,6 +295,9 @@ impl Agent<'_> {
         }
         for part in adopted.into_iter().filter_map(within) {
             self.borrower.handle_unmapped(now, key, part);
+        }
+        if let Some(at) = process.letting_go.iter().position(|&going| going == range) {
+            process.letting_go.swap_remove(at);
         }
         process.released.add(range);
         process.keeps_from_children = true;

@@ -56,6 +56,7 @@ impl Agent<'_> {
             token: 0,
             region: from.region,
             released: from.released.clone(),
+            letting_go: Vec::new(),
             moves: Moves::default(),
             outlives_its_hand: false,
             keeps_from_children: from.keeps_from_children,

@@ -288,6 +288,7 @@ impl Agent<'_> {
             token: 0,
             region: self.region_at(hello.region_address),
             released: Released::default(),
+            letting_go: Vec::new(),
             outlives_its_hand: false,
             keeps_from_children: false,
             moves: Moves::default(),
@@ -363,8 +364,7 @@ impl Agent<'_> {
             return true;
         }
         let Ok(mappings) = procfs::mappings(pid) else { return false };
-        let has: Vec<BaseRange> =
-            mappings.iter().map(|m| BaseRange::new(m.start >> 12, m.end >> 12)).collect();
+        let has: Vec<BaseRange> = mappings.iter().map(procfs::Mapping::pages).collect();
         process.released.keep(has.iter().copied());
         let now = self.now();
         for range in self.borrower.ranges(key) {

@@ -10,7 +10,6 @@
 //! What this cannot tell apart: a thread that leaves a place and is not heard before another one has moved there, been heard of, returned, and left it as well.
 
 use super::Agent;
-use super::process::Process;
 use crate::procfs;
 use crate::uffd::Event;
 use loam_core::borrower::{BaseRange, SpaceKey};
@@ -90,13 +89,6 @@ impl Moves {
     }
 }
 
-impl Process {
-    /// No change is unread, here or in the kernel: no word of an earlier one is to come.
-    fn is_quiet(&self) -> bool {
-        !self.has_unread_changes() && !self.uffd.is_changing(self.probe << 12)
-    }
-}
-
 impl Agent<'_> {
     /// Where the change that is to be dealt with next is; `None`: there is none, or its time has not come.
     pub(super) fn next_change(&mut self, key: SpaceKey) -> Option<usize> {
@@ -143,7 +135,7 @@ impl Agent<'_> {
     pub(super) fn look_at_moves(&mut self) {
         let moved =
             self.processes.values().filter(|p| !p.moves.left.is_empty() || !p.moves.doubted.is_empty());
-        let moved: Vec<SpaceKey> = moved.filter(|p| p.is_quiet()).map(|p| p.key).collect();
+        let moved: Vec<SpaceKey> = moved.filter(|p| p.is_settled()).map(|p| p.key).collect();
         for key in moved {
             let process = self.processes.get_mut(&key).expect("just listed");
             process.moves.left.clear();
@@ -157,7 +149,7 @@ impl Agent<'_> {
     fn look_at_doubted(&mut self, key: SpaceKey) {
         let Some(process) = self.processes.get_mut(&key) else { return };
         let Some(details) = process.pid.and_then(|pid| procfs::flags(pid).ok()) else { return };
-        if !process.is_quiet() {
+        if !process.is_settled() {
             return; // of another time than what is known
         }
         let mut gone = std::mem::take(&mut process.moves.doubted);

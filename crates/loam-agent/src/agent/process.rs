@@ -18,6 +18,9 @@ use rustix::process::Pid;
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
+const MADV_DONTFORK: u32 = 10;
+const MADV_DOFORK: u32 = 11;
+
 /// A command for the hand: `(address, pages, extra)` spans.
 #[derive(Clone, Debug)]
 pub(super) struct Order {
@@ -68,6 +71,8 @@ pub(super) struct Process {
     pub keeps_from_children: bool,
     /// Ranges that the program keeps for itself.
     pub released: Released,
+    /// And those that it is about to keep: they are brought home, and neither adopted nor hidden from children meanwhile.
+    pub letting_go: Vec<BaseRange>,
     /// A mapping is registered, and the policy was not told: nobody can say whether all of it is, or whether a child of which we have not heard inherited that.
     pub adoption_unsure: bool,
     pub statm: Option<Statm>,
@@ -96,6 +101,11 @@ impl Process {
         self.hand.as_ref().is_some_and(Hand::evicts)
     }
 
+    /// No change of mappings is unread or under way: what was read of them just before is of the same time as what is known.
+    pub(super) fn is_settled(&self) -> bool {
+        !self.has_unread_changes() && !self.uffd.is_changing(self.probe << 12)
+    }
+
     /// Nobody waits for its hand.
     pub(super) fn stands_still(&self) -> bool {
         self.hand.as_ref().is_some_and(Hand::stands_still)
@@ -117,13 +127,13 @@ pub(super) struct Hand {
     pub waiting: VecDeque<Order>,
     /// Forks under way where the kernel does not report them.
     pub forks: u32,
+    /// Where it was told to hide something, and not to show it since.
+    hidden: Released,
     /// It was told to end.
     leaves: bool,
     standing: Standing,
     /// It was told that huge pages are not for its process.
     has_small_pages: bool,
-    /// How often was looked since the last of them began or ended whether all is shown to the child.
-    pub shows: u32,
 }
 
 impl Hand {
@@ -136,10 +146,10 @@ impl Hand {
             ring,
             waiting,
             forks: 0,
+            hidden: Released::default(),
             leaves: false,
             standing: Standing::default(),
             has_small_pages: false,
-            shows: 0,
         }
     }
 
@@ -329,6 +339,23 @@ impl Hand {
         if !std::mem::replace(&mut self.has_small_pages, true) {
             self.order(Order { kind: kind::NO_HUGE_PAGES, spans: Vec::new(), batch: None });
         }
+    }
+
+    /// Keeps ranges from children.
+    pub(super) fn hide(&mut self, ranges: &[BaseRange]) {
+        ranges.iter().for_each(|range| self.hidden.add(*range));
+        self.advise(ranges, MADV_DONTFORK);
+    }
+
+    /// Has children find them.
+    pub(super) fn show(&mut self, ranges: &[BaseRange]) {
+        ranges.iter().for_each(|range| self.hidden.remove(*range));
+        self.advise(ranges, MADV_DOFORK);
+    }
+
+    /// Something may be hidden that is in the range now, if it has not been moved there.
+    pub(super) fn may_hide(&self, range: BaseRange) -> bool {
+        self.hidden.iter().any(|of| !of.intersect(range).is_empty())
     }
 
     /// Asks for advice on ranges, in as many commands as it takes.

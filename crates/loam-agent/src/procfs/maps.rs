@@ -1,6 +1,7 @@
 //! A process's mappings, and which of them Loam adopts.
 
 use super::{FILE_BYTES_MAX, ProcError, open, read_text, text_of};
+use loam_core::borrower::BaseRange;
 use rustix::process::Pid;
 use std::fmt;
 use std::fs::File;
@@ -55,6 +56,11 @@ impl Mapping {
     /// Its length.
     pub(crate) fn bytes(&self) -> u64 {
         self.end - self.start
+    }
+
+    /// Its base pages.
+    pub(crate) fn pages(&self) -> BaseRange {
+        BaseRange::new(self.start >> 12, self.end >> 12)
     }
 
     /// The area that `brk` moves the end of.
