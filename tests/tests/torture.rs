@@ -47,6 +47,6 @@ fn without_fork_events() {
         return;
     }
     survive("torture-unheard", 10, [400, 2, 8_192], |borrow| {
-        borrow.embedded("2x1G").durability("staged").without_fork_events().local_mib(110)
+        borrow.embedded("2x1G").durability("staged").without_fork_events().local_mib(60)
     });
 }

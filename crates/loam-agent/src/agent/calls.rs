@@ -140,6 +140,7 @@ impl Agent<'_> {
             return;
         };
         let now = self.now();
+        tracing::debug!(?space, what = request.what, pages = ?pages_of(&request, false), "call");
         match request.what {
             call::RELEASE | call::FORK_PREPARE => {
                 let range = if request.what == call::RELEASE {
@@ -160,6 +161,9 @@ impl Agent<'_> {
             }
             call::FORK_DONE => {
                 self.allow_fork(space, false);
+                if !self.fork_events {
+                    self.borrower.handle_forked_unseen(now, space);
+                }
                 self.evict_again(space);
                 answer(&socket);
             }
@@ -299,6 +303,7 @@ impl Agent<'_> {
         if let Some(at) = process.letting_go.iter().position(|&going| going == range) {
             process.letting_go.swap_remove(at);
         }
+        tracing::debug!(?key, ?range, "let go");
         process.released.add(range);
         process.keeps_from_children = true;
     }

@@ -41,6 +41,8 @@ pub(super) struct Copied {
     ask: Option<SyncSender<Question>>,
     answer: Arc<Mutex<Option<Answer>>>,
     pages: u64,
+    /// Of what was counted, what was counted before.
+    twice: u64,
     /// Since so many forks everybody who writes is heard of, and so many looks have found nothing.
     settled: (Option<u64>, u32),
 }
@@ -76,15 +78,22 @@ impl Copied {
         if let Some(answer) = self.answer.try_lock().ok().and_then(|mut answer| answer.take()) {
             // What has come while it was read is counted by now, and was not copied.
             self.pages = answer.held.saturating_sub(answer.counted.max(counted));
+            self.twice = answer.counted.saturating_sub(answer.held);
             let is_vain = answer.guarded == guarded && self.pages <= counted / NOTHING_SHARE;
             self.settled.1 = if is_vain { self.settled.1 + 1 } else { 0 };
         }
         self.pages
     }
 
+    /// Base pages that `pids`, which had `counted` each by itself, share, as far as known: what two have is counted once more than it is there. Asks for a newer figure.
+    pub(super) fn twice(&mut self, pids: Vec<Pid>, counted: u64) -> u64 {
+        self.pages(pids, counted, None);
+        self.twice.min(counted)
+    }
+
     /// Nothing is shared any more.
     pub(super) fn none(&mut self) {
-        self.pages = 0;
+        (self.pages, self.twice) = (0, 0);
     }
 }
 

@@ -8,7 +8,7 @@
 
 use super::Agent;
 use super::adopt::without;
-use crate::procfs::{self, Mapping};
+use crate::procfs::{self, Mapping, ProcError};
 use loam_core::borrower::{BaseRange, SpaceKey};
 
 /// Looks for memory that is still hidden, a call.
@@ -62,12 +62,18 @@ impl Agent<'_> {
         if self.fork_events || self.processes.get(&key).is_none_or(|process| process.hand.is_none()) {
             return true;
         }
-        let Some(hidden) = self.still_hidden(key, range) else { return false };
-        // What stays hidden however often it is shown (there are too many mappings) is not waited for.
+        // What stays hidden however often it is shown (there are too many mappings), or cannot be looked at, is not waited for.
+        let hidden = loop {
+            match self.still_hidden(key, range) {
+                Ok(None) => return false,
+                Ok(Some(hidden)) if hidden.is_empty() => return true,
+                _ if *shows >= SHOWS_MAX => return true,
+                Ok(Some(hidden)) => break hidden,
+                Err(error) => tracing::debug!(?key, ?error, "not looked at"),
+            }
+            *shows += 1;
+        };
         *shows += 1;
-        if hidden.is_empty() || *shows > SHOWS_MAX {
-            return true;
-        }
         let hand = self.processes.get_mut(&key).and_then(|process| process.hand.as_mut());
         hand.expect("looked at above").show(&hidden);
         false
@@ -75,18 +81,24 @@ impl Agent<'_> {
 
     /// What of a range is still hidden from children, not by the program's own wish; `None`: its mappings are changing just now. A mapping that grows
     /// (`mremap`) stays hidden, and the policy, which knows only those pages of the new part that were touched, is told of it.
-    fn still_hidden(&mut self, key: SpaceKey, range: BaseRange) -> Option<Vec<BaseRange>> {
+    fn still_hidden(&mut self, key: SpaceKey, range: BaseRange) -> Result<Option<Vec<BaseRange>>, ProcError> {
         // A look at the flags of mappings is slow, and most of what is let go was never adopted.
-        let is_ours = self.ours(key)?.iter().any(|mapping| !mapping.intersect(range).is_empty());
-        let process = self.processes.get(&key)?;
-        if !is_ours && process.hand.as_ref().is_none_or(|hand| !hand.may_hide(range)) {
-            return Some(Vec::new());
+        let Some(ours) = self.ours(key) else { return Ok(None) };
+        let process = &self.processes[&key];
+        let may_hide = process.hand.as_ref().is_some_and(|hand| hand.may_hide(range));
+        let Some(pid) =
+            process.pid.filter(|_| may_hide || ours.iter().any(|of| !of.intersect(range).is_empty()))
+        else {
+            return Ok(Some(Vec::new()));
+        };
+        let details = match procfs::flags_up_to(pid, (range.end << 12) - 1) {
+            Err(ProcError::Gone { .. }) => return Ok(Some(Vec::new())),
+            details => details?,
+        };
+        let by_us = details.iter().filter(|of| of.is_hidden_by_us()).map(|of| of.mapping.pages());
+        if self.take_back(key, by_us).is_none() {
+            return Ok(None);
         }
-        let details = process
-            .pid
-            .and_then(|pid| procfs::flags_up_to(pid, (range.end << 12) - 1).ok())
-            .unwrap_or_default();
-        self.take_back(key, details.iter().filter(|of| of.is_hidden_by_us()).map(|of| of.mapping.pages()))?;
         let released = self.processes[&key].released.clone();
         let known = self.borrower.ranges(key);
         let mut hidden = Vec::new();
@@ -102,7 +114,7 @@ impl Agent<'_> {
             hidden
                 .extend(parts.into_iter().map(|part| part.intersect(range)).filter(|part| !part.is_empty()));
         }
-        Some(hidden)
+        Ok(Some(hidden))
     }
 }
 

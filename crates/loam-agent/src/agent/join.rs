@@ -277,6 +277,10 @@ impl Agent<'_> {
         }
         let key = self.new_key();
         self.borrower.handle_space_added(key, true);
+        if hello.role == role::FORKED {
+            let now = self.now();
+            self.borrower.handle_forked_unseen(now, key);
+        }
         let process = Process {
             key,
             uffd,

@@ -343,12 +343,14 @@ impl Hand {
 
     /// Keeps ranges from children.
     pub(super) fn hide(&mut self, ranges: &[BaseRange]) {
+        tracing::debug!(?ranges, "hide");
         ranges.iter().for_each(|range| self.hidden.add(*range));
         self.advise(ranges, MADV_DONTFORK);
     }
 
     /// Has children find them.
     pub(super) fn show(&mut self, ranges: &[BaseRange]) {
+        tracing::debug!(?ranges, "show");
         ranges.iter().for_each(|range| self.hidden.remove(*range));
         self.advise(ranges, MADV_DOFORK);
     }

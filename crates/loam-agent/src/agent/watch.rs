@@ -203,7 +203,7 @@ impl Agent<'_> {
         let mut resident = 0;
         let mut managed = 0;
         let mut sharing = 0;
-        let mut files = 0;
+        let (mut files, mut each) = (0, 0);
         let mut grown: Vec<(SpaceKey, u64)> = Vec::new();
         let grown_pages = (self.watch.local_pages / GROWN_SHARE).max(GROWN_PAGES_MIN);
         // Of children that have not come yet, or never will (one that was made behind libc's back): which process each of them is nobody knows.
@@ -220,6 +220,7 @@ impl Agent<'_> {
             let direct = process.direct_pages(figures.file_pages);
             let pages = figures.resident_pages.saturating_sub(process.before.resident_pages + direct);
             files += figures.file_pages - direct;
+            each += figures.resident_pages;
             let shared = self.borrower.shared_in(process.key).0;
             let local = self.borrower.local_in(process.key).0;
             sharing += shared;
@@ -232,11 +233,15 @@ impl Agent<'_> {
                 grown.push((process.key, unmanaged));
             }
         }
-        let mut copied = 0;
-        if sharing == 0 {
+        let (mut copied, mut twice) = (0, 0);
+        let pids: Vec<Pid> =
+            self.processes.values().filter(|p| p.statm.is_some()).filter_map(|p| p.pid).collect();
+        if !self.fork_events && pids.len() > 1 && self.watch.pressed {
+            // Nobody says what relatives share.
+            twice = self.watch.copied.twice(pids, each).min(resident);
+        } else if sharing == 0 {
             self.watch.copied.none();
         } else if self.watch.pressed {
-            let pids = self.processes.values().filter(|p| p.statm.is_some()).filter_map(|p| p.pid).collect();
             let guarded = self.borrower.guarded().filter(|_| !self.put_off.is_behind());
             copied = self.watch.copied.pages(pids, resident, guarded).min(sharing);
             resident += copied;
@@ -260,6 +265,8 @@ impl Agent<'_> {
         }
         let cached = self.cached_pages(files + their_files).min(resident);
         resident -= cached;
+        twice = twice.min(resident);
+        resident -= twice;
         newcomers = newcomers.min(resident);
         // The looks above have their own times.
         let now = self.now();
@@ -275,13 +282,15 @@ impl Agent<'_> {
         }
         let watch = &mut self.watch;
         if watch.pressed {
-            let others = resident.saturating_sub(managed + copied);
+            // To the policy each of those that have a page has one.
+            let local_pages = watch.local_pages + twice;
+            let others = (resident + twice).saturating_sub(managed + copied);
             let counted = others.saturating_sub(files.saturating_sub(cached).min(FILE_PAGES_FREE));
-            let rest = watch.local_pages.saturating_sub(watch.buffers + counted).max(ADOPTED_PAGES_MIN);
+            let rest = local_pages.saturating_sub(watch.buffers + counted).max(ADOPTED_PAGES_MIN);
             // The policy takes what was copied for shared: it leaves in its turn, the others make room until then.
             let limit = rest.saturating_sub(copied).max(ADOPTED_PAGES_MIN / 2).max(standing);
             tracing::trace!(resident, managed, sharing, copied, limit, "tree");
-            let over = (managed + counted + watch.buffers).saturating_sub(watch.local_pages);
+            let over = (managed + counted + watch.buffers).saturating_sub(local_pages);
             // Before anything that takes long: to look at mappings does.
             if is_first {
                 self.throttle_first(now);

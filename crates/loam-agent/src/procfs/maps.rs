@@ -240,7 +240,7 @@ fn details(pid: Pid, smaps: &str) -> Result<Vec<Detail>, ProcError> {
 
 /// Less than any record of smaps. The kernel makes a record when the one before has been read to its end and more is wanted, and further ones as long as what it has is less than what was asked for.
 pub(super) const RECORD_BYTES_MIN: usize = 256;
-/// Less than the line of a record's flags, which is its last: `VmFlags: rd wr mr mw me ac sd`.
+/// Less than the line of a record's flags, which is its last: `VmFlags: mr mw me nr `.
 const FLAGS_BYTES_MIN: usize = 16;
 
 /// The records of smaps up to the one of the mapping that begins at `last`, or the first behind it; no record after that is asked for.
@@ -249,7 +249,9 @@ pub(super) fn records_up_to(mut smaps: impl Read, last: u64) -> io::Result<Vec<u
     let mut is_last = false;
     let mut buffer = [0; RECORD_BYTES_MIN];
     loop {
-        let in_flags = text[line..].starts_with(b"VmFlags:");
+        // Or may be: what has come of the line says no other.
+        let begun = &text[line..];
+        let in_flags = !begun.is_empty() && begun.iter().zip(b"VmFlags:").all(|(byte, flags)| byte == flags);
         let wanted = match (is_last, in_flags) {
             (false, _) => RECORD_BYTES_MIN,
             (true, false) => FLAGS_BYTES_MIN,
@@ -266,6 +268,8 @@ pub(super) fn records_up_to(mut smaps: impl Read, last: u64) -> io::Result<Vec<u
         while let Some(length) = text[line..].iter().position(|byte| *byte == b'\n') {
             let whole = &text[line..line + length];
             if is_last && whole.starts_with(b"VmFlags:") {
+                // With a line that is shorter than any should be, more may have come.
+                text.truncate(line + length + 1);
                 return Ok(text);
             }
             is_last |= first_address(whole).is_some_and(|address| address >= last);

@@ -303,14 +303,15 @@ proptest::proptest! {
     /// The kernel looks at all pages of a mapping when it makes its record.
     #[test]
     fn no_record_is_made_behind_the_last_one_that_is_wanted(
-        lines in proptest::collection::vec((14_usize..40, 0_usize..5), 1..12),
+        lines in proptest::collection::vec((14_usize..40, 0_usize..20, 0_usize..9), 1..12),
         wanted in 0_usize..14,
     ) {
-        let record = |(index, &(lines, flags)): (usize, &(usize, usize))| {
+        let record = |(index, &(lines, wide, flags)): (usize, &(usize, usize, usize))| {
             let start = 0x10_0000 * (index as u64 + 1);
             let counts: String = (0..lines).map(|n| format!("Count{n}:            {} kB\n", n * 17)).collect();
-            let flags = &" nh wf lo dc dd"[..3 * flags];
-            format!("{start:x}-{:x} rw-p 00000000 00:00 0 \n{counts}VmFlags: rd wr mr mw me ac sd{flags} \n", start + 0x1000)
+            let flags = &" nr ac sd nh wf lo dc dd"[..3 * flags];
+            let first = format!("{start:x}-{:x} rw-p 00000000 00:00 0 \n", start + 0x1000);
+            format!("{first}{counts}Last: {:wide$}\nVmFlags: mr mw me{flags} \n", "")
         };
         let records: Vec<String> = lines.iter().enumerate().map(record).collect();
         let last = 0x10_0000 * wanted as u64 + 1; // there is none: up to the next one behind it

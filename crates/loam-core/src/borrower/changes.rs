@@ -34,6 +34,7 @@ impl Borrower {
             granted: Vec::new(),
             granted_pages: 0,
             unguarded: false,
+            forked_unseen: false,
             forked_at: Instant::default(),
             tried: BTreeSet::new(),
         };
@@ -248,6 +249,14 @@ impl Borrower {
             self.park_anew(now);
         }
         self.advance(now);
+    }
+
+    /// A process has forked, or was forked, where the kernel does not tell of the other side: what it has here may be the other's, too, and nobody knows for how long.
+    pub fn handle_forked_unseen(&mut self, now: Instant, key: SpaceKey) {
+        let Some(space) = self.spaces.get_mut(&key) else { return };
+        (space.forked, space.forked_unseen, space.forked_at) = (true, true, now);
+        space.tried.clear(); // what was its own is shared again
+        self.park_anew(now);
     }
 
     /// A process has ended, or left its address space by exec.

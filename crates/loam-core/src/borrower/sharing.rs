@@ -24,6 +24,9 @@ const PARKED_MIN: Duration = Duration::from_millis(500);
 const PARKED_MAX: Duration = Duration::from_millis(16_000);
 /// A child that lives so long stays.
 const STAYS_AFTER: Duration = PARKED_MIN;
+/// The same of one of which nobody tells whether it lives: all that has left comes home for the next fork, and who has forked may do so again soon. (Less than the first two
+/// times that what was put aside stays so.)
+const UNSEEN_AFTER: Duration = Duration::from_millis(1_400);
 /// So many relatives are asked for contents that are to leave: with more it would cost more than a page is worth.
 const RELATIVES_ASKED: usize = 8;
 /// Pause after sharing was broken on purpose, for the hand to have done it.
@@ -39,7 +42,7 @@ impl Borrower {
     fn breaks_sharing(&self, now: Instant, key: SpaceKey) -> bool {
         let space = &self.spaces[&key];
         match space.relatives[..] {
-            [] => space.forked,
+            [] => space.forked && (!space.forked_unseen || now - space.forked_at >= UNSEEN_AFTER),
             [one] => self.spaces[&one].gives() && now - space.forked_at >= STAYS_AFTER,
             _ => false,
         }

@@ -66,6 +66,8 @@ pub(super) struct Space {
     pub(super) granted_pages: u64,
     /// Of what it shares with relatives something is not protected, and will not be: who writes there is not heard of.
     pub(super) unguarded: bool,
+    /// It forked, or was forked, and nobody told of the other side.
+    pub(super) forked_unseen: bool,
     /// When it was forked, or forked last.
     pub(super) forked_at: Instant,
     /// Pages that were made its own so that they can be taken, and have not left since: once is enough.

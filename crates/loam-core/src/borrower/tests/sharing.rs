@@ -277,3 +277,24 @@ fn what_could_not_be_taken_of_a_page_is_not_asked_for_with_each_that_comes_to_it
     assert_eq!(w.b.state(PARENT, 0), BaseState::Away);
     w.read_all();
 }
+
+/// Where the kernel reports no forks nobody knows who has what, nor for how long.
+#[test]
+fn what_is_shared_with_a_child_of_which_nobody_told_leaves_after_a_while() {
+    let mut w = World::new(1, false, LIMIT, 1);
+    for base in (0..SHARED).rev() {
+        w.step(&Op::Write { space: 0, base, value: base + 1 });
+    }
+    settle(&mut w);
+    w.b.handle_forked_unseen(Instant(w.now), PARENT);
+    w.shared.extend((0..SHARED).map(|base| (PARENT, base)));
+    w.work(Duration::from_millis(1_300));
+    assert_eq!((w.here(PARENT), w.populated), (SHARED, 0));
+    // As long as it forks all the time its children end all the time.
+    w.b.handle_forked_unseen(Instant(w.now), PARENT);
+    w.work(Duration::from_millis(1_300));
+    assert_eq!((w.here(PARENT), w.populated), (SHARED, 0));
+    w.work(Duration::from_millis(2_000));
+    assert_eq!((w.here(PARENT), w.populated), (0, SHARED));
+    w.read_all();
+}
