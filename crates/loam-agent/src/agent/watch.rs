@@ -203,7 +203,9 @@ impl Agent<'_> {
         let mut resident = 0;
         let mut managed = 0;
         let mut sharing = 0;
-        let (mut files, mut each) = (0, 0);
+        let mut files = 0;
+        // Of those that may share something, and nobody says what.
+        let (mut unseen, mut unseen_pages) = (Vec::new(), 0);
         let mut grown: Vec<(SpaceKey, u64)> = Vec::new();
         let grown_pages = (self.watch.local_pages / GROWN_SHARE).max(GROWN_PAGES_MIN);
         // Of children that have not come yet, or never will (one that was made behind libc's back): which process each of them is nobody knows.
@@ -220,7 +222,10 @@ impl Agent<'_> {
             let direct = process.direct_pages(figures.file_pages);
             let pages = figures.resident_pages.saturating_sub(process.before.resident_pages + direct);
             files += figures.file_pages - direct;
-            each += figures.resident_pages;
+            if let Some(pid) = process.pid.filter(|_| self.borrower.is_forked_unseen(process.key)) {
+                unseen.push(pid);
+                unseen_pages += figures.resident_pages;
+            }
             let shared = self.borrower.shared_in(process.key).0;
             let local = self.borrower.local_in(process.key).0;
             sharing += shared;
@@ -234,14 +239,12 @@ impl Agent<'_> {
             }
         }
         let (mut copied, mut twice) = (0, 0);
-        let pids: Vec<Pid> =
-            self.processes.values().filter(|p| p.statm.is_some()).filter_map(|p| p.pid).collect();
-        if !self.fork_events && pids.len() > 1 && self.watch.pressed {
-            // Nobody says what relatives share.
-            twice = self.watch.copied.twice(pids, each).min(resident);
+        if unseen.len() > 1 && self.watch.pressed {
+            twice = self.watch.copied.twice(unseen, unseen_pages).min(resident);
         } else if sharing == 0 {
             self.watch.copied.none();
         } else if self.watch.pressed {
+            let pids = self.processes.values().filter(|p| p.statm.is_some()).filter_map(|p| p.pid).collect();
             let guarded = self.borrower.guarded().filter(|_| !self.put_off.is_behind());
             copied = self.watch.copied.pages(pids, resident, guarded).min(sharing);
             resident += copied;

@@ -109,6 +109,11 @@ impl Borrower {
         self.spaces.get(&space).is_some_and(|s| s.table.range_of(base).is_some())
     }
 
+    /// It forked, or was forked, and nobody told of the other side ([`Self::handle_forked_unseen`]).
+    pub fn is_forked_unseen(&self, space: SpaceKey) -> bool {
+        self.spaces.get(&space).is_some_and(|s| s.forked_unseen)
+    }
+
     /// The state of one base page.
     pub fn state(&self, space: SpaceKey, base: u64) -> BaseState {
         self.spaces.get(&space).map_or(BaseState::Empty, |s| s.table.get(base).state)
