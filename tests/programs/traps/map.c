@@ -283,7 +283,7 @@ static void *remapper(void *argument) {
     unsigned char *mine = argument;
     size_t slot = 2 * MIB;
     uint64_t x = (uintptr_t)mine;
-    for (int round = 0; round < 200; round++) {
+    for (int round = 0; round < 120; round++) {
         size_t at = (x = splitmix64(x)) % (half / slot) * slot;
         fill_at(mine + at, slot, 381 + (uint64_t)round, at);
         switch (round % 3) {
@@ -325,7 +325,7 @@ static void heap(void) {
     static struct { unsigned char *at; size_t bytes; uint64_t seed; } blocks[BLOCKS];
     uint64_t x = 390;
     size_t mean = options.data_bytes / BLOCKS;
-    for (int round = 0; round < 4 * BLOCKS; round++) {
+    for (int round = 0; round < 2 * BLOCKS; round++) {
         size_t i = (x = splitmix64(x)) % BLOCKS;
         if (blocks[i].at != NULL) check("heap block", blocks[i].at, blocks[i].bytes, blocks[i].seed);
         size_t bytes = (x = splitmix64(x)) % (2 * mean) / 8 * 8 + 8;
