@@ -66,11 +66,10 @@ impl Borrower {
         }
         let first = size.first(base);
         self.note_coming(key, first, size);
-        let page = Brought { fault: Place { space: key, base }, size, fetched: BasePages(missing) };
         if self.is_buffered(entry) {
-            self.sizer.rescued(&page);
-            return None; // nothing is fetched for it
+            return None; // rescued: nothing is fetched for it
         }
+        let page = Brought { fault: Place { space: key, base }, size, fetched: BasePages(missing) };
         let hole = self.sizer.brought(self.waits_changed_at, &page)?;
         assert!(hole != base && size.first(hole) == first, "the page is not left without what is waited for");
         if self.entry(key, hole).state != BaseState::Away || self.waits.contains_key(&(key, hole)) {

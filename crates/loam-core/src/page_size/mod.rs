@@ -203,11 +203,6 @@ pub trait PageSizer: fmt::Debug + Send {
         None
     }
 
-    /// A fault brings a page that has just left, out of a buffer: nothing is fetched for it.
-    fn rescued(&mut self, page: &Brought) {
-        let _ = page;
-    }
-
     /// So many base pages are fetched that no fault has asked for yet.
     fn fetched_ahead(&mut self, pages: BasePages) {
         let _ = pages;

@@ -35,8 +35,6 @@ const GROW_DOUBLINGS: u8 = 2;
 const GROW_DOUBT: f64 = 2.0;
 /// So many probes what made it grow is worth.
 const GROWN_WEIGHT: f64 = 4.0;
-/// What is assumed to be wanted at once, until it is seen.
-const LATENESS_WEIGHT: f64 = 4.0;
 /// And shrinks.
 const SHRINK_MIN: f64 = 6.0;
 
@@ -55,15 +53,6 @@ impl Rate {
             self.weaken();
         }
         self.hits += f64::from(u8::from(hit));
-        self.total += 1.0;
-        if self.total > TOTAL_MAX {
-            self.halve();
-        }
-    }
-
-    /// Something between a hit and a miss.
-    fn add_part(&mut self, hit: f64) {
-        self.hits += hit;
         self.total += 1.0;
         if self.total > TOTAL_MAX {
             self.halve();
@@ -199,11 +188,8 @@ impl Costs {
 }
 
 /// Base pages that a page of `n` saves. Where waste costs more than the page is worth: next to none, so that it is as bad as can be, and worse the larger the page is.
-///
-/// `late`: the part of a turn of local memory that what comes with the fault is here before it is wanted, where it takes a place as what nobody wants does.
-fn worth(n: f64, wanted: f64, late: f64, returns: f64) -> f64 {
-    let in_use = 1.0 + (wanted - 1.0) * (1.0 - late);
-    (wanted - (n - in_use) * returns).max(0.02)
+fn worth(n: f64, wanted: f64, returns: f64) -> f64 {
+    (wanted - (n - wanted) * returns).max(0.02)
 }
 
 /// Base pages that are wanted of a page of 2^`log2`: the one of the fault, and of each ring around it its share.
@@ -225,24 +211,9 @@ pub(super) struct Evidence {
     zeros: [Rate; PageSize::COUNT],
     /// How often a page of this size was here, by way of smaller ones, before the first of those left.
     together: [Rate; PageSize::COUNT],
-    /// When in a turn of local memory that was wanted which was, after its page had come.
-    late: Rate,
 }
 
 impl Evidence {
-    /// What had been left out is wanted, after so much of a turn.
-    pub(super) fn wanted_after(&mut self, turn: f64) {
-        self.late.add_part(turn);
-    }
-
-    /// The part of a turn that passes until what comes with a page is wanted, if it is.
-    fn lateness(&self, prior: Option<&Self>) -> f64 {
-        match prior {
-            None => self.late.with_prior(0.0, LATENESS_WEIGHT),
-            Some(prior) => self.late.with_prior(prior.lateness(None), PRIOR_WEIGHT),
-        }
-    }
-
     pub(super) fn probed(&mut self, probe: &Probed) {
         let level = usize::from(probe.reach.log2());
         match probe.seen {
@@ -328,7 +299,7 @@ impl Evidence {
         let cost = |size: PageSize| {
             let n = size.base_pages() as f64;
             let wanted = wanted(size.log2(), |level| self.ring_of_zeros(prior, level));
-            (FRESH_FAULT_NS + n * ZEROS_NS) / worth(n, wanted, 0.0, returns)
+            (FRESH_FAULT_NS + n * ZEROS_NS) / worth(n, wanted, returns)
         };
         let sizes = (least.log2()..=most.log2()).map(PageSize::from_log2);
         sizes.min_by(|&a, &b| cost(a).total_cmp(&cost(b)))
@@ -349,10 +320,9 @@ impl Evidence {
         costs: Costs,
         returns: f64,
     ) -> Option<(PageSize, SizeReason)> {
-        let late = self.lateness(prior);
         let cost = |size: PageSize, wanted: f64| {
             let n = size.base_pages() as f64;
-            costs.of(n) / worth(n, wanted, late, returns)
+            costs.of(n) / worth(n, wanted, returns)
         };
         let here = self.wanted(prior, size.log2());
         let now = cost(size, here);

@@ -6,7 +6,7 @@
 //! ```text
 //!             what a fault costs + n × what each base page costs
 //! cost(n) = ------------------------------------------------------          n: base pages of a page
-//!             wanted(n) − (n − in use(n)) × returns
+//!             wanted(n) − (n − wanted(n)) × returns
 //! ```
 //!
 //! - *wanted(n)*: how many base pages of a page are wanted before it leaves. At sizes up to the present one that is seen by leaving a base
@@ -18,9 +18,7 @@
 //!   back from a buffer, and nothing is fetched out of which anything could be left.) It decides how large pages of zeros are, and of what is fetched as long as hardly
 //!   anything has been: memory that was filled in order may be read in none.
 //!   Where memory is large pages leave late. A base page that nobody waits for long before that is told of by then, if many in a row are like it ([`PageSizer::aged`]).
-//! - *in use(n)*: what is wanted late takes a place until then as what nobody wants does. So each wanted base page counts here for the part of a turn of local memory that is left
-//!   when it is wanted, as far as what was left out tells of it.
-//! - *returns*: how many of the base pages that leave come back within one turn of local memory by wanted ones, from a lender or out of a buffer. Each base page that nobody wanted has pushed
+//! - *returns*: how many of the base pages that leave come back within one turn of local memory by wanted ones. Each base page that nobody wanted has pushed
 //!   one of them out. In a sweep over much more than fits none comes back, and waste costs no more than its transfer.
 //! - what a fault and what a base page costs is measured, on this path, as it is now.
 //!
@@ -85,9 +83,6 @@ const TURNS_KNOWN: u64 = 2;
 
 /// Nobody is going to wait for what was left out if nobody has waited, after a while, for so many in a row. (Where some are wanted, others may be later.)
 const UNWANTED_MIN: u32 = 64;
-
-/// What was left out and is not told of yet is remembered up to so many; then all of it is forgotten, with what nobody will tell of.
-const LEFT_OUT_MAX: usize = 4096;
 
 /// What is known of a place in a part.
 #[derive(Clone, Debug)]
@@ -212,8 +207,6 @@ pub struct Adaptive {
     in_use: [u32; PageSize::COUNT],
     costs: Costs,
     returns: Returns,
-    /// What was left out of pages, and when by the clock of what leaves.
-    left_out: BTreeMap<(SpaceKey, u64), u64>,
     draw: Draw,
     changes: Changes,
     /// Sizes of a part of which nothing is known, of what is fetched and of zeros.
@@ -240,7 +233,6 @@ impl Adaptive {
             in_use: [0; PageSize::COUNT],
             costs: Costs::default(),
             returns: Returns::default(),
-            left_out: BTreeMap::new(),
             draw: Draw::new(seed),
             changes: Changes::default(),
             start,
@@ -486,17 +478,7 @@ impl PageSizer for Adaptive {
         let wanted = self.part_known().evidence.wanted_share(None, page.size);
         self.returns.brought(page, wanted);
         self.learn(now, self.part, page.fault, |_| ());
-        let hole = self.hole(page)?;
-        if self.left_out.len() >= LEFT_OUT_MAX {
-            self.left_out.clear();
-        }
-        self.left_out.insert((page.fault.space, hole), self.returns.now());
-        Some(hole)
-    }
-
-    fn rescued(&mut self, page: &Brought) {
-        let wanted = self.part_known().evidence.wanted_share(None, page.size);
-        self.returns.brought(page, wanted);
+        self.hole(page)
     }
 
     fn fetched_ahead(&mut self, pages: BasePages) {
@@ -532,13 +514,7 @@ impl PageSizer for Adaptive {
         if probe.seen == Seen::Again {
             self.known_of(probe.part.into()).late.add(probe.wanted);
         }
-        let left_out = self.left_out.remove(&(probe.place.space, probe.place.base));
-        let is_wanted = probe.wanted && probe.seen == Seen::LeftOut;
-        let after = left_out.filter(|_| is_wanted).map(|then| self.returns.turn_since(then));
-        self.learn(now, probe.part.into(), probe.place, |evidence| {
-            evidence.probed(probe);
-            after.into_iter().for_each(|turn| evidence.wanted_after(turn));
-        });
+        self.learn(now, probe.part.into(), probe.place, |evidence| evidence.probed(probe));
     }
 
     fn filled(&mut self, page: &Filled<'_>) -> Option<Probed> {

@@ -43,16 +43,6 @@ impl Returns {
         self.clock / FINE
     }
 
-    /// The part of a turn that has passed since [`Self::now`] was this, one at most.
-    pub(super) fn turn_since(&self, then: u64) -> f64 {
-        ((self.clock - then) as f64 / (self.limit.max(1) * FINE) as f64).min(1.0)
-    }
-
-    /// For [`Self::turn_since`].
-    pub(super) fn now(&self) -> u64 {
-        self.clock
-    }
-
     /// The share of base pages that come back within one turn.
     pub(super) fn share(&self) -> f64 {
         self.share
@@ -80,7 +70,7 @@ impl Returns {
         }
     }
 
-    /// A page comes, from wherever it went, of which `wanted` is the share that is expected to be wanted.
+    /// A page comes, of which `wanted` is the share that is expected to be wanted.
     pub(super) fn brought(&mut self, page: &Brought, wanted: f64) {
         let first = page.size.first(page.fault.base);
         let (space, n) = (page.fault.space, page.size.base_pages());

@@ -11,9 +11,6 @@ struct Pager {
     sizer: Adaptive,
     limit: u64,
     local: BTreeSet<u64>,
-    /// So many base pages that have left can be rescued, and which can, oldest first.
-    buffers: usize,
-    buffered: VecDeque<u64>,
     /// Pages in the order in which they came: first base page and size.
     order: VecDeque<(u64, PageSize)>,
     holes: BTreeMap<u64, (u64, u8, PageSize)>,
@@ -45,8 +42,6 @@ impl Pager {
             sizer,
             limit,
             local,
-            buffers: 0,
-            buffered: VecDeque::new(),
             order,
             holes,
             together: BTreeMap::new(),
@@ -72,11 +67,8 @@ impl Pager {
             }
             let before = self.local.len();
             page.for_each(|b| {
-                if self.local.remove(&b) {
-                    self.buffered.push_back(b);
-                }
+                self.local.remove(&b);
             });
-            self.buffered.drain(..self.buffered.len().saturating_sub(self.buffers));
             let pages = BasePages((before - self.local.len()) as u64);
             if let Some(with) = self.together.remove(&first) {
                 let first = Self::place(first);
@@ -96,8 +88,6 @@ impl Pager {
         let first = size.first(base);
         let n = size.base_pages();
         let missing: Vec<u64> = (first..first + n).filter(|b| !self.local.contains(b)).collect();
-        let is_rescued = self.buffered.contains(&base);
-        self.buffered.retain(|b| !missing.contains(b));
         self.evict(missing.len() as u64);
         let fetched = BasePages(missing.len() as u64);
         self.fetched += fetched.0;
@@ -105,12 +95,7 @@ impl Pager {
         self.sizer.waited(Duration(FAULT_NS));
         self.sizer.streamed(fetched, Duration(BASE_PAGE_NS * fetched.0));
         let page = Brought { fault: Self::place(base), size, fetched };
-        let hole = if is_rescued {
-            self.sizer.rescued(&page);
-            None
-        } else {
-            self.sizer.brought(Instant(self.now_ns), &page)
-        };
+        let hole = self.sizer.brought(Instant(self.now_ns), &page);
         self.local.extend(missing.iter().filter(|&&b| Some(b) != hole));
         self.order.push_back((first, size));
         let mut came_with = size;
@@ -302,51 +287,6 @@ fn pages_that_push_each_other_out_become_smaller() {
     let sizes: BTreeSet<u8> = (0..64).map(|n| pager.size(n * 1024).log2()).collect();
     // 256 planes in 4,096 base pages: 16 base pages of each at most.
     assert!(sizes.iter().all(|&log2| (2..=4).contains(&log2)), "{sizes:?}");
-}
-
-/// A program works on a little more than fits, of which pages hold more than it works on: what leaves is back at once, out of a buffer. (Polars at a fifth of its
-/// memory: pages of 8 to 64 KiB, of which most was wanted before they left, and no end.)
-#[test]
-fn pages_that_are_rescued_again_and_again_become_smaller() {
-    let mut pager = Pager::new(4_096, 4);
-    pager.buffers = 512;
-    let mut draw = Draw::new(11);
-    let mut touch = |pager: &mut Pager| {
-        // Three of four base pages, without an order.
-        let base = draw.below(7_000);
-        if base.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 62 != 0 {
-            pager.touch(base);
-        }
-    };
-    (0..100_000).for_each(|_| touch(&mut pager));
-    let before = (pager.faults, pager.fetched);
-    (0..50_000).for_each(|_| touch(&mut pager));
-    let sizes: Vec<u8> = (0..7_000).step_by(2048).map(|base| pager.size(base).log2()).collect();
-    assert!(sizes.iter().all(|&log2| log2 <= 1), "{sizes:?}");
-    // Without what is rescued, and how late what comes with it is wanted, it was 22,744 for 11,215 faults.
-    let (faults, fetched) = (pager.faults - before.0, pager.fetched - before.1);
-    assert!(fetched < 14_000 && faults < 11_000, "{fetched} base pages for {faults} faults");
-}
-
-/// What comes with a fault takes a place until it is wanted. Where all places are needed that costs as much as what nobody wants.
-#[test]
-fn what_is_wanted_late_is_worth_less() {
-    let size = PageSize::from_log2(3);
-    let judged = |turn: f64, returns: f64| {
-        let mut evidence = Evidence::default();
-        for n in 0..48_u64 {
-            let reach = PageSize::from_log2(1 + (n % 3) as u8);
-            let wanted = n % 8 > 0;
-            let probe = Probed { place: Pager::place(n), part: 0, size, reach, wanted, seen: Seen::LeftOut };
-            evidence.probed(&probe);
-            evidence.wanted_after(turn);
-        }
-        let limits = (PageSize::SMALLEST, size);
-        evidence.judge(None, size, limits, Costs::default(), returns).map_or(size, |(to, _)| to)
-    };
-    assert_eq!(judged(0.0, 0.9), size);
-    assert_eq!(judged(0.9, 0.0), size, "nothing else is wanted in its place");
-    assert!(judged(0.9, 0.9) <= PageSize::from_log2(1), "{}", judged(0.9, 0.9));
 }
 
 /// The same after a sweep in the same part, time and again, as each direction of such a solver begins and ends: what the sweep has shown does not
