@@ -14,6 +14,7 @@ const TRAPS: &[&str] = &[
     "fork_both_write",
     "fork_wipe",
     "fork_dont",
+    "fork_dont_at_fork",
     "fork_over_kept",
     "fork_grown",
     "fork_growing",

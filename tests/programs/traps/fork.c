@@ -312,14 +312,28 @@ static void wipe_by_threads(void) {
     check("parent at the end", area, options.data_bytes, 90);
 }
 
+/* A child's handlers run in the order in which they were asked for, this one before any that a library asks for when it is loaded. */
+static unsigned char *fills_hole_at_fork;
+static unsigned char *hole_new(void) {
+    return mmap(area, options.data_bytes / 4, PROT_READ | PROT_WRITE,
+                MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+}
+static void first_in_child(void) {
+    if (fills_hole_at_fork) fills_hole_at_fork = hole_new();
+}
+static void before_all_others(void) { pthread_atfork(NULL, NULL, first_in_child); }
+__attribute__((section(".preinit_array"), used)) static void (*preinit)(void) = before_all_others;
+
 static void dont_child(void *unused) {
     (void)unused;
     size_t kept = options.data_bytes / 4;
-    unsigned char present;
-    EXPECT(mincore(area, PAGE_BYTES, &present) == -1 && errno == ENOMEM);
-    /* The hole is free for others, at once. */
-    unsigned char *fresh = mmap(area, kept, PROT_READ | PROT_WRITE,
-                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    unsigned char *fresh = fills_hole_at_fork;
+    if (!fresh) {
+        unsigned char present;
+        EXPECT(mincore(area, PAGE_BYTES, &present) == -1 && errno == ENOMEM);
+        /* The hole is free for others, at once. */
+        fresh = hole_new();
+    }
     EXPECT(fresh == area);
     check_zero("fresh memory in the hole", fresh, kept);
     for (uint64_t round = 0; round < 2; round++) {
@@ -360,6 +374,21 @@ static void dont_fork_early(void) {
     pid_t pid = child_start(dont_child, NULL);
     sweep();
     check("parent", area, options.data_bytes, 90);
+    child_join(pid);
+    check("parent at the end", area, options.data_bytes, 90);
+}
+
+/* The same where what a child has at that place was there before it joined. */
+static void dont_fork_at_fork(void) {
+    size_t kept = options.data_bytes / 4;
+    area = area_new(options.data_bytes);
+    fill(area, options.data_bytes, 90);
+    sweep();
+    EXPECT(madvise(area, kept, MADV_DONTFORK) == 0);
+    check("kept from children", area, kept, 90);
+    fills_hole_at_fork = area;
+    pid_t pid = child_start(dont_child, NULL);
+    sweep();
     child_join(pid);
     check("parent at the end", area, options.data_bytes, 90);
 }
@@ -618,6 +647,7 @@ const struct trap traps_fork[] = {
     {"fork_wipe_threads", wipe_by_threads, "MADV_WIPEONFORK by four threads at once", 0},
     {"fork_dont", dont_fork, "MADV_DONTFORK and back", 0},
     {"fork_dont_early", dont_fork_early, "MADV_DONTFORK before anything leaves, of memory that moves", 0},
+    {"fork_dont_at_fork", dont_fork_at_fork, "MADV_DONTFORK, and a child that maps memory there in its fork handler", 0},
     {"fork_over_kept", over_what_was_kept, "memory that comes to where some was that children were not to have", 0},
     {"fork_after_lock", after_lock, "after mlockall and munlockall", 0},
     {"fork_after_scan", after_scan, "after a look into every mapping from outside", 0},

@@ -7,8 +7,9 @@ use super::released::Released;
 use super::{Agent, Token};
 use crate::AgentError;
 use crate::control::{ControlError, Folder};
+use crate::delays;
 use crate::packets::{self, Received};
-use crate::procfs::{self, Pagemap, Statm, StatmFigures};
+use crate::procfs::{self, Mapping, Pagemap, Statm, StatmFigures};
 use crate::shared::Shared;
 use crate::stderr;
 use crate::uffd::{Uffd, Watch};
@@ -345,34 +346,41 @@ impl Agent<'_> {
         let Some(key) = self.space_of(pid) else {
             return Err((socket, "it forked, and the kernel did not report it".into()));
         };
-        let process = &self.processes[&key];
-        if let Err(error) = process.uffd.register(window.start << 12..window.end << 12, Watch::WriteProtect) {
+        if let Err(error) =
+            self.processes[&key].uffd.register(window.start << 12..window.end << 12, Watch::WriteProtect)
+        {
             return Err((socket, error.to_string()));
         }
+        // While it waits for our answer, or what it maps by then would count as what it has.
+        let is_known = self.forget_what_it_has_not(key, pid);
         let ready = Ready { status: status::GO_ON, reserved: 0 };
-        if packets::send(socket.as_fd(), &ready, &[process.uffd.as_fd()]).is_ok() {
+        if packets::send(socket.as_fd(), &ready, &[self.processes[&key].uffd.as_fd()]).is_ok() {
+            delays::maybe(2);
             self.give_hand(key, pid, shared, socket, window);
-            if self.forget_what_it_has_not(key, pid) {
+            if is_known {
                 self.borrower.handle_hand(key);
             }
-            self.drain();
         }
+        self.drain();
         Ok(())
     }
 
-    /// What a parent keeps from its children is not there in this one, which may have other memory at its place soon. False: nobody can say what it has, and so nothing
-    /// may be taken from it.
+    /// Not all that its parent's record has is there: not what the parent keeps from its children, nor what another thread of the parent took away just before the fork and
+    /// has not told of yet. In this one, other memory may be at its place soon, or is: that is registered nowhere yet. False: nobody can say what it has, and so nothing may be taken from it.
     fn forget_what_it_has_not(&mut self, key: SpaceKey, pid: Pid) -> bool {
         let Some(process) = self.processes.get_mut(&key) else { return false };
-        if !process.keeps_from_children && process.released.iter().next().is_none() {
-            return true;
-        }
-        let Ok(mappings) = procfs::mappings(pid) else { return false };
-        let has: Vec<BaseRange> = mappings.iter().map(procfs::Mapping::pages).collect();
-        process.released.keep(has.iter().copied());
+        let has: Vec<BaseRange> = if process.keeps_from_children || process.released.iter().next().is_some() {
+            let Ok(details) = procfs::flags(pid) else { return false };
+            process.released.keep(details.iter().map(|of| of.mapping.pages()));
+            details.iter().filter(|of| of.is_registered()).map(|of| of.mapping.pages()).collect()
+        } else {
+            let Ok(mappings) = procfs::mappings(pid) else { return false };
+            mappings.iter().map(Mapping::pages).collect()
+        };
         let now = self.now();
         for range in self.borrower.ranges(key) {
             for gone in holes_in(range, &has) {
+                tracing::debug!(?key, ?gone, "not the child's");
                 self.borrower.handle_unmapped(now, key, gone);
             }
         }

@@ -167,7 +167,12 @@ impl Detail {
     /// Where we hide what is adopted from children: it is registered with a userfaultfd as well, which what the program hides is not, nor what
     /// is the shim's own.
     pub(crate) fn is_hidden_by_us(&self) -> bool {
-        self.flags.has("dc") && self.flags.has("um")
+        self.flags.has("dc") && self.is_registered()
+    }
+
+    /// With a userfaultfd, for pages that are missing: ours, or the program's own.
+    pub(crate) fn is_registered(&self) -> bool {
+        self.flags.has("um")
     }
 
     /// Or may be: the hand hides a range some time after it was told to. If the program has unmapped it by then, and mapped other memory at
