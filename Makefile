@@ -61,7 +61,7 @@ bare-metal: ## the policy builds for a target without an operating system, which
 	$(STEP)
 	@rustup target list --installed 2>/dev/null | grep -qx $(BARE_METAL) || rustup target add $(BARE_METAL) || \
 	  { echo "loam: the $(BARE_METAL) target is missing and cannot be downloaded: rustup target add $(BARE_METAL), with a network" >&2; exit 1; }
-	$(CARGO) build --locked -p loam-core -p loam-hand --target $(BARE_METAL)
+	$(CARGO) check --locked -p loam-core -p loam-hand --target $(BARE_METAL)
 
 # Advisories need the network and change from day to day: they are not part of a test that must give one answer.
 deny: ## licences, sources and banned crates, if cargo-deny is installed

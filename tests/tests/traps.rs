@@ -7,7 +7,8 @@ use loam_tests::shell;
 use std::process::Command;
 use std::time::Duration;
 
-const MIB: u64 = 128;
+const MIB: u64 = 96;
+const LOCAL_MIB: u64 = 32;
 /// Without Loam nothing has to be away.
 const PLAIN_MIB: u64 = 32;
 const LIMIT: Duration = Duration::from_secs(90);
@@ -36,7 +37,7 @@ fn names(scratch: &Scratch) -> Vec<String> {
 
 /// One borrowing run of one trap; an error instead of a panic, so that one run of the suite tells all.
 fn check(name: &str, scratch: &Scratch) -> Result<String, String> {
-    let borrow = Borrow::new(scratch.path()).local_mib(MIB / 4).embedded("1x1G");
+    let borrow = Borrow::new(scratch.path()).local_mib(LOCAL_MIB).embedded("1x1G");
     let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         let borrowed = borrow.run(&trap(name, scratch), None, LIMIT);
         if name == ABORTS {
