@@ -11,7 +11,7 @@ pub(crate) use maps::{
 };
 pub(crate) use pagemap::Pagemap;
 pub(crate) use threads::control_blocks;
-pub(crate) use tree::{descendants, is_descendant, stat};
+pub(crate) use tree::{descendants, is_descendant, ran, stat};
 
 use loam_core::units::{BASE_PAGE_BYTES, Bytes};
 use rustix::fd::OwnedFd;

@@ -12,6 +12,8 @@ use crate::start::errno_location;
 use crate::sys::{self, Errno, SignalsBlocked, map};
 use crate::{process, region, throttle, userfault};
 
+const MADV_DONTNEED: c_int = map::ADVICE_DONTNEED as c_int;
+const MADV_FREE: c_int = 8;
 const MADV_WIPEONFORK: c_int = 18;
 const MADV_DONTFORK: c_int = 10;
 const MADV_GUARD_INSTALL: c_int = map::ADVICE_GUARD_INSTALL as c_int;
@@ -125,7 +127,22 @@ unsafe extern "C" fn madvise(address: *mut c_void, bytes: usize, advice: c_int) 
         return answer(Err(Errno::EAGAIN)); // as where the kernel lacks something for a moment
     }
     // SAFETY: the caller's promise.
-    answer(unsafe { sys::call(sys::MADVISE, [address as usize, bytes, advice as usize, 0, 0, 0]) })
+    let advise = |advice: c_int| unsafe {
+        sys::call(sys::MADVISE, [address as usize, bytes, advice as usize, 0, 0, 0])
+    };
+    let answered = advise(advice);
+    if advice == MADV_FREE && answered.is_ok() && is_borrowing() {
+        // It said yes, so all of it is private memory of no file, which reads as it was or as zeros from now on.
+        let _ = advise(MADV_DONTNEED);
+    }
+    answer(answered)
+}
+
+/// Memory of this process is adopted, as far as is known here. What it frees lazily (`MADV_FREE`) is to be gone then: the kernel keeps such pages until it is short of memory itself, which it never is for
+/// `--local`; and what the program writes to them meanwhile causes no fault, so that nobody would know that they are here.
+fn is_borrowing() -> bool {
+    process::is_under_loam()
+        && process::control().is_some_and(|control| control.announce_above.load(Relaxed) == 0)
 }
 
 /// Bytes of a shared segment, whole pages; `None` if the kernel does not say, and will not attach it either.

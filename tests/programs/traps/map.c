@@ -230,6 +230,31 @@ static void lazily_freed(void) {
     check_at("not freed", area + half, half, 350, half);
 }
 
+static int file_of_one_page(void) {
+    int fd = file_new(0);
+    EXPECT(ftruncate(fd, PAGE_BYTES) == 0);
+    return fd;
+}
+/* What is freed lazily is still there, so that writing to it again causes no fault; jemalloc does so all the time. It has to leave as everything else does. */
+static void lazily_freed_and_filled(void) {
+    prepare(355);
+    size_t piece = options.data_bytes / 64;
+    for (size_t at = 0; at < options.data_bytes; at += piece) {
+        fill_at(area + at, piece, 356, at);
+        EXPECT(madvise(area + at, piece, MADV_FREE) == 0);
+        fill_at(area + at, piece, 357, at);
+    }
+    for (int round = 0; round < 4; round++) {
+        sweep();
+        check("filled after MADV_FREE", area, options.data_bytes, 357);
+    }
+    unsigned char *of_a_file = mmap(NULL, PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE, file_of_one_page(), 0);
+    EXPECT(of_a_file != MAP_FAILED);
+    fill(of_a_file, PAGE_BYTES, 358);
+    EXPECT(madvise(of_a_file, PAGE_BYTES, MADV_FREE) == -1 && errno == EINVAL);
+    check("refused to be freed", of_a_file, PAGE_BYTES, 358);
+}
+
 static void unmap_half(void) {
     prepare(360);
     size_t quarter = options.data_bytes / 4;
@@ -419,6 +444,7 @@ const struct trap traps_map[] = {
     {"mremap_dontunmap", move_dontunmap, "mremap that leaves an empty mapping behind", 0},
     {"madv_dontneed", dontneed, "discarded memory reads as zeros", 0},
     {"madv_free", lazily_freed, "freed memory is old or zero; written memory stays", 0},
+    {"madv_free_fill", lazily_freed_and_filled, "freed memory that is written again leaves as any other", 0},
     {"munmap_half", unmap_half, "a hole in a mapping, filled again", 0},
     {"map_fixed", fixed_over, "MAP_FIXED over used memory", 0},
     {"munmap_race", unmap_race, "munmap, mmap, discard at the same address by threads", 0},

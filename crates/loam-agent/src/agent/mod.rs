@@ -25,6 +25,7 @@ mod over;
 mod pause;
 mod process;
 mod program;
+mod progress;
 mod protect;
 mod recorder;
 mod region;
@@ -123,6 +124,7 @@ struct Agent<'a> {
     /// Why the run has to be ended.
     fatal: Option<String>,
     watch: Watch,
+    progress: progress::Progress,
     throttle: Throttle,
     report: Report,
     /// When something last happened.
@@ -207,6 +209,7 @@ impl Agent<'_> {
                 self.drain();
             }
             self.watch_tick(now);
+            self.look_at_progress(now);
             self.look_at_hands(now);
             self.end_pauses(now);
             self.look_at_ending();

@@ -146,6 +146,7 @@ fn serve(
         put_off: PutOff::default(),
         fetches_full: config.fetch_plan == "full",
         watch: Watch::new(config.local.base_pages(), buffers),
+        progress: Default::default(),
         throttle: Throttle::new(config.local.base_pages().0),
         program,
         program_ended: false,

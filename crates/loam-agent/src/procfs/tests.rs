@@ -3,6 +3,7 @@
 use super::maps::{Detail, Kind, Mapping, RECORD_BYTES_MIN, VmFlags, Why, parse_smaps, records_up_to};
 use super::tree::{Stat, descendants_by_scan, descends, parse_stat};
 use super::*;
+use loam_core::units::Duration;
 use std::process::{Child, Command, Stdio};
 
 fn is_gone(error: &ProcError) -> bool {
@@ -505,4 +506,29 @@ fn an_ancestor_that_ends_meanwhile_hides_no_descent() {
         "again and again"
     );
     assert!(!descends(pid(30), pid(10), |at| Ok(of(if at == pid(30) { 1 } else { 0 }))));
+}
+
+#[test]
+fn what_a_process_has_run_is_of_its_own_code_and_without_the_thread_that_is_left_out() {
+    let spin = |at_least: Duration| {
+        let from = ran(own(), None).unwrap();
+        while ran(own(), None).unwrap().0 < from.0 + at_least.0 {
+            std::hint::black_box((0..1_000_000_u64).fold(0, |a: u64, b| a ^ b.wrapping_mul(a)));
+        }
+    };
+    spin(Duration::from_millis(30));
+    // A thread that has ended is among them, and one that is left out is not.
+    let (told, tid) = std::sync::mpsc::channel();
+    let (go, waits) = std::sync::mpsc::channel::<()>();
+    let thread = std::thread::spawn(move || {
+        spin(Duration::from_millis(50));
+        told.send(rustix::thread::gettid()).unwrap();
+        let _ = waits.recv();
+    });
+    let tid = tid.recv().unwrap();
+    assert!(ran(own(), Some(tid)).unwrap() < ran(own(), None).unwrap());
+    drop(go);
+    thread.join().unwrap();
+    assert!(ran(own(), None).unwrap() >= Duration::from_millis(80));
+    assert!(ran(own(), Some(tid)).is_err(), "there is no such thread any more");
 }

@@ -1,6 +1,7 @@
 //! Who descends from whom.
 
 use super::{ProcError, read_text};
+use loam_core::units::Duration;
 use rustix::process::Pid;
 use std::collections::{HashMap, HashSet};
 
@@ -122,6 +123,27 @@ pub(crate) struct Stat {
 pub(crate) fn stat(pid: Pid) -> Result<Stat, ProcError> {
     let text = read_text(pid, "stat")?;
     parse_stat(&text).ok_or_else(|| ProcError::malformed(pid, "stat", &text))
+}
+
+/// What a process has run in its own code so far, by all of its threads, those that have ended among them; but for the thread `except`.
+///
+/// # Errors
+/// [`ProcError`].
+pub(crate) fn ran(pid: Pid, except: Option<Pid>) -> Result<Duration, ProcError> {
+    let of = |text: String| parse_user_ticks(&text).ok_or_else(|| ProcError::malformed(pid, "stat", &text));
+    let mut ticks = of(read_text(pid, "stat")?)?;
+    if let Some(thread) = except {
+        let path = format!("/proc/{}/task/{}/stat", pid.as_raw_nonzero(), thread.as_raw_nonzero());
+        let text = std::fs::read_to_string(path).map_err(|error| ProcError::io(pid, "task/stat", &error))?;
+        ticks = ticks.saturating_sub(of(text)?);
+    }
+    Ok(Duration::from_millis(ticks * 1000 / rustix::param::clock_ticks_per_second()))
+}
+
+/// Of the text of `stat`: what was run outside of the kernel.
+pub(super) fn parse_user_ticks(text: &str) -> Option<u64> {
+    let (_, rest) = text.rsplit_once(')')?;
+    rest.split_ascii_whitespace().nth(11)?.parse().ok()
 }
 
 /// `pid (name) state ppid ...`; the name may hold blanks and brackets, so it ends at the last bracket.

@@ -388,6 +388,11 @@ impl Borrower {
         self.sizer.part_begins(now, part);
     }
 
+    /// By now the program has run for so long in its own code, all of its threads together.
+    pub fn handle_progress(&mut self, now: Instant, ran: Duration) {
+        self.sizer.progressed(now, ran);
+    }
+
     /// The next change of page size that nobody has been told of.
     pub fn poll_size_change(&mut self) -> Option<SizeChange> {
         self.sizer.poll_change()

@@ -252,6 +252,11 @@ pub trait PageSizer: fmt::Debug + Send {
         let _ = (pages, span);
     }
 
+    /// By now the program has run for so long in its own code, all of its threads together.
+    fn progressed(&mut self, now: Instant, ran: Duration) {
+        let _ = (now, ran);
+    }
+
     /// A number for the part that runs, where parts are told apart: what is seen of a page later is told with that of the part that
     /// brought it.
     fn part(&self) -> u8 {
@@ -340,6 +345,13 @@ pub enum SizeReason {
         /// Base pages of a page that are wanted, in hundredths of the page, at the new size.
         wanted_percent: u32,
     },
+    /// The program hardly ran, and so all sizes were tried together; or it runs again.
+    Progress {
+        /// Thousandths of a processor that it ran before.
+        was_permille: u32,
+        /// And runs now.
+        is_permille: u32,
+    },
 }
 
 impl fmt::Display for SizeReason {
@@ -361,6 +373,14 @@ impl fmt::Display for SizeReason {
                 is_ns / 100 % 10,
                 was_ns / 1000,
                 was_ns / 100 % 10
+            ),
+            Self::Progress { was_permille, is_permille } => write!(
+                f,
+                "the program runs {}.{}% of the time instead of {}.{}%",
+                is_permille / 10,
+                is_permille % 10,
+                was_permille / 10,
+                was_permille % 10
             ),
         }
     }

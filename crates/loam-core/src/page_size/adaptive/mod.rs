@@ -26,12 +26,15 @@
 //!
 //! A page of zeros has a size of its own, if that is larger than what is fetched there: it is worth what a page is worth, and costs next to nothing beside its fault.
 //!
+//! Where what is found for each place is wrong for all of them together, the program hardly runs at all. Then the smallest pages are tried everywhere ([`trials`]).
+//!
 //! A size grows, up to four times at once (in the paper it doubles: there nothing tells what a larger one is worth before it is tried), and
 //! shrinks at once to where it should be, as in the paper, but for the first time; and only for a gain that is worth it, so that it does not swing.
 
 mod evidence;
 mod phases;
 mod returns;
+mod trials;
 
 use super::{
     Brought, Changes, Fill, Filled, Left, PageSize, PageSizer, Place, Probed, Scope, Seen, SizeChange,
@@ -44,6 +47,7 @@ use alloc::collections::BTreeMap;
 use evidence::{Costs, Evidence, Late};
 use phases::Phases;
 use returns::Returns;
+use trials::{Trials, Turn};
 
 /// Base pages of a place that is judged as one: 8 MiB.
 const PLACE_BASE_PAGES: u64 = 2048;
@@ -207,6 +211,7 @@ pub struct Adaptive {
     in_use: [u32; PageSize::COUNT],
     costs: Costs,
     returns: Returns,
+    trials: Trials,
     draw: Draw,
     changes: Changes,
     /// Sizes of a part of which nothing is known, of what is fetched and of zeros.
@@ -233,6 +238,7 @@ impl Adaptive {
             in_use: [0; PageSize::COUNT],
             costs: Costs::default(),
             returns: Returns::default(),
+            trials: Trials::default(),
             draw: Draw::new(seed),
             changes: Changes::default(),
             start,
@@ -328,6 +334,9 @@ impl Adaptive {
 
     /// Lets `see` add to what is known of the place and of the part, and judges both when it is time.
     fn learn(&mut self, now: Instant, part: u32, at: Place, see: impl Fn(&mut Evidence)) {
+        if self.trials.are_small() {
+            return; // what is seen is of other sizes than those that are judged
+        }
         let is_over = self.named && part != self.part;
         let enough = TURNS_KNOWN * self.returns.limit();
         let known = self.known_of(part);
@@ -452,6 +461,9 @@ impl Adaptive {
 
 impl PageSizer for Adaptive {
     fn size(&mut self, at: Place) -> PageSize {
+        if self.trials.are_small() {
+            return self.least;
+        }
         match self.places.get(&Self::key(self.part, at)) {
             Some(known) => known.size,
             None => self.part_known().size,
@@ -459,6 +471,9 @@ impl PageSizer for Adaptive {
     }
 
     fn fresh_size(&mut self, at: Place) -> PageSize {
+        if self.trials.are_small() {
+            return self.least;
+        }
         match self.places.get(&Self::key(self.part, at)) {
             Some(known) => known.fresh_size(),
             None => self.part_known().fresh_size(),
@@ -490,6 +505,7 @@ impl PageSizer for Adaptive {
     }
 
     fn left(&mut self, now: Instant, page: &Left) {
+        self.trials.left(page.pages);
         let part = u32::from(page.part);
         self.known_of(part);
         let prior = &self.parts[&part].evidence;
@@ -531,6 +547,18 @@ impl PageSizer for Adaptive {
 
     fn streamed(&mut self, pages: BasePages, span: Duration) {
         self.costs.streamed(pages, span);
+    }
+
+    fn progressed(&mut self, now: Instant, ran: Duration) {
+        let Some(turn) = self.trials.progressed(now, ran, self.returns.limit()) else { return };
+        let found = self.part_known().size;
+        let (from, to, was, is) = match turn {
+            Turn::Kept { was, is } => (found, self.least, was, is),
+            Turn::Over { was, is } => (self.least, found, was, is),
+        };
+        let permille = |share: f64| (share * 1000.0) as u32;
+        let reason = SizeReason::Progress { was_permille: permille(was), is_permille: permille(is) };
+        self.changes.push(SizeChange { at: now, part: self.part, scope: Scope::All, from, to, reason });
     }
 
     fn part(&self) -> u8 {

@@ -568,3 +568,37 @@ fn what_faults_wait_behind_many_pages_is_a_cost_of_pages() {
         assert!((real / 1.25..real * 1.25).contains(&seen), "{seen}, should be near {real}");
     }
 }
+
+#[test]
+fn where_the_program_hardly_runs_the_smallest_pages_are_tried_and_kept() {
+    let mut pager = Pager::new(1024, 6);
+    let at = Pager::place(0);
+    let (mut now, mut ran, mut sizes) = (Instant(0), Duration::ZERO, Vec::new());
+    let left = |sizer: &mut Adaptive, now| {
+        let size = PageSize::from_log2(6);
+        let page = Left { first: at, part: 0, size, pages: BasePages(64), came_with: size, together: size };
+        sizer.left(now, &page);
+    };
+    for _ in 0..60 {
+        now = now + Duration::from_millis(250);
+        (0..4).for_each(|_| left(&mut pager.sizer, now));
+        // It runs five times as much with small pages.
+        let size = pager.sizer.size(at);
+        ran.0 += if size == PageSize::SMALLEST { 25_000_000 } else { 5_000_000 };
+        pager.sizer.progressed(now, ran);
+        assert_eq!(
+            pager.sizer.fresh_size(at) == PageSize::SMALLEST,
+            pager.sizer.size(at) == PageSize::SMALLEST
+        );
+        sizes.push(size);
+    }
+    let first = sizes.iter().position(|&size| size == PageSize::SMALLEST).expect("it is tried");
+    assert!((32..36).contains(&first), "after eight seconds: {first}");
+    assert!(sizes[first..].iter().all(|&size| size == PageSize::SMALLEST), "{sizes:?}");
+    let changes = core::iter::from_fn(|| pager.sizer.poll_change());
+    let changes: Vec<SizeChange> =
+        changes.filter(|change| matches!(change.reason, SizeReason::Progress { .. })).collect();
+    let [change] = changes[..] else { panic!("{changes:?}") };
+    assert_eq!(change.to, PageSize::SMALLEST);
+    assert_eq!(alloc::format!("{}", change.reason), "the program runs 10.0% of the time instead of 2.0%");
+}
