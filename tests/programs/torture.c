@@ -159,6 +159,13 @@ static void zeros(struct region *region, size_t first, size_t pages) { memset(re
 static void discard(struct self *self, struct region *region) {
     size_t first, pages;
     span(self, region, &first, &pages);
+    if (++self->next_tag % 2) {
+        /* It reads as it was or as zeros now, until it is written. */
+        check(self, !madvise(region->at + first * WORDS, pages * PAGE, MADV_FREE), "madvise");
+        for (size_t page = first; page < first + pages; page++)
+            put(region, page, ++self->next_tag);
+        return;
+    }
     check(self, !madvise(region->at + first * WORDS, pages * PAGE, MADV_DONTNEED), "madvise");
     zeros(region, first, pages);
 }
