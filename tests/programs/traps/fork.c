@@ -344,13 +344,17 @@ static void dont_child(void *unused) {
     check_at("kept in the child", area + kept, options.data_bytes - kept, 90, kept);
 }
 /* What is kept from children is here at the fork. */
-static void dont_fork(void) {
+static size_t keep_from_children(void) {
     size_t kept = options.data_bytes / 4;
     area = area_new(options.data_bytes);
     fill(area, options.data_bytes, 90);
     sweep();
     EXPECT(madvise(area, kept, MADV_DONTFORK) == 0);
     check("kept from children", area, kept, 90);
+    return kept;
+}
+static void dont_fork(void) {
+    size_t kept = keep_from_children();
     pid_t pid = child_start(dont_child, NULL);
     sweep();
     check("parent", area, options.data_bytes, 90);
@@ -380,12 +384,7 @@ static void dont_fork_early(void) {
 
 /* The same where what a child has at that place was there before it joined. */
 static void dont_fork_at_fork(void) {
-    size_t kept = options.data_bytes / 4;
-    area = area_new(options.data_bytes);
-    fill(area, options.data_bytes, 90);
-    sweep();
-    EXPECT(madvise(area, kept, MADV_DONTFORK) == 0);
-    check("kept from children", area, kept, 90);
+    keep_from_children();
     fills_hole_at_fork = area;
     pid_t pid = child_start(dont_child, NULL);
     sweep();

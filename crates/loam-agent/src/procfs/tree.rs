@@ -1,4 +1,4 @@
-//! Who descends from whom.
+//! Who descends from whom, and what else `stat` says of a process.
 
 use super::{ProcError, read_text};
 use loam_core::units::Duration;
@@ -141,7 +141,7 @@ pub(crate) fn ran(pid: Pid, except: Option<Pid>) -> Result<Duration, ProcError> 
 }
 
 /// Of the text of `stat`: what was run outside of the kernel.
-pub(super) fn parse_user_ticks(text: &str) -> Option<u64> {
+fn parse_user_ticks(text: &str) -> Option<u64> {
     let (_, rest) = text.rsplit_once(')')?;
     rest.split_ascii_whitespace().nth(11)?.parse().ok()
 }

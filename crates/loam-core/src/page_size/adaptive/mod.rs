@@ -26,7 +26,7 @@
 //!
 //! A page of zeros has a size of its own, if that is larger than what is fetched there: it is worth what a page is worth, and costs next to nothing beside its fault.
 //!
-//! Where what is found for each place is wrong for all of them together, the program hardly runs at all. Then the smallest pages are tried everywhere ([`trials`]).
+//! Where what is found for each place is wrong for all of them together, the program hardly runs at all. Then the smallest pages are tried everywhere (`trials.rs`).
 //!
 //! A size grows, up to four times at once (in the paper it doubles: there nothing tells what a larger one is worth before it is tried), and
 //! shrinks at once to where it should be, as in the paper, but for the first time; and only for a gain that is worth it, so that it does not swing.

@@ -100,19 +100,20 @@ impl Trials {
                 self.end(now, !better);
                 better.then_some(Turn::Kept { was: self.before, is: runs })
             }
+            (true, true) if span >= TRIAL_LEAST && runs < self.before => {
+                self.end(now, true);
+                None
+            }
             (false, true) => {
                 if span >= TRIAL && runs >= QUICK {
+                    let was = self.before;
                     self.begin(now, runs);
                     self.end(now, false);
-                    return Some(Turn::Over { was: runs, is: runs });
+                    return Some(Turn::Over { was, is: runs });
                 }
                 if span >= WINDOW && now >= self.due {
                     self.begin(now, runs);
                 }
-                None
-            }
-            (true, true) if span >= TRIAL_LEAST && runs < self.before => {
-                self.end(now, true);
                 None
             }
             (true, false) if span >= TRIAL => {
@@ -219,6 +220,7 @@ mod tests {
         run(&mut trials, &mut from, 16, (2, 11), 100);
         assert!(trials.are_small());
         let (turns, small) = run(&mut trials, &mut from, 20, (60, 60), 100);
-        assert!(matches!(turns[..], [Turn::Over { .. }]) && small < 6.0, "{turns:?}, {small} s");
+        let [Turn::Over { was, is }] = turns[..] else { panic!("{turns:?}") };
+        assert!(was < 0.03 && is >= QUICK && small < 6.0, "{turns:?}, {small} s");
     }
 }
