@@ -280,7 +280,8 @@ mod tests {
         let between = memory(4 * MIB);
         let mut told = 0;
         let mut held = Vec::new();
-        for _ in 0..2 {
+        // By chance there may be an aligned place, also twice.
+        while told == 0 && held.len() < 64 {
             held.push(Mapped::new(&between, 0, 4 * MIB, 4096).expect("mapped"));
             match Mapped::new(&file, 0, GIB, GIB) {
                 Ok(mapped) => {
@@ -298,7 +299,7 @@ mod tests {
                 }
             }
         }
-        assert!(told > 0, "4 MiB between two of them");
+        assert!(told > 0, "4 MiB between each two of them");
     }
 
     /// Of huge pages, more than any machine has set aside.

@@ -3,7 +3,7 @@
 mod loops;
 mod queues;
 
-use self::loops::{Change, Half, Loops, Way};
+use self::loops::{Change, Loops, Way};
 use self::queues::{Proven, Queued, Queues, Voids};
 use super::{PageRef, Replacement};
 use crate::page_size::PageSize;
@@ -79,6 +79,11 @@ struct Left {
 }
 
 impl SecondChanceFifo {
+    /// The same policy, which compares its two ways with next to no memory as well: for simulations of little memory.
+    pub fn of_little_memory() -> Self {
+        Self { loops: Loops::of_little_memory(), ..Self::default() }
+    }
+
     fn len(&self) -> usize {
         self.queues.iter().map(Queues::len).sum::<usize>() - self.voids.len()
     }
@@ -171,13 +176,14 @@ impl SecondChanceFifo {
     fn change(&mut self, change: Change) {
         self.sweep(&mut |_| true);
         let from = change.to.other();
-        let moves = |queued: &Queued| change.of.is_none_or(|half| Half::of(queued.page()) == half);
         let Queues { trial, proven, .. } = core::mem::take(self.of(from));
         for queued in trial {
-            self.of(if moves(&queued) { change.to } else { from }).push_trial(queued);
+            let way = if change.concerns(self.loops.half(queued.page())) { change.to } else { from };
+            self.of(way).push_trial(queued);
         }
         for page in proven {
-            self.of(if moves(&page.queued) { change.to } else { from }).push_proven(page);
+            let way = if change.concerns(self.loops.half(page.queued.page())) { change.to } else { from };
+            self.of(way).push_proven(page);
         }
         let [in_turn, kept] = &self.queues;
         self.loops.begin(in_turn.frames(), kept.frames());
@@ -444,8 +450,7 @@ mod tests {
     }
 
     /// Loops, each over so many pages, so many times, of such a size: each page is given out as often as it was put in, whichever way it went. Whether they were compared.
-    fn run_loops(loops: &[(u64, u64, u8)], frames: u64, puts_back: bool) -> bool {
-        let mut fifo = SecondChanceFifo::default();
+    fn run_loops(mut fifo: SecondChanceFifo, loops: &[(u64, u64, u8)], frames: u64, puts_back: bool) -> bool {
         let mut here: BTreeMap<u64, u64> = BTreeMap::new();
         let held = |here: &BTreeMap<u64, u64>| here.values().sum::<u64>();
         for &(pages, turns, log2) in loops {
@@ -484,15 +489,17 @@ mod tests {
 
     #[test]
     fn loops_of_large_pages_are_compared() {
-        assert!(run_loops(&[(160, 40, 6)], 8_000, true));
+        assert!(run_loops(SecondChanceFifo::default(), &[(160, 40, 6)], 8_000, true));
+        assert!(run_loops(SecondChanceFifo::of_little_memory(), &[(20, 40, 2)], 60, true));
     }
 
     proptest! {
         #[test]
         fn pages_of_loops_come_out_as_they_went_in(
-            loops in proptest::collection::vec((60_u64..200, 2_u64..30, 0_u8..8), 1..8), frames in 4_096_u64..12_000, puts_back: bool
+            loops in proptest::collection::vec((60_u64..200, 2_u64..30, 0_u8..8), 1..8), frames in 8_192_u64..24_000, puts_back: bool
         ) {
-            run_loops(&loops, frames, puts_back);
+            run_loops(SecondChanceFifo::default(), &loops, frames, puts_back);
+            run_loops(SecondChanceFifo::of_little_memory(), &loops, frames / 64, puts_back);
         }
 
         /// Each page is given out as often as it was put in, and what is remembered stays within its bound.

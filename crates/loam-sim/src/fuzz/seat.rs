@@ -77,7 +77,7 @@ impl Seat {
         } else {
             Box::new(NoPrefetch)
         };
-        let mut borrower = Borrower::new(config, Box::new(SecondChanceFifo::default()), prefetcher);
+        let mut borrower = Borrower::new(config, Box::new(SecondChanceFifo::of_little_memory()), prefetcher);
         let planner = fetch_planner(s.fetch_plan).expect("it has that name");
         borrower.plan_fetches(BasePages(s.subpage), planner);
         if s.any_size {

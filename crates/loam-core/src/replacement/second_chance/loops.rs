@@ -14,6 +14,8 @@ const PAGES_MIN: usize = 64;
 const PAGES_MAX: usize = 1 << 20;
 /// Each half has this part of what comes in at least.
 const HALF_SHARE: u64 = 4;
+/// Pages of a MiB are in the same half: they may be one page next.
+const TOGETHER_LOG2: u32 = 8;
 /// Turns of which most had left within a turn, before the first comparison; before the next one when keeping was no better; and twice as many each time that it is not.
 const WAIT_FIRST: u32 = 2;
 const WAIT_LEAST: u32 = 8;
@@ -62,20 +64,19 @@ const TURNING: Half = Half(0);
 /// And what is kept.
 const KEEPING: Half = Half(1);
 
-impl Half {
-    /// Pages of a MiB are in the same half: they may be one page next.
-    pub(super) fn of(page: PageRef) -> Self {
-        let mixed = (page.first >> 8 ^ u64::from(page.space.0) << 40).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        Self((mixed >> 63) as usize)
-    }
-}
-
 /// Pages are to go the other way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Change {
     pub(super) to: Way,
     /// Those of this half, else all.
     pub(super) of: Option<Half>,
+}
+
+impl Change {
+    /// Whether pages of this half move.
+    pub(super) fn concerns(self, half: Half) -> bool {
+        self.of.is_none_or(|of| of == half)
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -107,6 +108,10 @@ pub(super) struct Loops {
     used: u32,
     /// Frames of each way at the begin of a comparison.
     begun_with: [u64; 2],
+    /// With less nothing is compared: pages, and frames.
+    least: (usize, u64),
+    /// So many neighbouring base pages, as a power of two, are in the same half.
+    together_log2: u32,
 }
 
 impl Default for Loops {
@@ -122,11 +127,24 @@ impl Default for Loops {
             idle: 0,
             used: 0,
             begun_with: [0; 2],
+            least: (PAGES_MIN, FRAMES_MIN),
+            together_log2: TOGETHER_LOG2,
         }
     }
 }
 
 impl Loops {
+    /// Next to no memory is compared, too.
+    pub(super) fn of_little_memory() -> Self {
+        Self { least: (4, 4), together_log2: 1, ..Self::default() }
+    }
+
+    /// The half that a page is in.
+    pub(super) fn half(&self, page: PageRef) -> Half {
+        let place = (page.first >> self.together_log2) ^ (u64::from(page.space.0) << 40);
+        Half((place.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 63) as usize)
+    }
+
     /// Pages leave in turn, and nothing is compared.
     #[cfg(test)]
     pub(super) fn never() -> Self {
@@ -144,7 +162,7 @@ impl Loops {
         match self.phase {
             Phase::InTurn => Way::InTurn,
             Phase::Kept => Way::Kept,
-            Phase::TryKept | Phase::TryInTurn if Half::of(page) == TURNING => Way::InTurn,
+            Phase::TryKept | Phase::TryInTurn if self.half(page) == TURNING => Way::InTurn,
             Phase::TryKept | Phase::TryInTurn => Way::Kept,
         }
     }
@@ -181,9 +199,9 @@ impl Loops {
         (pages, frames): (usize, u64),
         returned: bool,
     ) -> Option<Change> {
-        self.arrived[Half::of(page).0] += base_pages;
+        self.arrived[self.half(page).0] += base_pages;
         self.returned += if returned { base_pages } else { 0 };
-        let fits = frames >= FRAMES_MIN && (PAGES_MIN..=PAGES_MAX).contains(&pages);
+        let fits = frames >= self.least.1 && (self.least.0..=PAGES_MAX).contains(&pages);
         let sum: u64 = self.arrived.iter().sum();
         match self.phase {
             Phase::InTurn if sum >= frames => {
@@ -267,7 +285,10 @@ mod tests {
 
     fn page(half: usize) -> PageRef {
         let of = |first| PageRef { space: SpaceKey(1), first };
-        (0..).map(|n| of(n << 8)).find(|&page| Half::of(page).0 == half).expect("both halves have pages")
+        (0..)
+            .map(|n| of(n << 8))
+            .find(|&page| Loops::default().half(page).0 == half)
+            .expect("both halves have pages")
     }
 
     /// So many base pages come into each half, some at a time.
@@ -282,8 +303,10 @@ mod tests {
 
     #[test]
     fn halves_are_halves() {
-        let ones =
-            (0..10_000).filter(|n| Half::of(PageRef { space: SpaceKey(3), first: n << 8 }).0 == 1).count();
+        let loops = Loops::default();
+        let ones = (0..10_000)
+            .filter(|n| loops.half(PageRef { space: SpaceKey(3), first: n << 8 }) == KEEPING)
+            .count();
         assert!((4_800..5_200).contains(&ones), "{ones}");
     }
 
