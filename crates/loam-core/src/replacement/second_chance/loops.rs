@@ -1,4 +1,4 @@
-//! Whether pages leave in turn, or what is here is kept and what has come last leaves.
+//! Whether pages leave in turn, or what is here is kept and what has come of late leaves.
 //!
 //! A loop over a little more than fits finds nothing here if pages leave in turn: each one leaves just before it is wanted again. Who keeps some of them, whichever, finds those each
 //! time, and fetches the rest only. But with any other use of memory that is the worse way, and without access bits nothing that is seen of one way tells what the other would do.
@@ -42,7 +42,7 @@ const SAMPLES_MAX: u32 = 32;
 pub(super) enum Way {
     /// The ones that came first, of those on trial or of the proven ones.
     InTurn = 0,
-    /// The ones that came last: what is here is kept.
+    /// The ones that came of late: what is here is kept.
     Kept = 1,
 }
 
