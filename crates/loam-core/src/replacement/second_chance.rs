@@ -393,7 +393,7 @@ mod tests {
         assert!(faults(100, touches) < 600);
     }
 
-    /// A loop over a third more than fits: three pages of four leave before they come to be used again, and a few more come in as they are looked at.
+    /// A loop over a third more than fits: three quarters of the frames hold what is kept and found each time; what is looked at comes in as well. (All that leaves in turn comes in each time.)
     #[test]
     fn of_a_loop_over_more_than_fits_a_part_stays() {
         let (frames, pages, turns) = (6_000_u64, 8_000_u64, 60);
@@ -494,6 +494,7 @@ mod tests {
     }
 
     proptest! {
+        /// See [`run_loops`].
         #[test]
         fn pages_of_loops_come_out_as_they_went_in(
             loops in proptest::collection::vec((60_u64..200, 2_u64..30, 0_u8..8), 1..8), frames in 8_192_u64..24_000, puts_back: bool

@@ -81,8 +81,8 @@ impl Voids {
 pub(super) struct Queues {
     pub(super) trial: VecDeque<Queued>,
     pub(super) proven: VecDeque<Proven>,
-    pub(super) trial_frames: u64,
-    pub(super) proven_frames: u64,
+    trial_frames: u64,
+    proven_frames: u64,
 }
 
 impl Queues {
