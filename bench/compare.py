@@ -4,7 +4,7 @@
     sudo bench/compare.py [--loam target/release/loam] [--parts 25,50] [--ways loam,disk,zram,file]
                           [--programs sort,python,...] [--python PYTHON] [--repeat N] [--dir DIR] [--out FILE.md]
 
-Each program runs plain first (its peak and its output are measured), then under 25% and 50% of that peak
+Each program runs plain first (its peak and its output are measured; of "pool" and "three", which are several processes, what all have together), then under 25% and 50% of that peak
     loam   `loam run --embedded 2x...`: two lender processes on loopback, and the disk
            (loam:64K and so on: with pages of that size; without, sizes are found)
     disk   a memory cgroup and a swap file on the disk of --dir
@@ -41,6 +41,8 @@ from random import Random
 ROOT = Path(__file__).resolve().parent.parent
 # What a version 1 cgroup gets more for a moment when its reclaim is stuck.
 HELP_BYTES = 8 << 20
+# More than anything has.
+BOUNDLESS_BYTES = 1 << 40
 MIB = 1 << 20
 
 
@@ -131,6 +133,10 @@ class Cgroup:
             raise Unavailable(f"memory cgroup: {error}") from error
         return self
 
+    def peak_bytes(self):
+        """The most that all in it had together."""
+        return int(read(self.path / ("memory.peak" if self.controllers else "memory.max_usage_in_bytes")))
+
     def join(self):
         """In the child, before it becomes the program."""
         (self.path / "cgroup.procs").write_text("0")
@@ -215,8 +221,8 @@ def zram_swap(size_bytes):
 
 
 class Program:
-    def __init__(self, name, command, prepare=None):
-        self.name, self.command, self.prepare = name, command, prepare
+    def __init__(self, name, command, prepare=None, is_tree=False):
+        self.name, self.command, self.prepare, self.is_tree = name, command, prepare, is_tree
 
 
 def write_lines(path, count):
@@ -265,6 +271,9 @@ R = """set.seed(1); n <- 4e6
 d <- data.frame(k = sample.int(200000, n, TRUE), v = runif(n), s = sample(letters, n, TRUE))
 o <- d[order(d$k, d$v), ]; print(tail(o)); print(aggregate(v ~ s, d, sum))
 m <- matrix(runif(4e6), 2000); print(sum(solve(m + diag(2000) * 50))); print(sum(tapply(d$v, d$k, mean)))"""
+# At once, each with 120 MB.
+THREE = """for n in 1 2 3; do "$0" cg --bytes 120M --iterations 40 >out.$n & done; wait
+grep -h ok: out.1 out.2 out.3"""
 NEEDS = {
     "megahit": ["megahit"],
     "spades": ["spades.py"],
@@ -276,6 +285,8 @@ NEEDS = {
     "bowtie2": ["bowtie2-build"],
     "minimap2 and samtools": ["minimap2", "samtools"],
     "walk": [],  # built by this file
+    "pool": [],
+    "three": [str(ROOT / "target" / "release" / "loam-kernel")],
 }
 
 
@@ -320,7 +331,7 @@ def programs(work, tables_python):
         for name, rows in [("duckdb", "6000000"), ("polars", "3000000"), ("pandas", "3000000")]
         if has(name)
     ]
-    walk = str(work / "walk")
+    walk, kernel = str(work / "walk"), ROOT / "target" / "release" / "loam-kernel"
     python = sys.executable
     all_of_them = [
         Program("sort", ["sort", "--parallel=2", "-S", "2G", "lines.txt"], lambda: write_lines(work / "lines.txt", 2_000_000)),
@@ -341,6 +352,8 @@ def programs(work, tables_python):
         Program("spades", ["sh", "-ec", SPADES], lambda: write_genome(work, 2_000_000, 400_000)),
         Program("soapdenovo2", ["sh", "-ec", SOAPDENOVO], lambda: write_genome(work, 2_000_000, 400_000)),
         Program("R", ["Rscript", "-e", R]),
+        Program("pool", [python, str(made / "pool.py"), "1500000", "3"], is_tree=True),
+        Program("three", ["sh", "-ec", THREE, str(kernel)], is_tree=True),
         Program("walk", [walk, "512", "2", "anon"],
                 lambda: subprocess.run(["gcc", "-O2", "-o", walk, str(ROOT / "bench" / "walk.c")], check=True)),
     ]
@@ -405,7 +418,14 @@ class Comparison:
     def rows(self, program):
         if program.prepare:
             program.prepare()
-        wall_s, peak_bytes, code, wanted, words = run(program.command, self.work, self.args.limit)
+        try:
+            with Cgroup(BOUNDLESS_BYTES) if program.is_tree else contextlib.nullcontext() as group:
+                before_exec = group.join if group else None
+                wall_s, peak_bytes, code, wanted, words = run(program.command, self.work, self.args.limit, before_exec)
+                peak_bytes = group.peak_bytes() if group else peak_bytes
+        except Unavailable as why:
+            self.notes.append(f"{program.name}: how much its processes have together is not known without root: {why}")
+            return
         if code != 0:
             self.notes.append(f"{program.name}: plain run failed ({code}): {words[-200:]}")
             return

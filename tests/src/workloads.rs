@@ -59,8 +59,18 @@ pub fn sort(dir: &Path) -> Workload {
 
 /// CPython, large dictionaries.
 pub fn python_dicts(dir: &Path) -> Workload {
-    let script = place::source("dicts.py");
-    let mut python = workload(dir, python(), &[script.to_str().expect("UTF-8"), "40000"]);
+    python_program(dir, "dicts.py", &["40000"])
+}
+
+/// CPython, workers that go over what their parent has.
+pub fn python_pool(dir: &Path) -> Workload {
+    python_program(dir, "pool.py", &["600000", "3", "20"])
+}
+
+fn python_program(dir: &Path, name: &str, args: &[&str]) -> Workload {
+    let script = place::source(name);
+    let args: Vec<&str> = [script.to_str().expect("UTF-8")].iter().chain(args).copied().collect();
+    let mut python = workload(dir, python(), &args);
     python.command.env("PYTHONHASHSEED", "0").env("PYTHONDONTWRITEBYTECODE", "1");
     python
 }

@@ -14,8 +14,13 @@ const PLAIN_LIMIT: Duration = Duration::from_secs(120);
 const BORROW_LIMIT: Duration = Duration::from_secs(420);
 const LENDERS: &str = "2x1G";
 
-/// A plain run, then one on borrowed memory, then the comparison.
+/// With a quarter of what its largest process has.
 fn same_output(name: &str, prepare: impl Fn(&Path) -> Workload) {
+    same_output_in(name, Plain::quarter_mib, prepare);
+}
+
+/// A plain run, then one on borrowed memory, then the comparison.
+fn same_output_in(name: &str, local_mib: impl Fn(&Plain) -> u64, prepare: impl Fn(&Path) -> Workload) {
     let _alone = place::alone();
     let scratch = Scratch::new(name);
     let workload = prepare(scratch.path());
@@ -28,9 +33,10 @@ fn same_output(name: &str, prepare: impl Fn(&Path) -> Workload) {
         bytes
     });
     assert!(!plain.ended.stdout.is_empty() || written.is_some(), "{name}: there is nothing to compare");
-    let borrow = Borrow::new(scratch.path()).local_mib(plain.quarter_mib()).embedded(LENDERS);
+    let local_mib = local_mib(&plain);
+    let borrow = Borrow::new(scratch.path()).local_mib(local_mib).embedded(LENDERS);
     let borrowed = borrow.run(&workload.command, stdin, BORROW_LIMIT);
-    report(name, &plain, &borrowed);
+    report(name, &plain, local_mib << 20, &borrowed);
     borrowed.assert_ended_well(name);
     compare(&format!("{name}: stdout"), &plain.ended.stdout, &borrowed.ended.stdout);
     if let (Some(path), Some(expected)) = (workload.writes.as_deref(), written) {
@@ -54,8 +60,7 @@ fn compare(what: &str, expected: &[u8], got: &[u8]) {
 }
 
 /// One line a program, to the terminal of `--nocapture` and to `$LOAM_TEST_REPORT`.
-fn report(name: &str, plain: &Plain, borrowed: &Borrowed) {
-    let limit = plain.quarter_mib() << 20;
+fn report(name: &str, plain: &Plain, limit: u64, borrowed: &Borrowed) {
     let mib = |bytes: f64| bytes / f64::from(1 << 20);
     let line = format!(
         "{name}: plain {:.1} s, {:.0} MiB; at {:.0} MiB {:.1} s, largest sample {:+.1} MiB over the limit (bar {:+.1}), {} samples, {} above, longest gap {} ms\n",
@@ -84,6 +89,12 @@ fn sort() {
 #[test]
 fn python() {
     same_output("python", workloads::python_dicts);
+}
+
+/// A pool of three workers, which each copy what their parent has: half of what they have together.
+#[test]
+fn python_pool() {
+    same_output_in("python pool", |plain| plain.peak_bytes >> 19, workloads::python_pool);
 }
 
 #[test]

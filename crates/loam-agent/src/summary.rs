@@ -270,6 +270,9 @@ pub struct Summary {
     /// See [`Forks`].
     #[serde(default)]
     pub forks: Forks,
+    /// Times that a process was given the token, with which its pages leave last, as several took memory from one another.
+    #[serde(default)]
+    pub token_given: u64,
     /// See [`Traffic`].
     pub bytes: Traffic,
     /// See [`TimeSplit`].

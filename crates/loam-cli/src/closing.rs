@@ -137,6 +137,16 @@ fn borrowed(summary: &Summary, say: &mut impl FnMut(String)) {
             count(summary.forks.copied)
         ));
     }
+    if summary.token_given > 0 {
+        let times = if summary.token_given == 1 {
+            "once".into()
+        } else {
+            format!("{} times", count(summary.token_given))
+        };
+        say(format!(
+            "            processes took memory from one another: {times} one of them kept what it had until it had got on"
+        ));
+    }
     let traffic = &summary.bytes;
     let lost = match summary.lenders_lost {
         0 => String::new(),
@@ -357,6 +367,7 @@ mod tests {
         summary.exit_code = Some(139);
         summary.evictions = Evictions { moved: 1000, clean: 250, zero: 5, busy: 3, advised: 0 };
         summary.forks = Forks { writes: 7, copied: 1234 };
+        summary.token_given = 2;
         summary.faults = Faults { total: 100, remote: 60, disk: 40, ..Faults::default() };
         summary.lenders.push(LenderSummary {
             addr: "10.0.0.7:7070".into(),
@@ -372,6 +383,7 @@ mod tests {
             "signal 11",
             "25%",
             "1,234 pages that parent and child had in common were written",
+            "2 times one of them kept what it had",
             "60%  by a lender",
             "40%  by the disk",
             "LOST: hung for 2 s",

@@ -26,11 +26,15 @@ pub(super) struct Progress {
 impl Agent<'_> {
     /// Looks, where memory is adopted, when it is time.
     pub(super) fn look_at_progress(&mut self, now: Instant) {
-        if now < self.progress.due || !self.watch.is_pressed() || self.processes.len() > PROCESSES_MAX {
+        if now < self.progress.due || !self.watch.is_pressed() {
             return;
         }
-        let Progress { due, ran, total } = &mut self.progress;
-        *due = now + INTERVAL;
+        self.progress.due = now + INTERVAL;
+        if self.processes.len() > PROCESSES_MAX {
+            self.borrower.handle_progress(now, None);
+            return;
+        }
+        let Progress { ran, total, .. } = &mut self.progress;
         let mut fresh = HashMap::with_capacity(self.processes.len());
         for (&key, process) in &self.processes {
             let hand = process.hand.as_ref().map(|hand| hand.shared.control().hand_tid.load(Relaxed));
@@ -41,7 +45,14 @@ impl Agent<'_> {
             total.0 += has_run.0.saturating_sub(before.0);
             fresh.insert(key, has_run);
         }
+        let of_each: Vec<(SpaceKey, Duration)> = fresh.iter().map(|(&key, &ran)| (key, ran)).collect();
         *ran = fresh;
-        self.borrower.handle_progress(now, *total);
+        let had_token = self.borrower.token_holder();
+        self.borrower.handle_progress(now, Some((*total, &of_each)));
+        let has_token = self.borrower.token_holder();
+        if has_token != had_token {
+            let pid = has_token.and_then(|key| self.processes.get(&key)?.pid);
+            tracing::debug!(?pid, "its pages leave last");
+        }
     }
 }

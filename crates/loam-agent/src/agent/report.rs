@@ -248,6 +248,7 @@ impl Agent<'_> {
                 advised: stats.advised_out,
             },
             forks: Forks { writes: stats.writes, copied: stats.copied },
+            token_given: stats.token_given,
             bytes: self.report.bytes.clone(),
             time_s: TimeSplit::of(wall_s, &stats, self.throttle.waited),
             lenders,

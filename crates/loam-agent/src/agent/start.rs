@@ -18,8 +18,8 @@ use crate::slots::SlotFile;
 use crate::uffd;
 use crate::{AgentError, RunOutcome};
 use loam_core::borrower::{
-    BUFFERS_MIN, Borrower, BorrowerConfig, LenderIndex, NoPrefetch, Prefetcher, SecondChanceFifo, SpaceKey,
-    StridePrefetcher, fetch_planner, lender_choice,
+    BUFFERS_MIN, Borrower, BorrowerConfig, LenderIndex, NoPrefetch, Prefetcher, SpaceKey, StridePrefetcher,
+    TokenOrdered, fetch_planner, lender_choice,
 };
 use loam_core::ids::SpaceId;
 use loam_core::page_size::{Aapc, Adaptive, PageSize};
@@ -254,7 +254,7 @@ fn new_borrower(config: &RunConfig, buffers: u64, disk: bool, seed: u64) -> Resu
         hedge_after: HEDGE_AFTER,
         rescue: true,
     };
-    let mut borrower = Borrower::new(core, Box::new(SecondChanceFifo::default()), prefetcher);
+    let mut borrower = Borrower::new(core, Box::new(TokenOrdered::default()), prefetcher);
     size_pages(&mut borrower, config.page, seed);
     let choice = lender_choice(&config.placement, seed)
         .ok_or_else(|| setup(format_args!("there is no placement '{}'", config.placement)))?;

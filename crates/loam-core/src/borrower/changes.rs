@@ -24,6 +24,7 @@ impl Borrower {
             forked: false,
             frames: 0,
             shared: 0,
+            fetched: 0,
             marks: Marks::default(),
             parked: Vec::new(),
             denied: 0,

@@ -619,6 +619,9 @@ impl Borrower {
     }
 
     fn note_kind(&mut self, key: SpaceKey, base: u64, kind: FaultKind) {
+        if matches!(kind, FaultKind::Remote | FaultKind::Disk | FaultKind::PrefetchedHit) {
+            self.spaces.get_mut(&key).expect("the space lives").fetched += 1;
+        }
         if let Some(wait) = self.waits.get_mut(&(key, base)) {
             wait.kind = Some(kind);
         }

@@ -49,6 +49,8 @@ pub struct Stats {
     pub writes: u64,
     /// Frames that were counted for copies of what such pages held.
     pub copied: u64,
+    /// Times that a process was given the token, with which its pages leave last.
+    pub token_given: u64,
     /// Time in which a thread waited for the page that it touched.
     pub first_wait: Duration,
     /// Time in which threads waited only because there was no room: for a frame, or a buffer to read into.

@@ -56,10 +56,11 @@ mod table;
 mod terms;
 #[cfg(test)]
 mod tests;
+mod token;
 mod waiters;
 mod writes;
 
-pub use crate::replacement::{PageRef, Replacement, SecondChanceFifo};
+pub use crate::replacement::{PageRef, Replacement, SecondChanceFifo, TokenOrdered};
 pub use advice::Advice;
 pub use audit::CopyView;
 pub use config::{BUFFERS_LEAST, BUFFERS_LEAST_PAGES, BUFFERS_MIN, BorrowerConfig};
@@ -103,12 +104,15 @@ use ranks::Ranks;
 use sequential::Readers;
 use space::{Incomplete, Space, Stream};
 use terms::Planners;
+use token::Token;
 use waiters::Waiters;
 use writes::Guarding;
 
 /// The part of the limit that what can leave has at least, and at most so much for that: 32 MiB.
 const MOVABLE_SHARE: u64 = 4;
 const MOVABLE_MAX: u64 = 32 << 8;
+/// With more pages nobody has the token: each time that it is passed on all of them are gone through.
+const TOKEN_PAGES_MAX: u64 = 1 << 20;
 
 /// See the module's documentation.
 #[derive(Debug)]
@@ -118,6 +122,7 @@ pub struct Borrower {
     copies: Copies,
     leftovers: Leftovers,
     replacement: Box<dyn Replacement>,
+    token: Token,
     /// Pages that stand in its queue, or elsewhere by their rank.
     queued_pages: u64,
     prefetcher: Box<dyn Prefetcher>,
@@ -281,6 +286,7 @@ impl Borrower {
             copies: Copies::new(1 << 31),
             leftovers: Leftovers::default(),
             replacement,
+            token: Token::default(),
             queued_pages: 0,
             prefetcher,
             sizer: Box::new(Fixed(size)),
@@ -388,9 +394,34 @@ impl Borrower {
         self.sizer.part_begins(now, part);
     }
 
-    /// By now the program has run for so long in its own code, all of its threads together.
-    pub fn handle_progress(&mut self, now: Instant, ran: Duration) {
-        self.sizer.progressed(now, ran);
+    /// By now the program has run for so long in its own code, all of its threads together, those of processes that have ended among them; and of those that live, so long.
+    /// `None`: nobody can tell, of so many processes.
+    pub fn handle_progress(&mut self, now: Instant, ran: Option<(Duration, &[(SpaceKey, Duration)])>) {
+        let held_by = self.token.holder();
+        match ran.filter(|_| self.queued_pages <= TOKEN_PAGES_MAX) {
+            Some((_, of_each)) => {
+                let process = |&(key, ran): &(SpaceKey, Duration)| {
+                    let space = self.spaces.get(&key)?;
+                    Some((key, token::Process { ran, fetched: space.fetched, frames: space.frames }))
+                };
+                let processes = of_each.iter().filter_map(process).collect();
+                self.token.progressed(now, self.limit, processes);
+            }
+            None => self.token.take_back(now),
+        }
+        if let Some((ran, _)) = ran {
+            self.sizer.progressed(now, ran);
+        }
+        let holder = self.token.holder();
+        if holder != held_by {
+            self.replacement.give_token(holder);
+            self.stats.token_given += u64::from(holder.is_some());
+        }
+    }
+
+    /// The address space whose pages leave last, as several take memory from one another.
+    pub fn token_holder(&self) -> Option<SpaceKey> {
+        self.token.holder()
     }
 
     /// The next change of page size that nobody has been told of.

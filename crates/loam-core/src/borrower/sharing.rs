@@ -38,14 +38,30 @@ pub(super) const fn parked_first() -> Duration {
 }
 
 impl Borrower {
-    /// Is what a process shares made its own when its turn to leave comes? Not what it shares with one whose pages cannot be taken: its frames would stay.
-    fn breaks_sharing(&self, now: Instant, key: SpaceKey) -> bool {
+    /// Is what a process shares of a page made its own when its turn to leave comes? Not what it shares with one whose pages cannot be taken: its frames would stay.
+    fn breaks_sharing(&self, now: Instant, key: SpaceKey, (first, size): (u64, PageSize)) -> bool {
         let space = &self.spaces[&key];
+        let stays = now - space.forked_at >= STAYS_AFTER;
         match space.relatives[..] {
             [] => space.forked && (!space.forked_unseen || now - space.forked_at >= UNSEEN_AFTER),
-            [one] => self.spaces[&one].gives() && now - space.forked_at >= STAYS_AFTER,
-            _ => false,
+            [one] => self.spaces[&one].gives() && stays,
+            _ => {
+                let mut bases = first..first + size.base_pages();
+                let is_of_two =
+                    |base| self.entry(key, base).state == BaseState::Local && self.may_be_made_own(key, base);
+                stays && bases.any(is_of_two) && self.knows_holders(key)
+            }
         }
+    }
+
+    /// Of what more than two share, and of what it is not known who does, nothing is made a process's own.
+    fn may_be_made_own(&self, key: SpaceKey, base: u64) -> bool {
+        if self.spaces[&key].relatives.len() < 2 {
+            return true;
+        }
+        let mut others = self.holders(key, base);
+        let gives = others.next().is_none_or(|one| self.spaces[&one].gives());
+        gives && others.next().is_none() && !self.may_be_held(key, base)
     }
 
     /// A page could not be taken: it stays out of the order for a while, or is made the process's own if that may help, and tried again. (It does
@@ -57,11 +73,11 @@ impl Borrower {
         (first, size): (u64, PageSize),
         denied: bool,
     ) -> bool {
-        let breaks = !denied && self.breaks_sharing(now, key);
+        let breaks = !denied && self.breaks_sharing(now, key, (first, size));
         let space = self.spaces.get_mut(&key).expect("checked by the caller");
         if breaks && space.tried.insert(first) {
             self.note_other_side(key, first, size);
-            self.make_own(key, first, size);
+            self.make_own(key, first, size, false);
             self.evict_pause_until = Some(now + POPULATE_PAUSE);
             return false;
         }
@@ -139,17 +155,18 @@ impl Borrower {
         let n = sizes.take_while(|&before| before < BATCH_PAGES_MIN).count();
         let some: Vec<(u64, PageSize)> = space.parked.drain(..n).collect();
         for (first, size) in some {
-            self.make_own(key, first, size);
+            self.make_own(key, first, size, true);
         }
         self.evict_pause_until = Some(now + POPULATE_PAUSE);
         false
     }
 
-    /// Has the local base pages of a page made the process's own (those alone: the hand would bring the rest home, over the budget), to leave next.
-    pub(super) fn make_own(&mut self, key: SpaceKey, first: u64, size: PageSize) {
+    /// Has the local base pages of a page made the process's own (those alone: the hand would bring the rest home, over the budget), to leave next. `all`: those too that more
+    /// than two share.
+    pub(super) fn make_own(&mut self, key: SpaceKey, first: u64, size: PageSize, all: bool) {
         self.ask_again(key, first, size);
         for base in first..first + size.base_pages() {
-            if self.entry(key, base).state != BaseState::Local {
+            if self.entry(key, base).state != BaseState::Local || !all && !self.may_be_made_own(key, base) {
                 continue;
             }
             self.count_own_frame(key, base);
@@ -169,10 +186,17 @@ impl Borrower {
         }
     }
 
-    /// A page is about to be made a process's own: what its relative has of the same frames is to leave after it.
+    /// A page is about to be made a process's own: what a relative has of the same frames is to leave after it.
     fn note_other_side(&mut self, key: SpaceKey, first: u64, size: PageSize) {
-        let [other] = self.spaces[&key].relatives[..] else { return };
         for base in first..first + size.base_pages() {
+            if !self.may_be_made_own(key, base) {
+                continue;
+            }
+            let other = match self.spaces[&key].relatives[..] {
+                [one] => Some(one),
+                _ => self.holders(key, base).next(),
+            };
+            let Some(other) = other else { continue };
             let (ours, theirs) = (self.entry(key, base), self.entry(other, base));
             let in_common = match (ours.protected, theirs.protected) {
                 (false, false) => ours.shared || theirs.shared, // or it was, of what nobody protects
@@ -196,9 +220,10 @@ impl Borrower {
             return false;
         }
         for (PageRef { space: key, first }, size) in core::mem::take(&mut self.other_side) {
-            let leaves = self.spaces.get(&key).is_some_and(Space::gives) && self.breaks_sharing(now, key);
+            let leaves = self.spaces.get(&key).is_some_and(Space::gives)
+                && self.breaks_sharing(now, key, (first, size));
             if leaves && self.spaces.get_mut(&key).expect("just seen").tried.insert(first) {
-                self.make_own(key, first, size);
+                self.make_own(key, first, size, false);
             }
         }
         self.evict_pause_until = Some(now + POPULATE_PAUSE);

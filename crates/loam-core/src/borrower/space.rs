@@ -48,6 +48,8 @@ pub(super) struct Space {
     pub(super) frames: u64,
     /// Base pages that are local in frames of a relative.
     pub(super) shared: u64,
+    /// Base pages that have been brought home from where others keep them.
+    pub(super) fetched: u64,
     /// What the program has said of its memory and holds.
     pub(super) marks: Marks,
     /// Pages that could not be taken, out of the replacement order for a while.

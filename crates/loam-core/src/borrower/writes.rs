@@ -412,8 +412,36 @@ impl Borrower {
 
     /// Somebody else has the same frame.
     fn is_held_by_others(&self, key: SpaceKey, base: u64) -> bool {
-        self.entry(key, base).protected
-            && self.spaces[&key].relatives.iter().any(|&other| self.entry(other, base).protected)
+        self.holders(key, base).next().is_some()
+    }
+
+    /// Those of its relatives that have the frame of `base` in common with `key`, as far as that is known.
+    pub(super) fn holders(&self, key: SpaceKey, base: u64) -> impl Iterator<Item = SpaceKey> {
+        let is_held = self.entry(key, base).protected;
+        let relatives = self.spaces[&key].relatives.iter().copied().filter(move |_| is_held);
+        relatives.filter(move |&other| self.entry(other, base).protected)
+    }
+
+    /// `key` may have the frame of `base` in common with somebody of whom that is known, though of `key` it is not: a grandchild's, whose parent was protected before it was
+    /// known of its own parent's.
+    pub(super) fn may_be_held(&self, key: SpaceKey, base: u64) -> bool {
+        let of = |&other: &SpaceKey| self.entry(other, base);
+        let protected = || self.spaces[&key].relatives.iter().map(of).filter(|entry| entry.protected);
+        !self.entry(key, base).protected
+            && protected().next().is_some()
+            && !protected().any(|entry| !entry.shared)
+    }
+
+    /// It is known of all that `key` and its relatives have in common.
+    pub(super) fn knows_holders(&self, key: SpaceKey) -> bool {
+        let Guarding { not_yet, under_way, .. } = &self.guarding;
+        let mut family = self.spaces[&key].relatives.iter().chain([&key]);
+        let is_open = |of: &SpaceKey| {
+            self.spaces[of].unguarded
+                || not_yet.iter().any(|(parent, child)| of == parent || of == child)
+                || under_way.iter().any(|next| *of == next.parent || *of == next.child)
+        };
+        !family.any(is_open)
     }
 
     /// Of those that have the frame of `base` in common with `key`, one that does not count as having one.

@@ -29,6 +29,7 @@ mod second_chance;
 mod sieve;
 #[cfg(test)]
 mod tests;
+mod token_ordered;
 
 pub use arc::Arc;
 pub use clock::Clock;
@@ -39,6 +40,7 @@ pub use numbering::{Key, Numbering};
 pub use s3_fifo::S3Fifo;
 pub use second_chance::SecondChanceFifo;
 pub use sieve::Sieve;
+pub use token_ordered::TokenOrdered;
 
 use crate::borrower::SpaceKey;
 use crate::page_size::PageSize;
@@ -91,6 +93,10 @@ pub trait Replacement: core::fmt::Debug + Send {
     /// Puts back the last victim, which was not needed, so that it is the next one again. Only directly after
     /// [`Replacement::victim`] gave it.
     fn put_back(&mut self, page: PageRef);
+    /// The pages of this address space leave last from now on; `None`: nobody's do. A policy that does nothing here has all processes share alike.
+    fn give_token(&mut self, holder: Option<SpaceKey>) {
+        let _ = holder;
+    }
 }
 
 /// A replacement policy over small numbers: what [`Replacement`] is over pages.

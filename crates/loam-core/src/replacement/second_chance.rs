@@ -88,12 +88,43 @@ impl SecondChanceFifo {
         self.queues.iter().map(Queues::len).sum::<usize>() - self.voids.len()
     }
 
-    fn frames(&self) -> u64 {
+    /// Base pages of all that it holds.
+    pub(super) fn frames(&self) -> u64 {
         self.queues.iter().map(Queues::frames).sum()
     }
 
     fn of(&mut self, way: Way) -> &mut Queues {
         &mut self.queues[way as usize]
+    }
+
+    /// Gives pages to another one: they come last there, in the order in which they stood here. None of them is there already; those that have left are forgotten.
+    pub(super) fn give(&mut self, to: &mut Self, gives: impl Fn(PageRef) -> bool) {
+        self.sweep(&mut |_| true);
+        self.left_at.retain(|&page, _| !gives(page));
+        for way in [Way::InTurn, Way::Kept] {
+            let Queues { trial, proven, .. } = core::mem::take(self.of(way));
+            for queued in trial {
+                let page = queued.page();
+                if gives(page) {
+                    to.of(to.loops.way_of(page)).push_trial(queued)
+                } else {
+                    self.of(way).push_trial(queued)
+                }
+            }
+            for proven in proven {
+                let page = proven.queued.page();
+                if gives(page) {
+                    to.of(to.loops.way_of(page)).push_proven(proven)
+                } else {
+                    self.of(way).push_proven(proven)
+                }
+            }
+        }
+        for policy in [self, to] {
+            let [in_turn, kept] = &policy.queues;
+            policy.loops.begin(in_turn.frames(), kept.frames());
+            policy.again = false;
+        }
     }
 
     /// Takes all void entries out, and of the others those of pages that are not there.

@@ -44,6 +44,7 @@ mod store;
 #[cfg(test)]
 mod tests;
 mod threads;
+mod token;
 mod world;
 
 pub use script::{Act, Action, Cache, DiskFault, Lie, Script, Settings, StoreFault, Work};

@@ -8,9 +8,10 @@ use super::lenders::Conn;
 use super::script::{Settings, Work};
 use super::sim::{Event, FailureKind, SeatEvent, Sim};
 use super::sizes::AnySize;
+use super::token::AnyToken;
 use loam_core::borrower::{
-    BaseRange, Borrower, BorrowerConfig, CopyIndex, Homecoming, NoPrefetch, Prefetcher, SecondChanceFifo,
-    SpaceKey, StridePrefetcher, fetch_planner, lender_choice,
+    BaseRange, Borrower, BorrowerConfig, CopyIndex, Homecoming, NoPrefetch, Prefetcher, SpaceKey,
+    StridePrefetcher, fetch_planner, lender_choice,
 };
 use loam_core::ids::Version;
 use loam_core::page_size::PageSize;
@@ -77,12 +78,12 @@ impl Seat {
         } else {
             Box::new(NoPrefetch)
         };
-        let mut borrower = Borrower::new(config, Box::new(SecondChanceFifo::of_little_memory()), prefetcher);
+        let seed = (index as u64) << 32 | u64::from(life) << 8 | s.skew;
+        let mut borrower = Borrower::new(config, Box::new(AnyToken::new(seed)), prefetcher);
         let planner = fetch_planner(s.fetch_plan).expect("it has that name");
         borrower.plan_fetches(BasePages(s.subpage), planner);
         if s.any_size {
             let most = PageSize::new(BasePages(s.page)).expect("a page's size");
-            let seed = (index as u64) << 32 | u64::from(life) << 8 | s.skew;
             borrower.size_pages(Box::new(AnySize::new(most, seed)), PageSize::SMALLEST);
         }
         borrower.plan_in_pieces();

@@ -159,11 +159,11 @@ fn what_is_shared_with_one_from_whom_nothing_can_be_taken_stays() {
 #[test]
 fn what_has_a_budget_of_its_own_is_not_the_next_to_leave() {
     let mut w = forked();
-    w.b.make_own(PARENT, 10, PageSize::from_log2(0));
+    w.b.make_own(PARENT, 10, PageSize::from_log2(0), true);
     assert_eq!(w.b.made_own.len(), 1);
     set(&mut w, 20, 60, local(64));
     for base in 20..60 {
-        w.b.make_own(PARENT, base, PageSize::from_log2(0));
+        w.b.make_own(PARENT, base, PageSize::from_log2(0), true);
     }
     assert_eq!(w.b.made_own.len(), 1);
     w.drain();
@@ -202,10 +202,10 @@ fn a_page_that_parent_or_child_has_for_itself_counts_for_both() {
     for first in [PARENT, CHILD] {
         let mut w = forked();
         let frames = w.b.frames().0;
-        w.b.make_own(first, 10, PageSize::from_log2(1));
+        w.b.make_own(first, 10, PageSize::from_log2(1), true);
         w.drain();
         assert_eq!((w.b.frames().0, w.b.shared_in(CHILD).0), (frames + 2, SHARED - 2), "{first:?}");
-        w.b.make_own(if first == PARENT { CHILD } else { PARENT }, 10, PageSize::from_log2(1));
+        w.b.make_own(if first == PARENT { CHILD } else { PARENT }, 10, PageSize::from_log2(1), true);
         assert_eq!(w.b.frames().0, frames + 2, "{first:?}");
         w.check();
     }

@@ -21,7 +21,12 @@ struct Frames {
 impl Frames {
     /// A parent that has written all that will be shared, and its children.
     fn forked(limit: u64, children: usize) -> Self {
-        let mut w = World::new(1, false, limit, 1);
+        Self::forked_of(1, limit, children)
+    }
+
+    /// With pages of so many base pages.
+    fn forked_of(page: u64, limit: u64, children: usize) -> Self {
+        let mut w = World::new(page, false, limit, 1);
         for base in (0..SHARED).rev() {
             w.step(&Op::Write { space: 0, base, value: base + 1 });
         }
@@ -85,6 +90,15 @@ impl Frames {
                 *next += 1;
                 *next - 1
             });
+        }
+        // The hand has written there.
+        let mut users: BTreeMap<u64, u32> = BTreeMap::new();
+        of.values().for_each(|frame| *users.entry(*frame).or_default() += 1);
+        for (_, frame) in of.iter_mut().filter(|(at, _)| !w.shared.contains(at)) {
+            let users = users.get_mut(frame).expect("counted above");
+            if *users > 1 {
+                (*users, *frame, *next) = (*users - 1, *next, *next + 1);
+            }
         }
         let real = of.values().collect::<BTreeSet<_>>().len() as i64;
         self.beyond_limit = self.beyond_limit.max(real - w.b.limit().0 as i64);
@@ -284,6 +298,80 @@ fn what_one_of_several_has_written_leaves_in_its_turn() {
     assert!(here(&frames, PARENT, 0, 100) <= 50, "{}", here(&frames, PARENT, 0, 100));
     assert_eq!(frames.w.populated, 0);
     assert_eq!(here(&frames, PARENT, 100, SHARED), SHARED as usize - 100);
+    frames.w.read_all();
+}
+
+/// To the kernel it is shared until the parent writes there, too, and it would stay for ever: a parent that waits for its workers does not.
+#[test]
+fn what_all_others_have_copied_leaves_in_its_turn() {
+    for writers in 1..=3 {
+        let mut frames = Frames::forked(2000, 3);
+        for space in 1..=writers {
+            (0..100).for_each(|base| frames.write(space, base, 7 + space as u64));
+        }
+        let key = |space: usize| SpaceKey(space as u32);
+        let here = |frames: &Frames, space: usize, from: u64, to: u64| {
+            (from..to).filter(|&base| frames.w.b.state(key(space), base) == BaseState::Local).count() as u64
+        };
+        assert_eq!((here(&frames, 0, 0, SHARED), here(&frames, 3, 0, SHARED)), (SHARED, SHARED));
+        // Before it is known that the children stay nothing is tried.
+        let limited = |frames: &mut Frames, limit: u64| {
+            frames.w.now += 600_000_000;
+            frames.w.b.handle_timeout(Instant(frames.w.now));
+            frames.w.b.handle_limit(Instant(frames.w.now), BasePages(limit));
+            frames.w.drain();
+            settle(&mut frames.w);
+            frames.look();
+        };
+        let of_writers = (100 * writers as u64).max(138);
+        frames.w.b.handle_limit(Instant(frames.w.now), BasePages(SHARED + of_writers));
+        frames.w.drain();
+        settle(&mut frames.w);
+        assert_eq!((here(&frames, 0, 0, 100), frames.w.populated), (100, 0));
+        let room = if writers == 1 { 138 } else { 60 };
+        (0..10).for_each(|_| limited(&mut frames, SHARED + room));
+        let (left, other) = (100 - here(&frames, 0, 0, 100), 100 - here(&frames, 3, 0, 100));
+        let populated = frames.w.populated;
+        match writers {
+            1 => assert_eq!((left, other, populated), (0, 0, 0)),
+            2 => assert!(left > 60 && other > 60 && populated >= left + other, "{left} {other} {populated}"),
+            _ => assert!(left > 60 && populated >= left, "{left} {populated}"),
+        }
+        assert_eq!(here(&frames, 0, 100, SHARED), SHARED - 100, "what all have stays");
+        assert!(frames.uncounted <= 0, "{} frames that nobody counts", frames.uncounted);
+        frames.w.check();
+        frames.w.read_all();
+    }
+}
+
+/// The rest of the page stays, and is no reason for it to stay.
+#[test]
+fn of_a_large_page_what_all_others_have_copied_leaves() {
+    let mut frames = Frames::forked_of(16, 2000, 3);
+    let by_all = |&base: &u64| base % 16 == 5;
+    for space in 1..=3 {
+        // In no order, or more would be given at once.
+        let bases = (0..96).map(|n| n * 37 % 96).filter(|base| !by_all(base));
+        bases.for_each(|base| frames.write(space, base, 7 + space as u64));
+    }
+    let here = |frames: &Frames, key: u32, of: &dyn Fn(&u64) -> bool| {
+        let here = |&base: &u64| frames.w.b.state(SpaceKey(key), base) == BaseState::Local;
+        (0..96).filter(|base| of(base)).filter(here).count()
+    };
+    for turn in 0..12_usize {
+        let limit = SHARED + [270, 200, 150, 120, 100][turn.min(4)];
+        frames.w.b.handle_limit(Instant(frames.w.now), BasePages(limit));
+        frames.w.now += 600_000_000;
+        frames.w.b.handle_timeout(Instant(frames.w.now));
+        frames.w.drain();
+        settle(&mut frames.w);
+        frames.look();
+    }
+    assert_eq!([0, 1, 2, 3].map(|key| here(&frames, key, &by_all)), [6; 4]);
+    let left: usize = 90 - here(&frames, 0, &|base| !by_all(base));
+    assert!(left >= 75, "{left}");
+    assert!(frames.uncounted <= 0, "{} frames that nobody counts", frames.uncounted);
+    frames.w.check();
     frames.w.read_all();
 }
 
