@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 cargo=${CARGO:-cargo}
 
 # For half of the time and more nobody runs in these: nodes are missed, leases end, requests are given up. The longest first.
-waiting=(liars mount etcd tls_cluster cluster_under_load borrow_from_cluster reserve cluster)
+waiting=(liars staged mount etcd tls_cluster cluster_under_load borrow_from_cluster reserve cluster)
 at_once=5
 
 logs=$(mktemp -d)

@@ -51,7 +51,7 @@ fn slot_file_is_used(borrowed: &Borrowed) -> bool {
 /// Each page that leaves goes to two lenders, and to no disk of this machine.
 #[test]
 fn two_lenders_have_each_page() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let scratch = Scratch::new("staged");
     let lenders = lenders(3);
     let borrowed = borrow(&scratch, "staged", &lenders).run(&walk(3), None, LIMIT);
@@ -67,7 +67,7 @@ fn two_lenders_have_each_page() {
 
 /// One of three dies or hangs at each moment: nothing is lost, and what it had is with two others again.
 fn harm_one(durability: &'static str, harm: fn(&Lender), what: &str) {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let scratch = Scratch::new("staged-one");
     let expected = expected(&scratch, 5);
     for moment in MOMENTS {
@@ -98,7 +98,7 @@ fn one_of_three_hangs() {
 /// Two of three replicas die at once.
 #[test]
 fn two_of_four_killed_at_once_under_three_replicas() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let scratch = Scratch::new("replicas");
     let expected = expected(&scratch, 5);
     for moment in MOMENTS {
@@ -129,7 +129,7 @@ fn wait_until_mended(running: &Running, lost: usize) {
 /// One lender after the other dies, with time in between: with the last one gone the slot file has everything.
 #[test]
 fn one_after_the_other_killed() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let scratch = Scratch::new("staged-all");
     let lenders = lenders(3);
     let mut running = borrow(&scratch, "staged", &lenders).start(&walk(ENDLESS), None);
@@ -146,7 +146,7 @@ fn one_after_the_other_killed() {
 /// Both of two die at once: one clear end, never wrong data.
 #[test]
 fn both_killed() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let scratch = Scratch::new("staged-both");
     let expected = expected(&scratch, 5);
     let lenders = lenders(2);
@@ -164,7 +164,7 @@ fn both_killed() {
 /// With one lender the slot file is the other place, and with none the only one.
 #[test]
 fn too_few_lenders() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let scratch = Scratch::new("staged-few");
     let expected = expected(&scratch, 3);
     for count in 0..2 {
@@ -178,7 +178,7 @@ fn too_few_lenders() {
 /// Lenders without room for everything: the slot file takes what they refuse.
 #[test]
 fn lenders_that_are_too_small() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let scratch = Scratch::new("staged-small");
     let expected = expected(&scratch, 3);
     let lenders: Vec<Lender> = (0..2).map(|_| Lender::start("32M")).collect();
@@ -219,7 +219,7 @@ impl Stored {
 
 /// What lenders have written to their disks is still theirs when they have been killed, one after the other and all of them, and have come back.
 fn lenders_come_back(end: fn(&Lender), what: &str) {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let scratch = Scratch::new("staged-disk");
     let mut lenders: Vec<Stored> = (0..2).map(|n| Stored::start(&scratch, n)).collect();
     let borrow = Borrow::new(scratch.path()).local_mib(LOCAL_MIB).durability("staged");
@@ -251,7 +251,7 @@ fn lenders_come_back(end: fn(&Lender), what: &str) {
 #[test]
 fn a_lender_that_comes_back_sets_room_aside_again() {
     const RESERVED: u64 = 100 << 20;
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let scratch = Scratch::new("staged-reserve");
     let mut lenders: Vec<Stored> = (0..2).map(|n| Stored::start(&scratch, n)).collect();
     let borrow = Borrow::new(scratch.path()).local_mib(LOCAL_MIB).durability("staged");
@@ -288,7 +288,7 @@ fn lenders_with_disks_are_restarted_in_good_order() {
 /// late, and everything goes on.
 #[test]
 fn a_program_waits_for_a_lender_that_is_late() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let scratch = Scratch::new("staged-late");
     let mut lenders: Vec<Stored> = (0..2).map(|n| Stored::start(&scratch, n)).collect();
     let borrow = Borrow::new(scratch.path()).local_mib(LOCAL_MIB).durability("staged");
