@@ -7,7 +7,7 @@ use loam_tests::shell;
 use std::process::Command;
 use std::time::Duration;
 
-const MIB: u64 = 96;
+const MIB: u64 = 80;
 const LOCAL_MIB: u64 = 32;
 /// Without Loam nothing has to be away.
 const PLAIN_MIB: u64 = 32;
