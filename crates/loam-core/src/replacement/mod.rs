@@ -9,7 +9,7 @@
 //! | --- | --- |
 //! | `lru` | least recently used |
 //! | `fifo` | first in, first out |
-//! | `second-chance` | what the live agent uses |
+//! | `second-chance` | what the live agent uses, in a [`TokenOrdered`]: of several processes the pages of one may leave last |
 //! | `clock` | FIFO that passes over pages touched since it last came by |
 //! | `s3-fifo` | three FIFO queues: small, main, ghost |
 //! | `sieve` | a FIFO queue with a hand that stays where it is |
