@@ -103,6 +103,7 @@ bench: build ## remote faults and sequential reading against this machine's floo
 	bench/forks.py --loam $(RELEASE)/loam
 
 bench-compare: build ## Loam beside a swap file, zram and a mapped file (root)
+	$(CARGO) build --release --locked -p loam-kernels
 	bench/compare.py --loam $(RELEASE)/loam --out $(TARGET)/bench-compare.md
 
 bench-cluster: build ## GMS beside N-chance, a lost lender, mounts, each on several machines (network namespaces; root)

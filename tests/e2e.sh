@@ -5,7 +5,8 @@ set -uo pipefail
 cd "$(dirname "$0")/.."
 cargo=${CARGO:-cargo}
 
-# For half of the time and more nobody runs in these: nodes are missed, leases end, requests are given up. The longest first.
+# For half of the time and more nobody runs in these: nodes are missed, leases end, requests are given up (less so in `staged`, of which one test
+# runs at a time). The longest first.
 waiting=(liars staged mount etcd tls_cluster cluster_under_load borrow_from_cluster reserve cluster)
 at_once=5
 

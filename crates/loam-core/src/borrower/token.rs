@@ -2,7 +2,7 @@
 //!
 //! Processes that each go over more than their share fetch all the time what the others have just displaced, and hardly run. (Where the kernel pages it sees what is touched, and keeps more of who runs than of who waits: one of
 //! them gets ahead by chance, has all that it needs, and runs as if it were alone. Faults are all that is seen here, and by those all are alike.) So one of them has a token, with which its pages leave last
-//! ([`TokenOrdered`](crate::replacement::TokenOrdered)), and which is passed on: Jiang and Zhang, "Token-ordered LRU", Performance Evaluation 60, 2005, section 3. Whether that is any good depends on what they do, and if they wait for one
+//! ([`TokenOrdered`](crate::replacement::TokenOrdered)), and which is passed on: Jiang and Zhang, "Token-ordered LRU", Performance Evaluation 60, 2005. Whether that is any good depends on what they do, and if they wait for one
 //! another on nothing that is seen here. So it is measured: where they do not run more with it, all of them together, nobody has it, and it is tried again later.
 
 use super::table::SpaceKey;

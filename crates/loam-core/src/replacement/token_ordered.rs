@@ -10,7 +10,7 @@ const OTHERS_SHARE: u64 = 8;
 /// [`SecondChanceFifo`], where one address space may hold a token: its pages leave only when the others have no more than an eighth of what is here.
 ///
 /// Several processes that each go over more than their share take from one another, all the time, what each will want next, and none of them gets anywhere. One that has all it needs
-/// runs, ends, and makes room for the next (Jiang and Zhang, "Token-ordered LRU", Performance Evaluation 60, 2005, section 3). Who has it is not decided here.
+/// runs, ends, and makes room for the next (Jiang and Zhang, "Token-ordered LRU", Performance Evaluation 60, 2005). Who has it is not decided here.
 #[derive(Debug)]
 pub struct TokenOrdered {
     holder: Option<SpaceKey>,
@@ -21,6 +21,7 @@ pub struct TokenOrdered {
     /// The last victim was the holder's; and it was put back, and is the next one again.
     last_held: bool,
     again: bool,
+    /// An empty policy.
     makes: fn() -> SecondChanceFifo,
 }
 
