@@ -2,6 +2,7 @@
 //! [`ProcError::Gone`], which callers treat as an exit, not as a failure.
 
 mod maps;
+mod memory;
 mod pagemap;
 mod threads;
 mod tree;
@@ -9,6 +10,7 @@ mod tree;
 pub(crate) use maps::{
     ADOPT_BYTES_LEAST, ADOPT_BYTES_MIN, Mapping, adoptable, flags, flags_up_to, mappings, stack_end,
 };
+pub(crate) use memory::Memory;
 pub(crate) use pagemap::Pagemap;
 pub(crate) use threads::control_blocks;
 pub(crate) use tree::{descendants, is_descendant, ran, stat};

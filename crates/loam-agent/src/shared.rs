@@ -92,6 +92,22 @@ impl Shared {
         let from = unsafe { self.transfer(slot).add(page * BASE_PAGE_BYTES) };
         copy_racing(from, into);
     }
+
+    /// Puts a page into a command's transfer area, in place of a hand that has ended.
+    ///
+    /// # Errors
+    /// As `pwrite` says.
+    pub(crate) fn copy_in(
+        &self,
+        slot: usize,
+        page: usize,
+        from: &[u8; BASE_PAGE_BYTES],
+    ) -> Result<(), Errno> {
+        assert!(slot < RING_COMMANDS && page < COMMAND_PAGES, "no page {page} of a command {slot}");
+        let at = CONTROL_BYTES + slot * TRANSFER_BYTES + page * BASE_PAGE_BYTES;
+        let wrote = rustix::io::pwrite(&self.memfd, from, at as u64)?;
+        if wrote == BASE_PAGE_BYTES { Ok(()) } else { Err(Errno::IO) }
+    }
 }
 
 impl Drop for Shared {
@@ -135,6 +151,11 @@ mod tests {
         assert_eq!(out[..], bytes[..]);
         shared.copy_out(slot, page - 1, &mut out);
         assert_eq!(out, [0; BASE_PAGE_BYTES]);
+        shared.copy_in(slot, page - 1, &[7; BASE_PAGE_BYTES]).unwrap();
+        shared.copy_out(slot, page - 1, &mut out);
+        assert_eq!(out, [7; BASE_PAGE_BYTES]);
+        shared.copy_out(slot, page, &mut out);
+        assert_eq!(out[..], bytes[..], "beside it nothing has changed");
     }
 
     #[test]

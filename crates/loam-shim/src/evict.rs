@@ -135,14 +135,15 @@ fn take_chunk(hand: &Hand, command: &Command, chunk: &Chunk) -> core::result::Re
                 }
                 known = chunk.pages;
             }
-            Step::EventUnread => {
+            // Whoever hears next that the gate is free may be told of a fork, or that this process has ended.
+            Step::EventUnread | Step::GateWanted => {
                 while done < chunk.pages && is_in_window(hand, chunk.first + done) {
                     set(command, chunk.first + done, 1, result::MOVED);
                     done += 1;
                 }
                 known = done;
             }
-            Step::Finished | Step::GateWanted => {}
+            Step::Finished => {}
         }
         delays::maybe(8);
         copy_out(hand, chunk.slot, command, chunk.first + before..chunk.first + known);

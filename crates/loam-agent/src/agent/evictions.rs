@@ -98,7 +98,8 @@ impl Agent<'_> {
         for (slot, batch) in hand.map_or_else(Vec::new, Hand::take_batches) {
             if let Some(slot) = slot {
                 let count = self.borrower.batch_pages(batch).1.len();
-                self.take_fates(key, slot, batch, count);
+                let in_doubt = !self.settle_halfway(key, slot, batch);
+                self.take_fates(key, slot, batch, count, in_doubt);
             }
             self.cancel_batch(batch); // what waited, and has no slot
         }
@@ -110,7 +111,7 @@ impl Agent<'_> {
         let count = self.borrower.batch_pages(batch).1.len();
         let first = self.borrower.batch_reported(batch);
         let end = count.min(first.saturating_add(most));
-        let is_whole = self.take_fates(key, slot, batch, end);
+        let is_whole = self.take_fates(key, slot, batch, end, false);
         let process = self.processes.get_mut(&key).expect("the caller has it");
         let pid = process.pid.map_or(0, |p| p.as_raw_nonzero().get());
         if end == count {
@@ -127,12 +128,13 @@ impl Agent<'_> {
     }
 
     /// Tells the policy what became of a batch's pages, as far as `end`. False: the hand has not said it of each; of the others it counts
-    /// as not taken.
-    fn take_fates(&mut self, key: SpaceKey, slot: usize, batch: BatchId, end: usize) -> bool {
+    /// as not taken, unless it is in doubt whether they were, and whether those were copied that were.
+    fn take_fates(&mut self, key: SpaceKey, slot: usize, batch: BatchId, end: usize, in_doubt: bool) -> bool {
         let hand = self.processes[&key].hand.as_ref().expect("the caller has it");
         let mut is_whole = true;
         for index in self.borrower.batch_reported(batch)..end {
             let fate = match hand.command(slot).results[index].load(Relaxed) {
+                result::NONE | result::MOVED if in_doubt => PageFate::Unknown,
                 result::MOVED => {
                     // Judged in our copy: the program could write to the shared one.
                     let buffer = self.borrower.batch_buffer(batch);

@@ -17,6 +17,7 @@ mod disk;
 mod effects;
 mod events;
 mod evictions;
+mod halfway;
 mod hiding;
 mod join;
 mod lenders;

@@ -84,6 +84,26 @@ fn lines_of_maps() {
 }
 
 #[test]
+fn memory_is_read_where_it_is_mapped() {
+    let address = map(2 * 4096, libc::MAP_PRIVATE);
+    touch(address + 4096);
+    let memory = Memory::open(own()).unwrap();
+    let page = memory.page(address + 4096).unwrap();
+    assert_eq!((page[0], page[1..].iter().any(|&byte| byte != 0)), (1, false));
+    assert_eq!(memory.page(address).unwrap(), [0; 4096]);
+    let none = memory.page(address + 2 * 4096).map(drop);
+    assert!(none.is_ok(), "a page that only its owner may not touch: {none:?}");
+    let beyond = memory.page(0).map(drop);
+    assert!(matches!(beyond, Err(ProcError::Io { errno: Errno::IO, .. })), "{beyond:?}");
+    let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+    let memory = Memory::open(Pid::from_child(&child)).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let gone = memory.page(address).map(drop);
+    assert!(gone.as_ref().is_err_and(is_gone), "{gone:?}");
+}
+
+#[test]
 fn smaps_gives_each_mapping_its_own_lines() {
     let text = "1000-200000 rw-p 00000000 00:00 0 \nSize: 4 kB\nRss:       12 kB\nLocked:     8 kB\nSwap: 3 kB\n\
         VmFlags: rd wr mr mw me ac lo zz \nabc000-abd000 r--p 00000000 00:00 0 [vvar]\nRss: 0 kB\nVmFlags: rd de\n";

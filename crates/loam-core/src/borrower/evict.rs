@@ -108,6 +108,8 @@ pub enum PageFate {
     Denied,
     /// The command was void: still there.
     Cancelled,
+    /// Nobody can say whether it was taken, nor what it had: who looks for it in vain must not be told anything.
+    Unknown,
 }
 
 impl Borrower {
@@ -402,6 +404,11 @@ impl Borrower {
                 self.set_entry(key, base, Entry { state: BaseState::Local, ..entry });
                 let (_, size) = self.batches[&batch].page_of(base);
                 self.enqueue(key, base, size);
+                None
+            }
+            PageFate::Unknown => {
+                self.set_entry(key, base, Entry { state: BaseState::Lost, ..Entry::default() });
+                entry.copy.inspect(|&c| self.release_ref(c));
                 None
             }
         }

@@ -198,5 +198,6 @@ fn name(fate: PageFate) -> &'static str {
         PageFate::Busy => "is busy",
         PageFate::Denied => "is denied",
         PageFate::Cancelled => "is left",
+        PageFate::Unknown => "is in doubt",
     }
 }

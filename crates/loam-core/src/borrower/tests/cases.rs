@@ -608,6 +608,34 @@ fn nothing_is_taken_from_a_child_whose_hand_has_not_come() {
     assert!(batches > 0, "the parent has one");
 }
 
+/// A hand ended in the middle of a batch, and somebody else has that memory: what nobody knows of is neither taken to be there, nor to be zeros, nor to be as its last copy.
+#[test]
+fn what_is_in_doubt_is_given_to_nobody() {
+    let mut w = World::new(1, true, 600, 1);
+    let key = w.spaces[0];
+    for base in 0..500 {
+        w.step(&Op::Write { space: 0, base, value: base + 1 });
+    }
+    w.rest();
+    let now = w.time();
+    w.b.handle_limit(now, BasePages(400));
+    let evicts = |effect| if let Effect::Evict(batch) = effect { Some(batch) } else { None };
+    let batch = core::iter::from_fn(|| w.b.poll_effect()).find_map(evicts).expect("something has to leave");
+    let pages = w.b.batch_pages(batch).1.to_vec();
+    w.b.handle_fault(now, key, pages[0]); // it waits already
+    for index in 0..pages.len() {
+        w.b.handle_fate(batch, index, PageFate::Unknown);
+    }
+    w.b.handle_batch_done(now, batch);
+    w.b.handle_fault(now, key, pages[1]);
+    assert!(pages.iter().all(|&base| w.b.state(key, base) == BaseState::Lost));
+    let effects: Vec<Effect> = core::iter::from_fn(|| w.b.poll_effect()).collect();
+    let is_lost = |base| effects.contains(&Effect::Lost { space: key, base });
+    assert!(is_lost(pages[0]) && is_lost(pages[1]), "{effects:?}");
+    let installs = |e: &Effect| matches!(e, Effect::Install { base, .. } if pages.contains(base));
+    assert!(!effects.iter().any(installs), "{effects:?}");
+}
+
 /// All that is here is a process's that was stopped, and its hand with it: for what it was told to take nobody waits, and what it had is right when it goes on.
 #[test]
 fn a_hand_that_stands_still_holds_nobody_up() {
