@@ -274,7 +274,12 @@ m <- matrix(runif(4e6), 2000); print(sum(solve(m + diag(2000) * 50))); print(sum
 # At once, each with 120 MB.
 THREE = """for n in 1 2 3; do "$0" cg --bytes 120M --iterations 40 >out.$n & done; wait
 grep -h ok: out.1 out.2 out.3"""
+# A compiler that works with two threads; the names are the same wherever it was called.
+RUSTC = """rm -rf built
+cargo build --quiet --release --locked --offline --jobs 2 --manifest-path "$0" -p loam-core --target-dir built
+cat built/release/libloam_core.rlib"""
 NEEDS = {
+    "rustc": ["cargo"],
     "megahit": ["megahit"],
     "spades": ["spades.py"],
     "soapdenovo2": ["soapdenovo2-63mer"],
@@ -340,6 +345,7 @@ def programs(work, tables_python):
         Program("xz", ["xz", "-T2", "-9", "--block-size=16MiB", "-c", "text.txt"], lambda: write_lines(work / "text.txt", 600_000)),
         Program("gcc", ["gcc", "-O1", "-c", "big.c", "-o", "/dev/stdout"],
                 lambda: output_of([python, str(made / "big_source.py"), "4000"], work / "big.c")),
+        Program("rustc", ["sh", "-ec", RUSTC, str(ROOT / "Cargo.toml")], is_tree=True),
         Program("java", ["java", "-Xmx1g", str(made / "Maps.java"), "250000"]),
         Program("node", ["node", "--max-old-space-size=2048", str(made / "objects.js"), "200000"]),
         Program("redis", ["sh", "-c", REDIS], lambda: write_redis(work, 150_000)),
