@@ -116,7 +116,9 @@ fn build(name: &str, flags: &[&str]) -> PathBuf {
     }
     sources.retain(|path| path.extension() == Some(OsStr::new("c")));
     // Under another name first: a build that is interrupted must not be taken for a whole one.
-    let unfinished = built.with_extension(std::process::id().to_string());
+    static BUILDS: AtomicU32 = AtomicU32::new(0);
+    let number = BUILDS.fetch_add(1, Ordering::Relaxed);
+    let unfinished = built.with_extension(format!("{}-{number}", std::process::id()));
     let output = Command::new("cc")
         .args(["-O2", "-Wall", "-Wextra", "-Werror", "-pthread"])
         .args(flags)
@@ -126,8 +128,19 @@ fn build(name: &str, flags: &[&str]) -> PathBuf {
         .output()
         .expect("cc is installed: run tests/setup.sh");
     assert!(output.status.success(), "cc of {name}: {}", String::from_utf8_lossy(&output.stderr));
-    fs::rename(&unfinished, &built).expect("the target folder is writable");
+    keep_first(&unfinished, &built);
     built
+}
+
+/// Gives a file its name, unless there is one of that name: another test has built it meanwhile, and perhaps runs it. (In its place that one would be called "(deleted)", and who looks for processes
+/// by what they execute would not find it.)
+fn keep_first(unfinished: &Path, built: &Path) {
+    match fs::hard_link(unfinished, built) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+            panic!("{}: {error}", built.display())
+        }
+        _ => fs::remove_file(unfinished).expect("the target folder is writable"),
+    }
 }
 
 /// A folder of one test, removed at its end.

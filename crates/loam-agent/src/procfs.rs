@@ -13,7 +13,7 @@ pub(crate) use maps::{
 pub(crate) use memory::Memory;
 pub(crate) use pagemap::Pagemap;
 pub(crate) use threads::control_blocks;
-pub(crate) use tree::{descendants, is_descendant, ran, stat};
+pub(crate) use tree::{descendants, everybody, is_descendant, ran, stat};
 
 use loam_core::units::{BASE_PAGE_BYTES, Bytes};
 use rustix::fd::OwnedFd;

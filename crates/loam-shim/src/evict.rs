@@ -137,7 +137,8 @@ fn take_chunk(hand: &Hand, command: &Command, chunk: &Chunk) -> core::result::Re
             }
             // Whoever hears next that the gate is free may be told of a fork, or that this process has ended.
             Step::EventUnread | Step::GateWanted => {
-                while done < chunk.pages && is_in_window(hand, chunk.first + done) {
+                let has_gone = |done| has_arrived(hand, chunk.address + done * BASE_PAGE_BYTES);
+                while done < chunk.pages && has_gone(done) && is_in_window(hand, chunk.first + done) {
                     set(command, chunk.first + done, 1, result::MOVED);
                     done += 1;
                 }

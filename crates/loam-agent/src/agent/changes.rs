@@ -16,6 +16,8 @@ use std::sync::atomic::Ordering::SeqCst;
 const HANDS_INTERVAL: Duration = Duration::from_millis(2);
 /// And at one that stands still, of which nobody waits for anything.
 const STANDING_INTERVAL: Duration = Duration::from_millis(50);
+/// So long it may be open what a hand had begun that has ended: a process is on its way out of its memory, or a child on its way to another parent.
+const DOUBT_MAX: Duration = Duration::from_millis(100);
 
 impl Agent<'_> {
     pub(super) fn new_key(&mut self) -> SpaceKey {
@@ -59,6 +61,7 @@ impl Agent<'_> {
             letting_go: Vec::new(),
             moves: Moves::default(),
             outlives_its_hand: false,
+            in_doubt_since: None,
             keeps_from_children: from.keeps_from_children,
             adoption_unsure: false,
             statm: None,
@@ -89,7 +92,28 @@ impl Agent<'_> {
     /// A hand has ended, and its process with it, mostly; or a process has executed another program. What it had may be somebody's all the same, whose faults are served until
     /// nobody is left: a child that was made by `vfork` has not executed its own program yet.
     pub(super) fn hand_gone(&mut self, key: SpaceKey) {
-        let Some(process) = self.processes.get(&key) else { return };
+        let settled = self.settle_halfway(key);
+        let now = self.now();
+        let Some(process) = self.processes.get_mut(&key) else { return };
+        if settled {
+            process.in_doubt_since = None;
+        } else if now < *process.in_doubt_since.get_or_insert(now) + DOUBT_MAX {
+            return; // the socket tells it again
+        }
+        self.left_to_others(key);
+    }
+
+    /// The same, and nobody will know more of what it had begun.
+    pub(super) fn hand_gone_for_good(&mut self, key: SpaceKey) {
+        let settled = self.settle_halfway(key);
+        let now = self.now();
+        let Some(process) = self.processes.get_mut(&key) else { return };
+        process.in_doubt_since = if settled { None } else { process.in_doubt_since.or(Some(now)) };
+        self.left_to_others(key);
+    }
+
+    fn left_to_others(&mut self, key: SpaceKey) {
+        let process = &self.processes[&key];
         if process.uffd.is_dead(process.probe << 12) {
             self.process_gone(key);
             return;

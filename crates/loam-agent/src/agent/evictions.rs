@@ -98,7 +98,10 @@ impl Agent<'_> {
         for (slot, batch) in hand.map_or_else(Vec::new, Hand::take_batches) {
             if let Some(slot) = slot {
                 let count = self.borrower.batch_pages(batch).1.len();
-                let in_doubt = !self.settle_halfway(key, slot, batch);
+                let process = &self.processes[&key];
+                let in_doubt = process.in_doubt_since.is_some()
+                    && process.hand.as_ref().is_some_and(|hand| hand.was_at(slot))
+                    && !process.uffd.is_dead(process.probe << 12);
                 self.take_fates(key, slot, batch, count, in_doubt);
             }
             self.cancel_batch(batch); // what waited, and has no slot

@@ -274,7 +274,7 @@ impl Agent<'_> {
         }
         // The same process before its exec, if we have not heard of its end yet.
         if let Some(old) = self.space_of(pid) {
-            self.hand_gone(old);
+            self.hand_gone_for_good(old);
         }
         let key = self.new_key();
         self.borrower.handle_space_added(key, true);
@@ -295,6 +295,7 @@ impl Agent<'_> {
             released: Released::default(),
             letting_go: Vec::new(),
             outlives_its_hand: false,
+            in_doubt_since: None,
             keeps_from_children: false,
             moves: Moves::default(),
             adoption_unsure: false,

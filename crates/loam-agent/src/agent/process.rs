@@ -67,6 +67,8 @@ pub(super) struct Process {
     pub region: Option<BaseRange>,
     /// Its hand has ended. It has not, or its memory is another's, too: a child that was made by `vfork` has not executed its program yet.
     pub outlives_its_hand: bool,
+    /// Its hand has ended in the middle of an eviction, and nobody could say yet what became of the pages.
+    pub in_doubt_since: Option<Instant>,
     /// Some of its memory is not its children's, or may not be ([`loam_hand::call::KEEPS`] and [`loam_hand::call::RELEASE`]).
     pub keeps_from_children: bool,
     /// Ranges that the program keeps for itself.
@@ -316,6 +318,17 @@ impl Hand {
         let passed = self.shared.control().finished.load(SeqCst);
         let progress = Progress { posted: self.posted, passed, evicts: self.evicts() };
         self.standing.look(now, progress)
+    }
+
+    /// It began the command in `slot`, and has not said that it is done.
+    pub(super) fn was_at(&self, slot: usize) -> bool {
+        self.command(slot).state.load(SeqCst) == state::RUNNING
+    }
+
+    /// The eviction that it has begun, with its slot.
+    pub(super) fn running(&self) -> Option<(usize, BatchId)> {
+        let batches = self.ring.iter().enumerate().filter_map(|(slot, p)| Some((slot, p.as_ref()?.batch?)));
+        batches.into_iter().find(|&(slot, _)| self.was_at(slot))
     }
 
     /// Takes every eviction that is posted or queued out of the books, with its slot if it has one: for a process that is gone.

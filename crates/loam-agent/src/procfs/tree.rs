@@ -21,6 +21,11 @@ pub(crate) fn descendants(root: Pid) -> Vec<Pid> {
     }
 }
 
+/// All processes that we can see.
+pub(crate) fn everybody() -> Vec<Pid> {
+    numbers_in("/proc")
+}
+
 /// For kernels built without `CONFIG_PROC_CHILDREN`.
 pub(super) fn descendants_by_scan(root: Pid) -> Vec<Pid> {
     let mut children: HashMap<Pid, Vec<Pid>> = HashMap::new();

@@ -3,7 +3,7 @@
 //! It may be many gigabytes, and whoever waits for them looks again whenever something has happened. So each look goes on where the last one ended.
 
 use super::table::{BaseRange, BaseState, SpaceKey};
-use super::{Borrower, Instant};
+use super::{Borrower, Effect, Instant};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
@@ -43,6 +43,9 @@ impl Borrower {
         let away = self.away_in(key, BaseRange::new(home.next, home.range.end), room);
         let mut is_refused = false;
         for &base in &away {
+            if self.state(key, base) == BaseState::Lost {
+                self.effects.push_back(Effect::Lost { space: key, base }); // where it goes it would be zeros
+            }
             self.handle_wanted(now, key, base);
             // There may be no buffer for it now. It is the next one again, and all behind it.
             is_refused |= self.state(key, base) == BaseState::Away;
@@ -59,7 +62,7 @@ impl Borrower {
         goes_on
     }
 
-    /// Nothing of it is away. (All of it is looked at when all that was asked for has come, and not before.)
+    /// Nothing of it is away, nor lost. (All of it is looked at when all that was asked for has come, and not before.)
     pub fn is_home_again(&self, key: SpaceKey, home: &mut Homecoming) -> bool {
         self.pass_what_is_home(key, home);
         if !home.asked.is_empty() || home.next < home.range.end {

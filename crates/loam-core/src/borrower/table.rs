@@ -397,14 +397,15 @@ impl Table {
         Some(BaseRange::new(x * n, (x + 1) * n).intersect(range))
     }
 
-    /// The first base page in `range` that has contents away, or leaving, or on their way back.
+    /// The first base page in `range` that has contents away, or leaving, or on their way back, or lost.
     pub(super) fn next_away(&self, range: BaseRange) -> Option<u64> {
         let n = EXTENT_BASE_PAGES as u64;
         self.extents.range(range.start / n..range.end.div_ceil(n)).find_map(|(&x, extent)| {
             let part = BaseRange::new(x * n, (x + 1) * n).intersect(range);
             let states = &extent.state[(part.start - x * n) as usize..(part.end - x * n) as usize];
             let is_away = |state: &BaseState| {
-                matches!(state, BaseState::Away | BaseState::Fetching | BaseState::Leaving)
+                use BaseState::{Away, Fetching, Leaving, Lost};
+                matches!(state, Away | Fetching | Leaving | Lost)
             };
             let found = states.iter().position(is_away);
             #[cfg(test)]

@@ -634,6 +634,12 @@ fn what_is_in_doubt_is_given_to_nobody() {
     assert!(is_lost(pages[0]) && is_lost(pages[1]), "{effects:?}");
     let installs = |e: &Effect| matches!(e, Effect::Install { base, .. } if pages.contains(base));
     assert!(!effects.iter().any(installs), "{effects:?}");
+    // Nor does it count as brought home, where whoever asked would go on without us.
+    let mut home = Homecoming::new(BaseRange::new(pages[2], pages[2] + 1));
+    w.b.bring_home(now, key, &mut home);
+    let effects: Vec<Effect> = core::iter::from_fn(|| w.b.poll_effect()).collect();
+    assert!(effects.contains(&Effect::Lost { space: key, base: pages[2] }), "{effects:?}");
+    assert!(!w.b.is_home_again(key, &mut home));
 }
 
 /// All that is here is a process's that was stopped, and its hand with it: for what it was told to take nobody waits, and what it had is right when it goes on.
