@@ -274,7 +274,7 @@ m <- matrix(runif(4e6), 2000); print(sum(solve(m + diag(2000) * 50))); print(sum
 # At once, each with 120 MB.
 THREE = """for n in 1 2 3; do "$0" cg --bytes 120M --iterations 40 >out.$n & done; wait
 grep -h ok: out.1 out.2 out.3"""
-# A compiler that works with two threads; the names are the same wherever it was called.
+# A compiler that works with two threads. What it writes is the same each time, as all paths are.
 RUSTC = """rm -rf built
 cargo build --quiet --release --locked --offline --jobs 2 --manifest-path "$0" -p loam-core --target-dir built
 cat built/release/libloam_core.rlib"""

@@ -112,6 +112,7 @@ impl Agent<'_> {
         self.left_to_others(key);
     }
 
+    /// Takes what is known of what it had begun, and serves on whoever has its memory.
     fn left_to_others(&mut self, key: SpaceKey) {
         let process = &self.processes[&key];
         if process.uffd.is_dead(process.probe << 12) {

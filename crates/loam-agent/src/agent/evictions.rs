@@ -169,7 +169,7 @@ impl Agent<'_> {
 }
 
 /// All 4,096 bytes are zero.
-fn is_zero(page: &[u8; 4096]) -> bool {
+pub(super) fn is_zero(page: &[u8; 4096]) -> bool {
     // Most pages that are not zero show it at once.
     page[..64].iter().all(|&b| b == 0) && page.chunks_exact(128).all(|c| c.iter().fold(0, |a, &b| a | b) == 0)
 }

@@ -5,6 +5,7 @@
 //! their mappings meanwhile (the kernel does it at once, and they wait until we have read of it) is dealt with after this.
 
 use super::Agent;
+use super::evictions::is_zero;
 use crate::procfs::{self, Memory, Pagemap, ProcError};
 use loam_core::borrower::{BatchId, SpaceKey};
 use loam_core::units::BASE_PAGE_BYTES;
@@ -70,7 +71,7 @@ impl Agent<'_> {
             let (at, stays) = (process.window.start + index as u64, heir.has(base)?);
             let moved = if heir.has(at)? { Some(heir.memory.page(at << 12)?) } else { None };
             // Zeros may be the kernel's (see the hand, `move_pages`). With other contents it has been moved, and what is in its place has come there since.
-            let moved = moved.filter(|page| !stays || page.iter().any(|&byte| byte != 0));
+            let moved = moved.filter(|page| !stays || !is_zero(page));
             if let Some(page) = moved {
                 is_known &= hand.shared.copy_in(slot, index, &page).is_ok();
                 said.store(result::MOVED, Relaxed);

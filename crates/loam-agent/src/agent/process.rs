@@ -327,8 +327,9 @@ impl Hand {
 
     /// The eviction that it has begun, with its slot.
     pub(super) fn running(&self) -> Option<(usize, BatchId)> {
-        let batches = self.ring.iter().enumerate().filter_map(|(slot, p)| Some((slot, p.as_ref()?.batch?)));
-        batches.into_iter().find(|&(slot, _)| self.was_at(slot))
+        let mut batches =
+            self.ring.iter().enumerate().filter_map(|(slot, p)| Some((slot, p.as_ref()?.batch?)));
+        batches.find(|&(slot, _)| self.was_at(slot))
     }
 
     /// Takes every eviction that is posted or queued out of the books, with its slot if it has one: for a process that is gone.
