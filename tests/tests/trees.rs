@@ -85,6 +85,47 @@ print(sum(x[::4096]), flush=True)"#;
     }
 }
 
+/// What several processes have is counted once: shared memory, what a child has of its parent's, what a child has that was made by `vfork`. All of it fits here, and none of it leaves. (Counted for each it
+/// would be 784 MiB, and 224 with the `vfork`.)
+#[test]
+fn what_several_processes_have_counts_once() {
+    let _alone = place::alone();
+    let scratch = Scratch::new("together");
+    let (shared, children, own) = (64, 6, 48);
+    let mut program = Command::new(place::program("together"));
+    program.args([shared, children, own].map(|number| number.to_string()));
+    let run = Borrow::new(scratch.path()).local_mib(200).embedded("1x1G").run(&program, None, LIMIT);
+    let sum = |mib: u64| (0..mib << 8).map(|page| 1 + page % 251).sum::<u64>();
+    let right = children * (sum(shared) + sum(own)) + sum(own);
+    assert_eq!((run.ended.code(), run.ended.stderr.as_str()), (0, ""));
+    assert_eq!(String::from_utf8_lossy(&run.ended.stdout), format!("{right}\n"));
+    // What a child and its parent share, and nobody has adopted, is found out a little later.
+    assert!(run.number("/evictions/moved") < f64::from(16 << 8), "it fits: {}", run.summary);
+    assert!(run.number("/shared_local_bytes") < f64::from(100 << 20), "{}", run.summary);
+    assert_eq!(run.number("/processes_without_loam"), 0.0);
+}
+
+/// The kernel would fill these at once, before anybody can adopt a page of them.
+#[test]
+fn memory_that_is_to_be_filled_at_once() {
+    let _alone = place::alone();
+    let scratch = Scratch::new("filled");
+    let python = "import mmap
+for flags in 0x8022, 0x22:
+    m = mmap.mmap(-1, 120 << 20, flags=flags)
+    if flags == 0x22: m.madvise(23)
+    print(sum(m[::4096]), len(m))
+    m[::4096] = bytes(i % 251 for i in range(120 << 8))
+    print(sum(m[::4096]))";
+    let mut program = Command::new("python3");
+    program.args(["-c", python]);
+    let run = Borrow::new(scratch.path()).local_mib(64).embedded("1x1G").run(&program, None, LIMIT);
+    let sum: usize = (0..120 << 8).map(|page| page % 251).sum();
+    run.assert_right(&format!("0 {bytes}\n{sum}\n", bytes = 120 << 20).repeat(2), "filled");
+    let peak = run.number("/local_peak_bytes");
+    assert!(peak < f64::from((64 << 20) * 21 / 20 + (32 << 20)), "{peak}: {}", run.summary);
+}
+
 /// Its parent's hand has ended, and its memory has not: it is the child's as well until that executes another program. In some rounds the hand is in the middle of an eviction: pages that it had
 /// moved and not copied yet were zeros, or what had been copied before. (The build before that was mended fails two of three runs.)
 #[test]

@@ -114,18 +114,21 @@ fn field(text: &str, key: &str) -> Option<u64> {
 pub(crate) struct Statm {
     pid: Pid,
     fd: OwnedFd,
-    /// How many pages of files were mapped when all that `file_pages` says was so much.
-    mapped: Cell<Option<Mapped>>,
+    /// What `file_pages` was made of when it was so much.
+    files: Cell<Option<(u64, FilePages)>>,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Mapped {
-    pages: u64,
-    file_pages: u64,
+/// What the figure that counts files and shared memory together is made of, in base pages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct FilePages {
+    /// Of files, without tmpfs and shared memory, and without as much as the process has locked: what the kernel can take back at any time.
+    pub(crate) mapped: u64,
+    /// Of shared memory: shared anonymous mappings, shm, tmpfs files.
+    pub(crate) shared: u64,
 }
 
 /// Pages of files and shared memory that come or go without a new look at which of them are of files (1 MiB).
-const MAPPED_STALE_PAGES: u64 = 256;
+const FILES_STALE_PAGES: u64 = 256;
 
 impl Statm {
     /// Opens it. It stays with this very process even if the id is given to another.
@@ -133,7 +136,7 @@ impl Statm {
     /// # Errors
     /// [`ProcError::Gone`], or no permission.
     pub(crate) fn open(pid: Pid) -> Result<Self, ProcError> {
-        Ok(Self { pid, fd: open(pid, "statm")?, mapped: Cell::new(None) })
+        Ok(Self { pid, fd: open(pid, "statm")?, files: Cell::new(None) })
     }
 
     /// Resident base pages now; 0 for a process that has exited and was not reaped yet.
@@ -144,14 +147,13 @@ impl Statm {
         Ok(self.read()?.resident_pages)
     }
 
-    /// Of `file_pages`, which it says now: those of files, as [`mapped_file_pages`] has them. It is asked again when that has changed by a mebibyte.
-    pub(crate) fn mapped_file_pages(&self, file_pages: u64) -> u64 {
-        let fresh =
-            self.mapped.get().filter(|known| known.file_pages.abs_diff(file_pages) < MAPPED_STALE_PAGES);
-        let mapped =
-            fresh.unwrap_or_else(|| Mapped { pages: mapped_file_pages(self.pid).unwrap_or(0), file_pages });
-        self.mapped.set(Some(mapped));
-        mapped.pages.min(file_pages)
+    /// What `file_pages`, which it says now, is made of. It is asked again when that has changed by a mebibyte.
+    pub(crate) fn files(&self, file_pages: u64) -> FilePages {
+        let fresh = self.files.get().filter(|known| known.0.abs_diff(file_pages) < FILES_STALE_PAGES);
+        let known = fresh.unwrap_or_else(|| (file_pages, files_of(self.pid).unwrap_or_default()));
+        self.files.set(Some(known));
+        let FilePages { mapped, shared } = known.1;
+        FilePages { mapped: mapped.min(file_pages), shared: shared.min(file_pages) }
     }
 
     /// All that it says.
@@ -214,24 +216,33 @@ pub(crate) fn anonymous_bytes(pid: Pid) -> Result<Bytes, ProcError> {
     Ok(Bytes(field(&read_text(pid, "status")?, "RssAnon:").unwrap_or(0) * 1024))
 }
 
-/// Resident shared memory of a process (shared anonymous mappings, shm, tmpfs files), which Loam leaves local.
+/// [`FilePages`] of a process, from `status`.
 ///
 /// # Errors
 /// [`ProcError`].
-pub(crate) fn shared_local_bytes(pid: Pid) -> Result<Bytes, ProcError> {
+pub(crate) fn files_of(pid: Pid) -> Result<FilePages, ProcError> {
+    let text = read_text(pid, "status")?;
     // Without memory (a zombie, a kernel thread) there is no such line.
-    Ok(Bytes(field(&read_text(pid, "status")?, "RssShmem:").unwrap_or(0) * 1024))
+    let pages = |key| field(&text, key).unwrap_or(0) * 1024 / BASE_PAGE_BYTES as u64;
+    Ok(FilePages { mapped: pages("RssFile:").saturating_sub(pages("VmLck:")), shared: pages("RssShmem:") })
 }
 
-/// Resident base pages of files that a process has mapped, without tmpfs and shared memory, and without as much as it has locked: what the kernel can take back at any
-/// time, from `status`.
+/// Resident base pages of shared memory of a process: of a page that several have mapped, the part that is its own. Slow: the kernel looks at every page.
 ///
 /// # Errors
 /// [`ProcError`].
-pub(crate) fn mapped_file_pages(pid: Pid) -> Result<u64, ProcError> {
-    let text = read_text(pid, "status")?;
-    let kib = |key| field(&text, key).unwrap_or(0); // as above
-    Ok(kib("RssFile:").saturating_sub(kib("VmLck:")) * 1024 / BASE_PAGE_BYTES as u64)
+pub(crate) fn shared_pages(pid: Pid) -> Result<u64, ProcError> {
+    let text = read_text(pid, "smaps_rollup")?;
+    Ok(field(&text, "Pss_Shmem:").unwrap_or(0) * 1024 / BASE_PAGE_BYTES as u64)
+}
+
+/// Whether two processes have one memory, as a child of `vfork` and its parent do until the child executes its program. False where that may not be asked.
+pub(crate) fn have_one_memory(one: Pid, other: Pid) -> bool {
+    const KCMP_VM: libc::c_int = 1;
+    let [one, other] = [one, other].map(|pid| pid.as_raw_nonzero().get());
+    // SAFETY: compares two processes by their numbers, and touches nothing of ours.
+    let answer = unsafe { libc::syscall(libc::SYS_kcmp, one, other, KCMP_VM, 0_usize, 0_usize) };
+    answer == 0
 }
 
 /// Resident base pages of a process, those that it shares with others by a fork only in part. Slow: the kernel looks at every page.

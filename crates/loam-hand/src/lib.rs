@@ -17,7 +17,7 @@ use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 pub use plan::{REGION_BYTES_MAX, RegionPlan};
 
 /// Changes with every change of the layout; the agent refuses a shim that was built with another.
-pub const LAYOUT_VERSION: u32 = 9;
+pub const LAYOUT_VERSION: u32 = 10;
 /// Bytes of a base page.
 pub const BASE_PAGE_BYTES: usize = 4096;
 /// Commands that may be posted and not yet taken back by the agent.
@@ -144,6 +144,8 @@ pub struct Control {
     pub part: AtomicU32,
     /// Base pages. A fork of a process that has more here is announced ([`call::FORK_COMES`]); 0: none is. Written by the agent.
     pub announce_above: AtomicU32,
+    /// Base pages. A private mapping that has more is not filled before anybody could adopt it (`MAP_POPULATE`); 0: any is. Written by the agent.
+    pub populate_max: AtomicU32,
     /// 1: the tree takes memory faster than what it has can leave, so whoever allocates waits. Written by the agent.
     pub throttle: AtomicU32,
     /// How often a thread has waited for that. Written by the shim, from any of the program's threads.

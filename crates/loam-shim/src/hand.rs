@@ -35,7 +35,6 @@ const STACK_BYTES: usize = 64 * 1024;
 const CLONE_VM: usize = 0x100;
 const CLONE_SIGHAND: usize = 0x800;
 const CLONE_THREAD: usize = 0x1_0000;
-const CLONE_SYSVSEM: usize = 0x4_0000;
 
 /// What the hand works with. The descriptors are numbers in the table that it is cloned with.
 #[derive(Clone, Copy)]
@@ -64,7 +63,7 @@ pub(crate) fn start(start: &Start) -> Result<()> {
     process::set_place(Place::Stack, low);
     let top = stack + STACK_BYTES;
     assert!(top.is_multiple_of(16), "the calling convention's alignment");
-    let flags = CLONE_VM | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM;
+    let flags = CLONE_VM | CLONE_SIGHAND | CLONE_THREAD;
     let answer: isize;
     {
         let _blocked = SignalsBlocked::new();

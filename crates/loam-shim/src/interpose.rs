@@ -17,6 +17,11 @@ const MADV_FREE: c_int = 8;
 const MADV_WIPEONFORK: c_int = 18;
 const MADV_DONTFORK: c_int = 10;
 const MADV_GUARD_INSTALL: c_int = map::ADVICE_GUARD_INSTALL as c_int;
+const MADV_POPULATE_READ: c_int = 22;
+const MADV_POPULATE_WRITE: c_int = map::ADVICE_POPULATE_WRITE as c_int;
+
+/// Filled at one go ([`populate`]): a millisecond's work.
+const POPULATED_BYTES: usize = 2 << 20;
 
 /// Asks the agent to bring a range home and let it go for good, however long that takes.
 pub(crate) fn release(address: u64, bytes: u64) -> sys::Result<()> {
@@ -102,6 +107,42 @@ unsafe fn install_guard(address: usize, bytes: usize) -> sys::Result<()> {
     }
 }
 
+/// `MADV_POPULATE_READ` and `_WRITE` in pieces, between which others may change the mappings: the kernel fills all of it at once, and nobody could adopt any of it
+/// before the last page. Where it fails the pages before are filled, as if it had been asked once.
+///
+/// # Safety
+/// As the system call.
+unsafe fn populate(address: usize, bytes: usize, advice: c_int) -> sys::Result<()> {
+    // What reaches beyond all addresses is refused as a whole.
+    let piece_bytes = if address.checked_add(bytes).is_some() { POPULATED_BYTES } else { bytes };
+    let (mut done, began_ns) = (0, sys::now_ns());
+    loop {
+        if sys::now_ns() - began_ns < throttle::WAIT_NS_MAX {
+            throttle::ask();
+        }
+        let piece = (bytes - done).min(piece_bytes);
+        // SAFETY: the caller's promise.
+        unsafe { map::advise(address + done, piece, advice as usize) }?;
+        done += piece;
+        if done == bytes {
+            return Ok(());
+        }
+    }
+}
+
+/// `MAP_POPULATE`, as far as it may be followed. More of it than matters where somebody else has to leave for it is not filled at once: the kernel would do it before anybody can adopt a page. What
+/// the program touches of it comes then.
+fn populated(bytes: usize, flags: usize) -> usize {
+    const POPULATE: usize = 0x8000;
+    const HUGETLB: usize = 0x4_0000;
+    const PLAIN: usize = map::PRIVATE | map::ANONYMOUS;
+    if flags & POPULATE == 0 || flags & (PLAIN | HUGETLB) != PLAIN || !process::is_under_loam() {
+        return flags;
+    }
+    let most = process::control().map_or(0, |control| control.populate_max.load(Relaxed));
+    if most > 0 && bytes / BASE_PAGE_BYTES > most as usize { flags & !POPULATE } else { flags }
+}
+
 /// `madvise(2)`.
 ///
 /// # Safety
@@ -110,6 +151,10 @@ unsafe fn install_guard(address: usize, bytes: usize) -> sys::Result<()> {
 unsafe extern "C" fn madvise(address: *mut c_void, bytes: usize, advice: c_int) -> c_int {
     if region::advised(address as usize, bytes, advice) {
         return 0;
+    }
+    if matches!(advice, MADV_POPULATE_READ | MADV_POPULATE_WRITE) && process::is_under_loam() {
+        // SAFETY: the caller's promise.
+        return answer(unsafe { populate(address as usize, bytes, advice) }.map(|()| 0));
     }
     if advice == MADV_GUARD_INSTALL && process::is_under_loam() {
         // SAFETY: the caller's promise.
@@ -197,7 +242,7 @@ unsafe fn map_new(
     offset: i64,
 ) -> *mut c_void {
     throttle::ask();
-    let (protection, flags, fd) = (protection as usize, flags as usize, fd as usize);
+    let (protection, flags, fd) = (protection as usize, populated(bytes, flags as usize), fd as usize);
     // SAFETY: the caller's promise.
     match unsafe { sys::call(sys::MMAP, [address as usize, bytes, protection, flags, fd, offset as usize]) } {
         Ok(address) => address as *mut c_void,

@@ -15,7 +15,7 @@ use loam_hand::Control;
 use crate::{process, region, sys};
 
 /// No call waits for longer: whatever has gone wrong with the agent, the program goes on.
-const WAIT_NS_MAX: u64 = 2_000_000_000;
+pub(crate) const WAIT_NS_MAX: u64 = 2_000_000_000;
 
 /// Allocations are to ask.
 static ASK: AtomicBool = AtomicBool::new(false);

@@ -46,6 +46,7 @@ impl Agent<'_> {
         let now = self.now();
         let child = self.new_key();
         self.borrower.handle_forked(now, parent, child);
+        let inherited_pages = self.book_copy(parent);
         let from = &self.processes[&parent];
         let process = Process {
             key: child,
@@ -68,6 +69,7 @@ impl Agent<'_> {
             pagemap: None,
             before: from.before,
             looked_at_pages: 0,
+            inherited_pages,
             part: 0,
         };
         self.add_process(process);

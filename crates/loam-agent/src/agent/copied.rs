@@ -5,14 +5,14 @@
 //! a tenth of a second, so a thread of its own reads it. Meanwhile nobody can change the process's mappings, the hand neither, and behind one that waits for that all
 //! faults of the process wait. So where everybody who writes is heard of (`protect.rs`) it is read twice more, for what was written before that was so, and then no longer.
 
+use super::slow_look::SlowLook;
 use crate::procfs;
 use rustix::process::Pid;
-use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Between looks, at least; and this many times what a look takes.
-const REST_MIN: Duration = Duration::from_millis(5);
+/// Where nothing has changed it is not looked again for so long.
+const CALM: Duration = Duration::from_secs(2);
+/// Between looks: this many times what a look takes.
 const REST_SHARE: u32 = 4;
 
 /// So often nothing has been found that was not heard of: nothing will be.
@@ -21,6 +21,7 @@ const LOOKS_IN_VAIN: u32 = 2;
 const NOTHING_SHARE: u64 = 64;
 
 /// A question: who, and how many base pages they are taken to have. And whether everybody who writes is heard of, since how many forks.
+#[derive(Debug)]
 struct Question {
     pids: Vec<Pid>,
     counted: u64,
@@ -35,14 +36,20 @@ struct Answer {
     guarded: Option<u64>,
 }
 
-/// See the module's documentation. The thread starts with the first question and ends with this.
+/// Whoever does not show his shares has all by himself; nothing, if he has ended.
+fn all_of(pid: Pid) -> u64 {
+    procfs::Statm::open(pid).and_then(|statm| statm.resident_pages()).unwrap_or(0)
+}
+
+/// See the module's documentation.
 #[derive(Debug, Default)]
 pub(super) struct Copied {
-    ask: Option<SyncSender<Question>>,
-    answer: Arc<Mutex<Option<Answer>>>,
+    look: SlowLook<Question, Answer>,
     pages: u64,
-    /// Of what was counted, what was counted before.
-    twice: u64,
+    /// Of what was counted, what was counted before, and what may have been at most, since something may have come while it was read; none: nobody has looked yet.
+    twice: Option<(u64, u64)>,
+    /// What was counted when the last answer came, and when that was.
+    answered: Option<(u64, Instant)>,
     /// Since so many forks everybody who writes is heard of, and so many looks have found nothing.
     settled: (Option<u64>, u32),
 }
@@ -56,29 +63,21 @@ impl Copied {
         if guarded.is_some() && self.settled.1 >= LOOKS_IN_VAIN {
             return 0;
         }
-        let ask = self.ask.get_or_insert_with(|| {
-            let (ask, questions) = sync_channel::<Question>(0);
-            let answer = Arc::clone(&self.answer);
-            // Without a thread the figure stays 0: then what is copied is not counted, and nothing else is lost.
-            let _ = std::thread::Builder::new().name("loam-copied".into()).spawn(move || {
-                for question in questions {
-                    let began = Instant::now();
-                    let held: u64 =
-                        question.pids.iter().filter_map(|&pid| procfs::held_pages(pid).ok()).sum();
-                    *answer.lock().expect("neither side panics with it") =
-                        Some(Answer { held, counted: question.counted, guarded: question.guarded });
-                    std::thread::sleep((began.elapsed() * REST_SHARE).max(REST_MIN));
-                }
-            });
-            ask
+        // Without an answer the figure stays 0: then what is copied is not counted.
+        self.look.ask(Question { pids, counted, guarded }, "loam-copied", REST_SHARE, |question| {
+            let held = question
+                .pids
+                .iter()
+                .map(|&pid| procfs::held_pages(pid).unwrap_or_else(|_| all_of(pid)))
+                .sum();
+            Answer { held, counted: question.counted, guarded: question.guarded }
         });
-        match ask.try_send(Question { pids, counted, guarded }) {
-            Ok(()) | Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {}
-        }
-        if let Some(answer) = self.answer.try_lock().ok().and_then(|mut answer| answer.take()) {
+        if let Some(answer) = self.look.take() {
             // What has come while it was read is counted by now, and was not copied.
             self.pages = answer.held.saturating_sub(answer.counted.max(counted));
-            self.twice = answer.counted.saturating_sub(answer.held);
+            let most = answer.counted.max(counted).saturating_sub(answer.held);
+            self.twice = Some((answer.counted.saturating_sub(answer.held), most));
+            self.answered = Some((counted, Instant::now()));
             let is_vain = answer.guarded == guarded && self.pages <= counted / NOTHING_SHARE;
             self.settled.1 = if is_vain { self.settled.1 + 1 } else { 0 };
         }
@@ -88,12 +87,26 @@ impl Copied {
     /// Base pages that `pids`, which had `counted` each by itself, share, as far as known: what two have is counted once more than it is there. Asks for a newer figure.
     pub(super) fn twice(&mut self, pids: Vec<Pid>, counted: u64) -> u64 {
         self.pages(pids, counted, None);
-        self.twice.min(counted)
+        self.twice.map_or(0, |twice| twice.0.min(counted))
+    }
+
+    /// As [`Self::pages`], where the kernel shares what nobody tells of. `is_all_heard`: of the rest everybody who writes is heard of, so only what has come or gone says that there may be
+    /// something new.
+    pub(super) fn pages_or_again(&mut self, pids: Vec<Pid>, counted: u64, is_all_heard: bool) -> u64 {
+        let is_calm = self.answered.is_some_and(|(before, at)| {
+            before.abs_diff(counted) <= counted / NOTHING_SHARE && at.elapsed() < CALM
+        });
+        if is_all_heard && is_calm { self.pages } else { self.pages(pids, counted, None) }
+    }
+
+    /// What was counted once more than it is there, of what [`Self::pages_or_again`] asked for last, and at most so; none: there is no answer yet.
+    pub(super) fn counted_again(&self) -> Option<(u64, u64)> {
+        self.twice
     }
 
     /// Nothing is shared any more.
     pub(super) fn none(&mut self) {
-        (self.pages, self.twice) = (0, 0);
+        (self.pages, self.twice, self.answered) = (0, None, None);
     }
 }
 
@@ -123,9 +136,9 @@ mod tests {
         look(&mut copied, None, 2 * LOOKS_IN_VAIN);
         look(&mut copied, Some(1), LOOKS_IN_VAIN);
         // Who asks would need another thread.
-        copied.ask = None;
-        assert_eq!((pages(&mut copied, Some(1)), copied.ask.is_none()), (0, true));
+        copied.look.forget_thread();
+        assert_eq!((pages(&mut copied, Some(1)), !copied.look.has_thread()), (0, true));
         look(&mut copied, Some(2), 1); // another child
-        assert!(copied.ask.is_some());
+        assert!(copied.look.has_thread());
     }
 }

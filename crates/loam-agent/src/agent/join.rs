@@ -25,7 +25,6 @@ use rustix::net::{SocketFlags, SocketType, UCred};
 use rustix::process::{Pid, getuid};
 use std::collections::VecDeque;
 use std::path::PathBuf;
-use std::sync::atomic::Ordering::Relaxed;
 
 /// Connections in handshake or call at a time; more wait in the listener's queue or are refused.
 const PEERS_MAX: usize = 4096;
@@ -303,6 +302,7 @@ impl Agent<'_> {
             pagemap: None,
             before: self.before(pid, hello.role),
             looked_at_pages: 0,
+            inherited_pages: 0,
             part: 0,
         };
         self.add_process(process);
@@ -319,7 +319,7 @@ impl Agent<'_> {
         } else {
             let figures = Statm::open(pid).and_then(|statm| {
                 let figures = statm.read()?;
-                Ok(StatmFigures { file_pages: statm.mapped_file_pages(figures.file_pages), ..figures })
+                Ok(StatmFigures { file_pages: statm.files(figures.file_pages).mapped, ..figures })
             });
             figures.unwrap_or_default()
         }
@@ -392,7 +392,7 @@ impl Agent<'_> {
         if let Err(errno) = self.poll_on(socket.as_fd(), Token::Hand(key), false) {
             self.end(format!("cannot listen to a hand ({errno}): raise the limit of open files (ulimit -n)"));
         }
-        shared.control().announce_above.store(self.announce_above(), Relaxed);
+        self.tell_limits(shared.control());
         let process = self.processes.get_mut(&key).expect("just added");
         process.hand = Some(Hand::new(shared, socket));
         process.window = window;

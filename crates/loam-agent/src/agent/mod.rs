@@ -33,6 +33,8 @@ mod region;
 mod released;
 mod report;
 mod reserve;
+mod segments;
+mod slow_look;
 mod standing;
 mod start;
 mod strangers;

@@ -83,6 +83,8 @@ pub(super) struct Process {
     pub before: StatmFigures,
     /// Unadopted resident pages when its mappings were looked at last.
     pub looked_at_pages: u64,
+    /// Base pages that its parent had and nobody had adopted when it was forked: they may be shared still, which nobody tells.
+    pub inherited_pages: u64,
     /// The part of the program that ran at its last fault.
     pub part: u32,
 }

@@ -8,10 +8,12 @@
 use super::Agent;
 use super::copied::Copied;
 use super::process::Process;
+use super::segments::Segments;
 use super::throttle::Standing;
 use crate::procfs::{self, Statm};
 use loam_core::borrower::SpaceKey;
-use loam_core::units::{BasePages, Duration, Instant};
+use loam_core::units::{BASE_PAGE_BYTES, BasePages, Duration, Instant};
+use loam_hand::Control;
 use rustix::process::Pid;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering::Relaxed;
@@ -47,8 +49,14 @@ const COPIED_PAGES: u64 = 256;
 const COPIED_SHARE: u64 = 8;
 /// More than children copy that soon run another program, or end (4 MiB).
 const COPYING_PAGES: u64 = 4 << 8;
-/// Where a process and so many copies of it come near `--local`, its memory is adopted before it forks.
+/// Where a process and so many copies of it come near `--local`, or one copy comes there with what the tree has, its memory is adopted before it forks.
 const ANNOUNCED_COPIES: u64 = 3;
+/// Nor does a copy of so little (4 MiB) matter when hardly any room is left.
+const ANNOUNCED_PAGES_MIN: u64 = 4 << 8;
+/// Memory that the program wants filled at once, where what it fills may have to leave (2 MiB).
+const POPULATED_PAGES: u64 = 2 << 8;
+/// Up to this part of `--local` may be counted for a child and for its parent.
+const INHERITED_SHARE: u64 = 32;
 /// The part of the time that looking may take. Where the tree is near `--local`, and a new program may fill memory at full speed, looking costs less than not looking: then it may take half.
 const LOOK_SHARE: u64 = 10;
 
@@ -61,13 +69,14 @@ pub(super) struct Watch {
     /// When the last look at a process's mappings ended, and what it took.
     looked: (Instant, Duration),
     /// Processes of the tree that are not under Loam (or not yet).
-    strangers: HashMap<Pid, Statm>,
+    strangers: HashMap<Pid, Stranger>,
     /// Those of them that are neither just starting nor ending.
     strangers_seen: HashSet<Pid>,
     /// How many there have been in all.
     without_loam: u64,
     pressed: bool,
     copied: Copied,
+    segments: Segments,
     /// Base pages that were known to be copied when the policy was told last.
     copied_told: u64,
     /// Since when the memory that is not adopted has been too much, and whether small mappings are adopted for it.
@@ -79,6 +88,8 @@ pub(super) struct Watch {
     /// The most that the tree had while it was not held, and why; not told yet.
     burst: Option<(u64, String)>,
     pub resident_pages: u64,
+    /// What those have that were forked since that was looked at.
+    forked_pages: u64,
     pub peak_pages: u64,
     pub adopted_peak: BasePages,
     pub shared_peak_bytes: u64,
@@ -86,6 +97,36 @@ pub(super) struct Watch {
     pub cached_peak_pages: u64,
     /// `/dev/cpu_dma_latency` may be held.
     pub may_hold_cores: bool,
+}
+
+/// Base pages of all strangers.
+#[derive(Default)]
+struct Strangers {
+    pages: u64,
+    /// Of those: of strangers that were seen once only.
+    newcomers: u64,
+    /// Of files and shared memory.
+    files: u64,
+}
+
+/// A process of the tree that is not under Loam (or not yet).
+struct Stranger {
+    statm: Statm,
+    /// Whose memory it has: it was made by `vfork`, and has not executed its program. That counts there.
+    of: Option<Pid>,
+}
+
+impl Stranger {
+    fn new(pid: Pid, statm: Statm) -> Self {
+        let parent = procfs::stat(pid).ok().and_then(|stat| stat.parent);
+        Self { statm, of: parent.filter(|&parent| procfs::have_one_memory(pid, parent)) }
+    }
+
+    /// It has memory of its own, by now.
+    fn is_by_itself(&mut self, pid: Pid) -> bool {
+        self.of = self.of.filter(|&parent| procfs::have_one_memory(pid, parent));
+        self.of.is_none()
+    }
 }
 
 impl Watch {
@@ -101,6 +142,7 @@ impl Watch {
             without_loam: 0,
             pressed: false,
             copied: Copied::default(),
+            segments: Segments::default(),
             copied_told: 0,
             crowded_since: None,
             crowded: false,
@@ -108,6 +150,7 @@ impl Watch {
             told_over: false,
             burst: None,
             resident_pages: 0,
+            forked_pages: 0,
             peak_pages: 0,
             adopted_peak: BasePages(0),
             shared_peak_bytes: 0,
@@ -170,20 +213,65 @@ impl Agent<'_> {
     pub(super) fn press(&mut self, now: Instant) {
         self.watch.pressed = true;
         self.watch.due = self.watch.due.min(now);
+        self.tell_all_limits();
+    }
+
+    /// Of memory that nobody adopts before it is here, the base pages that do not matter.
+    fn pages_unadopted(&self) -> u64 {
+        if self.watch.pressed {
+            return POPULATED_PAGES;
+        }
+        let near = self.watch.near_pages();
+        let room = near.saturating_sub(self.watch.resident_pages + self.watch.forked_pages);
+        (near / ANNOUNCED_COPIES).min(room.max(ANNOUNCED_PAGES_MIN))
+    }
+
+    fn tell_all_limits(&self) {
         for hand in self.processes.values().filter_map(|process| process.hand.as_ref()) {
-            hand.shared.control().announce_above.store(0, Relaxed);
+            self.tell_limits(hand.shared.control());
         }
     }
 
-    /// The base pages above which a process is to announce its forks; 0: it need not.
-    pub(super) fn announce_above(&self) -> u32 {
+    /// Tells a process of how much of what it copies or fills we are to hear first.
+    pub(super) fn tell_limits(&self, control: &Control) {
         let borrows = self.config.region.is_none() && self.direct.is_none();
-        let above = if borrows && self.fork_events && !self.watch.pressed {
-            self.watch.near_pages() / ANNOUNCED_COPIES
-        } else {
-            0
-        };
-        u32::try_from(above).unwrap_or(u32::MAX)
+        let pages = u32::try_from(self.pages_unadopted()).unwrap_or(u32::MAX);
+        let announces = borrows && self.fork_events && !self.watch.pressed;
+        control.announce_above.store(if announces { pages } else { 0 }, Relaxed);
+        control.populate_max.store(if borrows { pages } else { 0 }, Relaxed);
+    }
+
+    /// What processes may share with their parents that was not adopted when they were forked: each has it counted. 0 where that is too little to look for, and in an
+    /// attached program, of which what was there before does not count.
+    fn inherited_pages(&self) -> u64 {
+        if self.program.is_attached() {
+            return 0;
+        }
+        let pages = self.processes.values().filter(|p| p.statm.is_some()).map(|p| p.inherited_pages).sum();
+        if pages > self.watch.local_pages / INHERITED_SHARE { pages } else { 0 }
+    }
+
+    /// How much of it is shared still, as far as known. What is forked from now on is adopted, so it only becomes less.
+    fn look_at_inherited(&mut self, pages: u64) -> u64 {
+        let Some((again, most)) = self.watch.copied.counted_again() else { return 0 };
+        let are_all_there = self.processes.values().all(|process| process.statm.is_some());
+        if are_all_there && most <= self.watch.local_pages / INHERITED_SHARE {
+            self.processes.values_mut().for_each(|process| process.inherited_pages = 0);
+        }
+        again.min(pages)
+    }
+
+    /// A process has a child, which may copy what of it is not adopted. That counts from now on: it may have forked again before the next look.
+    /// How much that is, in base pages.
+    pub(super) fn book_copy(&mut self, parent: SpaceKey) -> u64 {
+        if self.watch.pressed {
+            return 0;
+        }
+        let figures = self.processes[&parent].statm.as_ref().and_then(|statm| statm.read().ok());
+        let pages = figures.unwrap_or_default().may_be_adopted();
+        self.watch.forked_pages += pages;
+        self.tell_all_limits();
+        pages
     }
 
     /// Looks at the tree's memory when it is time.
@@ -191,7 +279,8 @@ impl Agent<'_> {
         if now < self.watch.due {
             return;
         }
-        if now >= self.watch.tree_due {
+        let is_tree_due = now >= self.watch.tree_due;
+        if is_tree_due {
             self.watch.tree_due = now + TREE_INTERVAL;
             self.look_at_tree();
             self.look_for_ended();
@@ -238,25 +327,25 @@ impl Agent<'_> {
                 grown.push((process.key, unmanaged));
             }
         }
+        let inherited = self.inherited_pages();
         let (mut copied, mut twice) = (0, 0);
         if unseen.len() > 1 && self.watch.pressed {
             twice = self.watch.copied.twice(unseen, unseen_pages).min(resident);
-        } else if sharing == 0 {
+        } else if sharing == 0 && inherited == 0 {
             self.watch.copied.none();
         } else if self.watch.pressed {
             let pids = self.processes.values().filter(|p| p.statm.is_some()).filter_map(|p| p.pid).collect();
             let guarded = self.borrower.guarded().filter(|_| !self.put_off.is_behind());
-            copied = self.watch.copied.pages(pids, resident, guarded).min(sharing);
+            if inherited > 0 {
+                let is_all_heard = sharing == 0 || guarded.is_some();
+                copied = self.watch.copied.pages_or_again(pids, resident, is_all_heard).min(sharing);
+                twice = self.look_at_inherited(inherited);
+            } else {
+                copied = self.watch.copied.pages(pids, resident, guarded).min(sharing);
+            }
             resident += copied;
         }
-        let (mut strangers, mut newcomers, mut their_files) = (0, 0, 0);
-        for (pid, statm) in self.watch.strangers.iter().filter(|(pid, _)| !self.is_ending(**pid)) {
-            let figures = statm.read().unwrap_or_default();
-            let pages = figures.resident_pages;
-            strangers += pages;
-            their_files += figures.file_pages;
-            newcomers += if self.watch.strangers_seen.contains(pid) { 0 } else { pages };
-        }
+        let Strangers { pages: strangers, newcomers, files: their_files } = self.count_strangers();
         // They are among these.
         let strangers = strangers.saturating_sub(nameless_sharing);
         resident += strangers;
@@ -266,16 +355,21 @@ impl Agent<'_> {
         if self.processes.values().any(Process::has_unread_changes) {
             resident -= std::mem::take(&mut newcomers);
         }
-        let cached = self.cached_pages(files + their_files).min(resident);
+        let (cached, again) = self.look_at_files(now, files + their_files, is_tree_due);
+        let cached = cached.min(resident);
         resident -= cached;
+        resident -= again.min(resident);
         twice = twice.min(resident);
         resident -= twice;
         newcomers = newcomers.min(resident);
+        // They come by and by.
+        let unjoined = self.processes.values().filter(|p| p.statm.is_none()).map(|p| p.inherited_pages).sum();
         // The looks above have their own times.
         let now = self.now();
         let standing = self.standing_pages();
         let watch = &mut self.watch;
         watch.resident_pages = resident;
+        watch.forked_pages = unjoined;
         watch.peak_pages = watch.peak_pages.max(resident - newcomers);
         watch.cached_peak_pages = watch.cached_peak_pages.max(cached);
         let near = watch.near_pages();
@@ -288,7 +382,7 @@ impl Agent<'_> {
             // To the policy each of those that have a page has one.
             let local_pages = watch.local_pages + twice;
             let others = (resident + twice).saturating_sub(managed + copied);
-            let counted = others.saturating_sub(files.saturating_sub(cached).min(FILE_PAGES_FREE));
+            let counted = others.saturating_sub(files.saturating_sub(cached + again).min(FILE_PAGES_FREE));
             let rest = local_pages.saturating_sub(watch.buffers + counted).max(ADOPTED_PAGES_MIN);
             // The policy takes what was copied for shared: it leaves in its turn, the others make room until then.
             let limit = rest.saturating_sub(copied).max(ADOPTED_PAGES_MIN / 2).max(standing);
@@ -323,35 +417,66 @@ impl Agent<'_> {
             self.tell_if_over(now, resident - newcomers, others - newcomers.min(others));
             self.watch.due = now + INTERVAL_MIN;
         } else {
+            self.tell_all_limits();
             let headroom_ms = (near - resident) / GROWTH_PAGES_PER_MS;
             self.watch.due = now + Duration::from_millis(headroom_ms).clamp(INTERVAL_MIN, INTERVAL_MAX);
         }
         self.watch.adopted_peak = self.watch.adopted_peak.max(self.borrower.adopted());
     }
 
-    /// Base pages of mapped files that do not count: the kernel takes them back when it needs the room. At most `files`, with shared memory, which does count; so
-    /// what is which is asked only where it matters.
-    fn cached_pages(&self, files: u64) -> u64 {
-        let counted_max = FILE_PAGES_FREE + self.watch.local_pages / FILE_PAGES_SHARE;
-        if files <= counted_max {
-            return 0;
+    fn count_strangers(&mut self) -> Strangers {
+        let mut all = Strangers::default();
+        let ending: HashSet<Pid> =
+            self.watch.strangers.keys().copied().filter(|pid| self.is_ending(*pid)).collect();
+        let watch = &mut self.watch;
+        for (&pid, stranger) in watch.strangers.iter_mut().filter(|(pid, _)| !ending.contains(pid)) {
+            if !stranger.is_by_itself(pid) {
+                continue;
+            }
+            let figures = stranger.statm.read().unwrap_or_default();
+            all.pages += figures.resident_pages;
+            all.files += figures.file_pages;
+            all.newcomers += if watch.strangers_seen.contains(&pid) { 0 } else { figures.resident_pages };
         }
-        let mapped = |statm: &Statm, before: u64| {
+        all
+    }
+
+    /// Base pages of mapped files that do not count: the kernel takes them back when it needs the room. And of shared memory, those that count once more than they are there
+    /// ([`super::segments`]). Both at most `files`; what is which is asked only where it matters.
+    fn look_at_files(&mut self, now: Instant, files: u64, is_tree_due: bool) -> (u64, u64) {
+        let counted_max = FILE_PAGES_FREE + self.watch.local_pages / FILE_PAGES_SHARE;
+        if files <= counted_max && !is_tree_due {
+            return (0, 0);
+        }
+        let (mut mapped, mut shared) = (0, Vec::new());
+        let mut count = |pid: Pid, statm: &Statm, before: u64, direct: u64| {
             let file_pages = statm.read().map_or(0, |figures| figures.file_pages);
-            statm.mapped_file_pages(file_pages).saturating_sub(before)
+            let pages = statm.files(file_pages);
+            mapped += pages.mapped.saturating_sub(before);
+            shared.push((pid, pages.shared.saturating_sub(direct)));
         };
-        let ours = self
-            .processes
-            .values()
-            .filter_map(|process| Some((process.statm.as_ref()?, process.before.file_pages)));
-        let theirs = self
-            .watch
-            .strangers
-            .iter()
-            .filter(|(pid, _)| !self.is_ending(**pid))
-            .map(|(_, statm)| (statm, 0));
-        let pages: u64 = ours.chain(theirs).map(|(statm, before)| mapped(statm, before)).sum();
-        pages.saturating_sub(counted_max)
+        for process in self.processes.values() {
+            if let (Some(pid), Some(statm)) = (process.pid, &process.statm) {
+                count(pid, statm, process.before.file_pages, process.direct_pages(u64::MAX >> 12));
+            }
+        }
+        for (&pid, stranger) in self.watch.strangers.iter().filter(|(pid, _)| !self.is_ending(**pid)) {
+            if stranger.of.is_none() {
+                count(pid, &stranger.statm, 0, 0);
+            }
+        }
+        let sum: u64 = shared.iter().map(|one| one.1).sum();
+        // Of an attached program only what has come since counts, and direct memory is in all figures.
+        let is_plain = !self.program.is_attached() && self.direct.is_none();
+        let once =
+            if is_plain && files > counted_max { self.watch.segments.pages(now, &shared) } else { sum };
+        // Our own transfer areas are no memory of the program's.
+        let ours = (self.processes.len() * loam_hand::SHARED_BYTES) as u64;
+        let watch = &mut self.watch;
+        watch.shared_peak_bytes =
+            watch.shared_peak_bytes.max((once * BASE_PAGE_BYTES as u64).saturating_sub(ours));
+        let cached = if files > counted_max { mapped.saturating_sub(counted_max) } else { 0 };
+        (cached, sum - once)
     }
 
     /// What processes have that stand still, and the least that the others need; 0: none does.
@@ -436,19 +561,16 @@ impl Agent<'_> {
             if let Ok(statm) = Statm::open(*pid)
                 && statm.resident_pages().is_ok_and(|pages| pages > 0)
             {
+                let stranger = Stranger::new(*pid, statm);
+                let is_by_itself = stranger.of.is_none();
+                let before = self.watch.strangers.insert(*pid, stranger);
                 // Seen twice: it is not just starting, or ending.
-                if self.watch.strangers.insert(*pid, statm).is_some() && !joining.contains(pid) {
+                if before.is_some_and(|before| before.of.is_none()) && is_by_itself && !joining.contains(pid)
+                {
                     self.watch.without_loam += u64::from(self.watch.strangers_seen.insert(*pid));
                 }
             }
         }
-        let living = tree.iter().filter(|pid| !self.is_ending(**pid));
-        let shared: u64 = living.filter_map(|pid| procfs::shared_local_bytes(*pid).ok()).map(|b| b.0).sum();
-        // Our own transfer areas are no memory of the program's.
-        let direct: u64 = self.processes.values().map(|process| process.direct_pages(u64::MAX >> 12)).sum();
-        let ours = (self.processes.len() * loam_hand::SHARED_BYTES) as u64;
-        let ours = ours.saturating_add(direct.saturating_mul(4096));
-        self.watch.shared_peak_bytes = self.watch.shared_peak_bytes.max(shared.saturating_sub(ours));
     }
 
     /// Adopts what can be adopted of a process ([`Self::adopt`]), if looking has not taken its share of the time yet.

@@ -388,12 +388,44 @@ fn present_pages_are_found_over_many_calls() {
 fn sizes_follow_what_is_touched() {
     const BYTES: u64 = 32 << 20;
     let statm = Statm::open(own()).unwrap();
-    let (resident, shared) = (statm.resident_pages().unwrap(), shared_local_bytes(own()).unwrap());
+    let (resident, shared) = (statm.resident_pages().unwrap(), shared_pages(own()).unwrap());
     let address = map(BYTES as usize, libc::MAP_SHARED);
     (0..BYTES).step_by(4096).for_each(|offset| touch(address + offset));
     // Other tests run beside this one: half of the growth is enough to see that it is ours.
     assert!(statm.resident_pages().unwrap() > resident + BYTES / 4096 / 2);
-    assert!(shared_local_bytes(own()).unwrap().0 > shared.0 + BYTES / 2);
+    assert!(shared_pages(own()).unwrap() > shared + BYTES / 4096 / 2);
+    assert!(files_of(own()).unwrap().shared > BYTES / 4096 / 2);
+}
+
+#[test]
+fn a_child_made_by_vfork_has_its_parents_memory() {
+    assert!(have_one_memory(own(), own()));
+    let mut child = sleeper();
+    assert!(!have_one_memory(own(), Pid::from_child(&child)));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(!have_one_memory(own(), Pid::from_child(&child)), "there is none");
+
+    let mut stack = vec![0_u64; 8192];
+    extern "C" fn wait(until: *mut libc::c_void) -> libc::c_int {
+        let until = until.cast::<std::sync::atomic::AtomicBool>();
+        // SAFETY: the test keeps it until this has ended. Nothing else of the process is used.
+        while !unsafe { &*until }.load(std::sync::atomic::Ordering::Relaxed) {
+            std::hint::spin_loop();
+        }
+        0
+    }
+    let until = std::sync::atomic::AtomicBool::new(false);
+    // SAFETY: `wait` runs on `stack` alone, calls nothing, and is waited for.
+    let pid = unsafe {
+        let top = stack.as_mut_ptr().add(stack.len());
+        libc::clone(wait, top.cast(), libc::CLONE_VM | libc::SIGCHLD, (&raw const until).cast_mut().cast())
+    };
+    let is_one = have_one_memory(own(), Pid::from_raw(pid).unwrap());
+    until.store(true, std::sync::atomic::Ordering::Relaxed);
+    // SAFETY: waits for the child; no status is asked for.
+    assert_eq!(unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) }, pid);
+    assert!(is_one);
 }
 
 #[test]
@@ -402,7 +434,7 @@ fn of_what_is_mapped_only_files_are_told() {
     let bytes = file.metadata().unwrap().len() as usize & !4095;
     assert!(bytes > 4 << 20, "the tests' own executable is no small file");
     let statm = Statm::open(own()).unwrap();
-    let files = || statm.mapped_file_pages(statm.read().unwrap().file_pages);
+    let files = || statm.files(statm.read().unwrap().file_pages).mapped;
     let before = files();
     let shared = map(bytes, libc::MAP_SHARED);
     (0..bytes as u64).step_by(4096).for_each(|offset| touch(shared + offset));
@@ -464,11 +496,11 @@ fn descendants_are_found_both_ways_and_a_vanished_process_is_gone() {
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
     assert!(is_gone(&flags(child_pid).unwrap_err()));
-    assert_eq!(shared_local_bytes(child_pid).unwrap(), Bytes(0));
+    assert_eq!(files_of(child_pid).unwrap(), FilePages::default());
     child.wait().unwrap();
     assert!(is_gone(&statm.resident_pages().unwrap_err()));
     assert!(is_gone(&flags(child_pid).unwrap_err()));
-    assert!(is_gone(&shared_local_bytes(child_pid).unwrap_err()));
+    assert!(is_gone(&files_of(child_pid).unwrap_err()));
     match pagemap.present(1 << 20, 1 << 21, &mut Vec::new()) {
         Ok(()) => {}
         Err(error) => assert!(is_gone(&error), "{error}"),
