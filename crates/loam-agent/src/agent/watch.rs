@@ -34,6 +34,8 @@ const GROWTH_PAGES_PER_MS: u64 = 2_000;
 /// Memory that grew by this much without us, or by this part of `--local`, is looked at: there may be a new mapping. The look takes the longer the more is here: the kernel walks all of it.
 const GROWN_PAGES_MIN: u64 = 256;
 const GROWN_SHARE: u64 = 128;
+/// Of many processes each is looked at when it has grown by a part of that, but not by less (256 KiB).
+const GROWN_PAGES_EACH: u64 = 64;
 /// Whatever else the tree needs, adopted memory may keep this much: less would not move forward.
 const ADOPTED_PAGES_MIN: u64 = 2_048;
 /// The budget counts as not held above this, beyond 5%: the bar that the tests have.
@@ -296,7 +298,9 @@ impl Agent<'_> {
         // Of those that may share something, and nobody says what.
         let (mut unseen, mut unseen_pages) = (Vec::new(), 0);
         let mut grown: Vec<(SpaceKey, u64)> = Vec::new();
+        // Of each so little that all of them together grow by no more than one may.
         let grown_pages = (self.watch.local_pages / GROWN_SHARE).max(GROWN_PAGES_MIN);
+        let grown_pages = (grown_pages / self.processes.len().max(1) as u64).max(GROWN_PAGES_EACH);
         // Of children that have not come yet, or never will (one that was made behind libc's back): which process each of them is nobody knows.
         let (mut nameless, mut nameless_sharing) = (0, 0);
         for process in self.processes.values() {
