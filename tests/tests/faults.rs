@@ -219,6 +219,29 @@ fn the_agent_killed_beside_a_tree() {
     drop(running);
 }
 
+/// A child made by `vfork` has its parent's memory, and is no thread of its: it is ended as well, and reads no zeros first.
+#[test]
+fn the_agent_killed_beside_a_child_of_vfork() {
+    let _alone = place::alone();
+    let scratch = Scratch::new("sharer");
+    for generations in ["1", "2"] {
+        let mut program = Command::new(place::program("vforkreads"));
+        program.args(["64", generations]);
+        let mut running = borrow(&scratch).embedded("1x512M").start(&program, None);
+        running.run.wait_for_line("pass 1", LIMIT);
+        let program = running.program();
+        assert!(program.len() >= 2, "the program and its child: {program:?}");
+        procfs::send(running.run.pid(), Signal::KILL);
+        let gone =
+            procfs::wait_until(Duration::from_secs(5), || !program.iter().any(|&pid| procfs::runs(pid)));
+        program.iter().filter(|&&pid| procfs::runs(pid)).for_each(|&pid| procfs::send(pid, Signal::KILL));
+        let stderr = running.run.stderr_so_far();
+        assert!(!stderr.contains("WRONG"), "{generations}: {stderr}");
+        assert!(gone.is_ok_and(|took| took < Duration::from_secs(1)), "it outlived its agent: {gone:?}");
+        drop(running);
+    }
+}
+
 #[test]
 fn no_lender_at_all() {
     let _alone = place::alone();

@@ -31,6 +31,7 @@ mod process;
 mod region;
 mod remap;
 mod room;
+mod sharers;
 mod start;
 mod sys;
 mod throttle;

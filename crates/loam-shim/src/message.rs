@@ -2,6 +2,7 @@
 //!
 //! A line is put together in one `writev`, so it is not mixed with the program's own output, and nothing is allocated.
 
+use crate::sharers;
 use crate::sys::{self, Errno, Fd};
 
 /// Exit status of a program that Loam cannot start or go on with, as of `env` and `timeout`.
@@ -108,6 +109,7 @@ pub(crate) fn write_into(line: &mut [u8], pieces: &[Piece<'_>]) {
 /// Prints the line and ends the program with [`EXIT_STATUS`]. For the program's own threads.
 pub(crate) fn exit(pieces: &[Piece<'_>]) -> ! {
     write_line(2, pieces);
+    sharers::end();
     sys::exit_group(EXIT_STATUS)
 }
 
@@ -135,6 +137,7 @@ pub(crate) fn abort(pieces: &[Piece<'_>]) -> ! {
 pub(crate) fn kill_self(pieces: &[Piece<'_>]) -> ! {
     const SIGKILL: u32 = 9;
     write_line(program_stderr().unwrap_or(2), pieces);
+    sharers::end();
     let _ = sys::kill(sys::getpid(), SIGKILL);
     // The first process of a PID namespace is spared by its own signals.
     sys::exit_group(128 + SIGKILL)

@@ -6,7 +6,9 @@ mod file;
 use core::arch::asm;
 use core::sync::atomic::AtomicU32;
 
-pub(crate) use file::{above_standard, open_to_read, pair, read_beginning, send_byte, wait_for_byte};
+pub(crate) use file::{
+    above_standard, each_entry, open_to_read, pair, read, read_beginning, send_byte, wait_for_byte,
+};
 
 /// An error number of the kernel, positive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,10 +74,13 @@ pub(crate) const TGKILL: usize = 234;
 pub(crate) const FUTEX: usize = 202;
 pub(crate) const CLOCK_GETTIME: usize = 228;
 pub(crate) const EXIT_GROUP: usize = 231;
+pub(crate) const GETDENTS64: usize = 217;
 pub(crate) const OPENAT: usize = 257;
 pub(crate) const PRLIMIT64: usize = 302;
 pub(crate) const PROCESS_VM_READV: usize = 310;
+pub(crate) const KCMP: usize = 312;
 pub(crate) const USERFAULTFD: usize = 323;
+pub(crate) const PIDFD_SEND_SIGNAL: usize = 424;
 pub(crate) const PIDFD_OPEN: usize = 434;
 pub(crate) const CLOSE_RANGE: usize = 436;
 pub(crate) const PIDFD_GETFD: usize = 438;
@@ -236,6 +241,29 @@ pub(crate) fn futex_wake_one(word: &AtomicU32) {
 
 pub(crate) fn kill(pid: u32, signal: u32) -> Result<()> {
     plain(KILL, pid as usize, signal as usize, 0).map(drop)
+}
+
+pub(crate) fn pidfd_open(pid: u32) -> Result<Fd> {
+    plain(PIDFD_OPEN, pid as usize, 0, 0).map(|fd| fd as Fd)
+}
+
+pub(crate) fn pidfd_kill(process: Fd, signal: u32) -> Result<()> {
+    plain(PIDFD_SEND_SIGNAL, process as usize, signal as usize, 0).map(drop)
+}
+
+/// Whether two processes have one memory. False where that may not be asked.
+pub(crate) fn have_one_memory(one: u32, other: u32) -> bool {
+    const KCMP_VM: usize = 1;
+    plain(KCMP, one as usize, other as usize, KCMP_VM) == Ok(0)
+}
+
+/// Waits until there is something to read, of a process until it has ended, but no longer than this.
+pub(crate) fn wait_readable(fd: Fd, ms: usize) {
+    const POLLIN: u64 = 1;
+    // `struct pollfd`: descriptor, events, and room for the answer.
+    let mut polled = fd as u32 as u64 | POLLIN << 32;
+    // SAFETY: the kernel reads and writes the one structure of 8 bytes.
+    let _ = unsafe { call(POLL, [&raw mut polled as usize, 1, ms, 0, 0, 0]) };
 }
 
 /// Sends the calling thread a signal.

@@ -2,7 +2,9 @@
 
 use core::ffi::CStr;
 
-use super::{Errno, Fd, OPENAT, READ, RECVFROM, Result, SENDTO, SOCKETPAIR, call, close, duplicate_from};
+use super::{
+    Errno, Fd, GETDENTS64, OPENAT, READ, RECVFROM, Result, SENDTO, SOCKETPAIR, call, close, duplicate_from,
+};
 
 const AF_UNIX: usize = 1;
 const SOCK_STREAM_CLOEXEC: usize = 1 | 0o2000000;
@@ -66,11 +68,39 @@ pub(crate) fn open_to_read(path: &CStr) -> Result<Fd> {
     unsafe { call(OPENAT, [CWD as usize, path.as_ptr() as usize, O_CLOEXEC, 0, 0, 0]) }.map(|fd| fd as Fd)
 }
 
+/// What comes next of a file; how many bytes, 0 at its end.
+pub(crate) fn read(fd: Fd, into: &mut [u8]) -> Result<usize> {
+    // SAFETY: at most `into.len()` bytes are written to `into`.
+    unsafe { call(READ, [fd as usize, into.as_mut_ptr() as usize, into.len(), 0, 0, 0]) }
+}
+
+/// Calls `found` with the name of each entry of an open directory.
+pub(crate) fn each_entry(fd: Fd, mut found: impl FnMut(&[u8])) {
+    /// `d_reclen` and `d_name` in `struct linux_dirent64`.
+    const LENGTH_AT: usize = 16;
+    const NAME_AT: usize = 19;
+    let mut entries = [0_u8; 1024];
+    loop {
+        let arguments = [fd as usize, entries.as_mut_ptr() as usize, entries.len(), 0, 0, 0];
+        // SAFETY: at most `entries.len()` bytes are written to `entries`.
+        let Ok(bytes @ 1..) = (unsafe { call(GETDENTS64, arguments) }) else { return };
+        let mut rest = &entries[..bytes];
+        while let [_, ..] = rest {
+            let length = match rest.get(LENGTH_AT..LENGTH_AT + 2) {
+                Some(&[low, high]) => usize::from(u16::from_le_bytes([low, high])),
+                _ => return,
+            };
+            let Some(name) = rest.get(NAME_AT..length) else { return };
+            found(name.split(|byte| *byte == 0).next().unwrap_or_default());
+            rest = &rest[length..];
+        }
+    }
+}
+
 /// The beginning of a file; how many bytes.
 pub(crate) fn read_beginning(path: &CStr, into: &mut [u8]) -> Result<usize> {
     let fd = open_to_read(path)?;
-    // SAFETY: at most `into.len()` bytes are written to `into`.
-    let read = unsafe { call(READ, [fd as usize, into.as_mut_ptr() as usize, into.len(), 0, 0, 0]) };
+    let read = read(fd, into);
     close(fd);
     read
 }
