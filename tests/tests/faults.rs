@@ -224,13 +224,13 @@ fn the_agent_killed_beside_a_tree() {
 fn the_agent_killed_beside_a_child_of_vfork() {
     let _alone = place::alone();
     let scratch = Scratch::new("sharer");
-    for generations in ["1", "2"] {
+    for generations in [1, 2] {
         let mut program = Command::new(place::program("vforkreads"));
-        program.args(["64", generations]);
+        program.args(["64".to_owned(), generations.to_string()]);
         let mut running = borrow(&scratch).embedded("1x512M").start(&program, None);
         running.run.wait_for_line("pass 1", LIMIT);
         let program = running.program();
-        assert!(program.len() >= 2, "the program and its child: {program:?}");
+        assert!(program.len() > generations, "the program and its children: {program:?}");
         procfs::send(running.run.pid(), Signal::KILL);
         let gone =
             procfs::wait_until(Duration::from_secs(5), || !program.iter().any(|&pid| procfs::runs(pid)));
@@ -238,6 +238,7 @@ fn the_agent_killed_beside_a_child_of_vfork() {
         let stderr = running.run.stderr_so_far();
         assert!(!stderr.contains("WRONG"), "{generations}: {stderr}");
         assert!(gone.is_ok_and(|took| took < Duration::from_secs(1)), "it outlived its agent: {gone:?}");
+        assert!(stderr.lines().any(|line| line.starts_with("loam")), "{generations}: no line: {stderr}");
         drop(running);
     }
 }

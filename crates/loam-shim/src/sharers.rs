@@ -1,27 +1,78 @@
 //! Processes that have this one's memory without being it: children made by `vfork` that have not executed their program yet, and theirs.
 //!
-//! Where nobody answers for this memory any more the process is ended, and with its hand the last descriptor of the userfaultfd is closed: to whoever still had the memory, what is elsewhere would be zeros
-//! from then on. So they are ended first. The kernel lists children where it is built with `CONFIG_PROC_CHILDREN`, as it mostly is.
+//! Where this process is ended because its memory cannot be read or trusted any more, its hand's descriptor of the userfaultfd is closed with it, and the agent's may be already: to whoever still had the
+//! memory, what is elsewhere would be zeros from then on. So they are ended first. The kernel lists children where it is built with `CONFIG_PROC_CHILDREN`, as it mostly is; where they cannot be listed
+//! or asked about (another user's by now, no `kcmp`, no `/proc`) they stay.
 
 use core::ffi::CStr;
 
 use crate::message::{self, Piece};
-use crate::sys::{self, Fd};
+use crate::sys::{self, Fd, SignalsBlocked};
 
 /// Generations: a child made by `vfork` may make one.
 const GENERATIONS_MAX: u32 = 4;
-/// No longer is waited for one to end.
-const WAIT_MS: usize = 200;
+/// So many of each are followed: one that waits for its child to execute has no other.
+const CHILDREN_MAX: usize = 16;
+/// No longer is waited for all of them, and for one that is not in the list any more.
+const WAIT_NS: u64 = 300_000_000;
+const WAIT_MS: usize = 20;
 
-/// Ends all of them, and waits until they have ended.
+/// Ends all of them, and waits until they have ended. Whose child has ended goes on, and may make another one: so it is looked until there is none.
 pub(crate) fn end() {
-    end_children_of(sys::getpid(), GENERATIONS_MAX);
+    let _blocked = SignalsBlocked::new();
+    let until_ns = sys::now_ns() + WAIT_NS;
+    loop {
+        let mut found = false;
+        each_child_of(sys::getpid(), |pid| {
+            if let Some(process) = sharer(pid) {
+                found = true;
+                end_one(process, pid, GENERATIONS_MAX);
+                sys::close(process);
+            }
+        });
+        if !found || sys::now_ns() >= until_ns {
+            return;
+        }
+        sys::sleep_ms(1);
+    }
 }
 
-fn end_children_of(pid: u32, generations: u32) {
-    if generations == 0 {
-        return;
+/// A descriptor of it, if it has this memory.
+fn sharer(pid: u32) -> Option<Fd> {
+    // First, so that it is this very process that is asked about: whoever has its number later is another one.
+    let process = sys::pidfd_open(pid).ok()?;
+    // The calling thread has this memory for sure; the first one may have ended.
+    if sys::have_one_memory(sys::gettid(), pid) {
+        return Some(process);
     }
+    sys::close(process);
+    None
+}
+
+/// Ends it, and then those that it has made: another's children by then, but it waits for them until it is ended.
+fn end_one(process: Fd, pid: u32, generations: u32) {
+    const SIGKILL: u32 = 9;
+    let mut children = [None; CHILDREN_MAX];
+    if generations > 1 {
+        let mut free = children.iter_mut();
+        each_child_of(pid, |child| {
+            if let Some(process) = sharer(child) {
+                match free.next() {
+                    Some(place) => *place = Some((process, child)),
+                    None => sys::close(process),
+                }
+            }
+        });
+    }
+    let _ = sys::pidfd_kill(process, SIGKILL);
+    for (process, child) in children.into_iter().flatten() {
+        end_one(process, child, generations - 1);
+        sys::wait_readable(process, WAIT_MS);
+        sys::close(process);
+    }
+}
+
+fn each_child_of(pid: u32, mut found: impl FnMut(u32)) {
     let tasks = [Piece::Text(b"/proc/"), Piece::Number(pid.into()), Piece::Text(b"/task")];
     let _ = with_file(&tasks, |tasks_fd| {
         sys::each_entry(tasks_fd, |name| {
@@ -33,24 +84,9 @@ fn end_children_of(pid: u32, generations: u32) {
                 Piece::Number(thread.into()),
                 Piece::Text(b"/children"),
             ];
-            let _ = with_file(&children, |fd| {
-                each_number(fd, |child| end_if_sharer(child, generations));
-            });
+            let _ = with_file(&children, |fd| each_number(fd, &mut found));
         });
     });
-}
-
-fn end_if_sharer(pid: u32, generations: u32) {
-    const SIGKILL: u32 = 9;
-    // First, so that it is this very process that is asked about: whoever has its number later is another one.
-    let Ok(process) = sys::pidfd_open(pid) else { return };
-    if sys::have_one_memory(sys::getpid(), pid) {
-        end_children_of(pid, generations - 1);
-        if sys::pidfd_kill(process, SIGKILL).is_ok() {
-            sys::wait_readable(process, WAIT_MS);
-        }
-    }
-    sys::close(process);
 }
 
 fn with_file(path: &[Piece<'_>], use_it: impl FnOnce(Fd)) -> sys::Result<()> {
@@ -65,7 +101,7 @@ fn with_file(path: &[Piece<'_>], use_it: impl FnOnce(Fd)) -> sys::Result<()> {
 
 /// Calls `found` with each decimal number of a file, whatever stands between them.
 fn each_number(fd: Fd, mut found: impl FnMut(u32)) {
-    let mut text = [0; 256];
+    let mut text = [0; 1024];
     let mut value = None;
     while let Ok(bytes @ 1..) = sys::read(fd, &mut text) {
         for byte in &text[..bytes] {
@@ -110,6 +146,7 @@ mod tests {
     #[test]
     fn entries_of_a_directory() {
         let folder = std::env::temp_dir().join(format!("loam-entries-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir(&folder).unwrap();
         // More than are read at a time.
         let mut names: Vec<Vec<u8>> = (0..200).map(|n| format!("entry-{n}").into_bytes()).collect();

@@ -46,7 +46,7 @@ fn all_of(pid: Pid) -> u64 {
 pub(super) struct Copied {
     look: SlowLook<Question, Answer>,
     pages: u64,
-    /// Of what was counted, what was counted before, and what may have been at most, since something may have come while it was read; none: nobody has looked yet.
+    /// Of what was counted, what was counted before, and what was held; none: nobody has looked yet.
     twice: Option<(u64, u64)>,
     /// What was counted when the last answer came, and when that was.
     answered: Option<(u64, Instant)>,
@@ -75,8 +75,7 @@ impl Copied {
         if let Some(answer) = self.look.take() {
             // What has come while it was read is counted by now, and was not copied.
             self.pages = answer.held.saturating_sub(answer.counted.max(counted));
-            let most = answer.counted.max(counted).saturating_sub(answer.held);
-            self.twice = Some((answer.counted.saturating_sub(answer.held), most));
+            self.twice = Some((answer.counted.saturating_sub(answer.held), answer.held));
             self.answered = Some((counted, Instant::now()));
             let is_vain = answer.guarded == guarded && self.pages <= counted / NOTHING_SHARE;
             self.settled.1 = if is_vain { self.settled.1 + 1 } else { 0 };
@@ -99,9 +98,10 @@ impl Copied {
         if is_all_heard && is_calm { self.pages } else { self.pages(pids, counted, None) }
     }
 
-    /// What was counted once more than it is there, of what [`Self::pages_or_again`] asked for last, and at most so; none: there is no answer yet.
-    pub(super) fn counted_again(&self) -> Option<(u64, u64)> {
-        self.twice
+    /// What was counted once more than it is there, of what [`Self::pages_or_again`] asked for last, and what may be at most, by what is counted now: something may have come while it was read, or since. None: there
+    /// is no answer yet.
+    pub(super) fn counted_again(&self, counted: u64) -> Option<(u64, u64)> {
+        self.twice.map(|(again, held)| (again, again.max(counted.saturating_sub(held))))
     }
 
     /// Nothing is shared any more.

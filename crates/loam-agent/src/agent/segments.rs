@@ -48,13 +48,16 @@ impl Segments {
             (self.known, self.asked) = (Some(answer), None);
         }
         if sum - largest <= AGAIN_PAGES + AGAIN_PAGES_EACH * each.len() as u64 {
+            self.asked = None;
             return sum;
         }
         let is_fresh = self.known.is_some_and(|known| {
             let changed = known.sum.abs_diff(sum);
             changed <= CHANGED_PAGES.max(known.held / CHANGED_SHARE) && now - known.at < STALE
         });
-        if !is_fresh {
+        if is_fresh {
+            self.asked = None;
+        } else {
             let have: Vec<_> = each.iter().filter(|one| one.1 > 0).copied().collect();
             let is_asked = self.look.ask((have, now), "loam-segments", REST_SHARE, look);
             let within = if self.known.is_some() { STALE } else { ANSWERED_WITHIN };

@@ -254,11 +254,11 @@ impl Agent<'_> {
     }
 
     /// How much of it is shared still, as far as known. What is forked from now on is adopted, so it only becomes less.
-    fn look_at_inherited(&mut self, pages: u64) -> u64 {
-        let Some((again, most)) = self.watch.copied.counted_again() else { return 0 };
-        let are_all_there = self.processes.values().all(|process| process.statm.is_some());
-        if are_all_there && most <= self.watch.local_pages / INHERITED_SHARE {
-            self.processes.values_mut().for_each(|process| process.inherited_pages = 0);
+    fn look_at_inherited(&mut self, pages: u64, counted: u64) -> u64 {
+        let Some((again, most)) = self.watch.copied.counted_again(counted) else { return 0 };
+        if most <= self.watch.local_pages / INHERITED_SHARE {
+            let counted = self.processes.values_mut().filter(|process| process.statm.is_some());
+            counted.for_each(|process| process.inherited_pages = 0);
         }
         again.min(pages)
     }
@@ -298,7 +298,7 @@ impl Agent<'_> {
         // Of those that may share something, and nobody says what.
         let (mut unseen, mut unseen_pages) = (Vec::new(), 0);
         let mut grown: Vec<(SpaceKey, u64)> = Vec::new();
-        // Of each so little that all of them together grow by no more than one may.
+        // Of each so little that all of them together grow by about as much as one may.
         let grown_pages = (self.watch.local_pages / GROWN_SHARE).max(GROWN_PAGES_MIN);
         let grown_pages = (grown_pages / self.processes.len().max(1) as u64).max(GROWN_PAGES_EACH);
         // Of children that have not come yet, or never will (one that was made behind libc's back): which process each of them is nobody knows.
@@ -343,7 +343,7 @@ impl Agent<'_> {
             if inherited > 0 {
                 let is_all_heard = sharing == 0 || guarded.is_some();
                 copied = self.watch.copied.pages_or_again(pids, resident, is_all_heard).min(sharing);
-                twice = self.look_at_inherited(inherited);
+                twice = self.look_at_inherited(inherited, resident);
             } else {
                 copied = self.watch.copied.pages(pids, resident, guarded).min(sharing);
             }
