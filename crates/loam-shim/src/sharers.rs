@@ -11,23 +11,28 @@ use crate::sys::{self, Fd, SignalsBlocked};
 
 /// Generations: a child made by `vfork` may make one.
 const GENERATIONS_MAX: u32 = 4;
-/// So many of each are followed: one that waits for its child to execute has no other.
-const CHILDREN_MAX: usize = 16;
-/// No longer is waited for all of them, and for one that is not in the list any more.
+/// No longer is waited for all of them, and for one of a later generation.
 const WAIT_NS: u64 = 300_000_000;
 const WAIT_MS: usize = 20;
 
-/// Ends all of them, and waits until they have ended. Whose child has ended goes on, and may make another one: so it is looked until there is none.
+const SIGKILL: u32 = 9;
+const SIGSTOP: u32 = 19;
+
+/// Ends all of them, and waits until they have ended. Whose child has ended goes on, and may end this process, and its hand with it, or make another one. So all are stopped before the first is
+/// ended, which lets nobody go on, and it is looked until there is none.
 pub(crate) fn end() {
     let _blocked = SignalsBlocked::new();
     let until_ns = sys::now_ns() + WAIT_NS;
     loop {
         let mut found = false;
-        each_child_of(sys::getpid(), |pid| {
-            if let Some(process) = sharer(pid) {
-                found = true;
-                end_one(process, pid, GENERATIONS_MAX);
-                sys::close(process);
+        each_sharer_of(sys::getpid(), GENERATIONS_MAX, &mut |process, _| {
+            found |= sys::pidfd_kill(process, SIGSTOP).is_ok();
+        });
+        each_sharer_of(sys::getpid(), GENERATIONS_MAX, &mut |process, is_child| {
+            let is_sent = sys::pidfd_kill(process, SIGKILL).is_ok();
+            // It is in no list of ours any more when its parent has ended.
+            if is_sent && !is_child {
+                sys::wait_readable(process, WAIT_MS);
             }
         });
         if !found || sys::now_ns() >= until_ns {
@@ -37,39 +42,20 @@ pub(crate) fn end() {
     }
 }
 
-/// A descriptor of it, if it has this memory.
-fn sharer(pid: u32) -> Option<Fd> {
-    // First, so that it is this very process that is asked about: whoever has its number later is another one.
-    let process = sys::pidfd_open(pid).ok()?;
-    // The calling thread has this memory for sure; the first one may have ended.
-    if sys::have_one_memory(sys::gettid(), pid) {
-        return Some(process);
-    }
-    sys::close(process);
-    None
-}
-
-/// Ends it, and then those that it has made: another's children by then, but it waits for them until it is ended.
-fn end_one(process: Fd, pid: u32, generations: u32) {
-    const SIGKILL: u32 = 9;
-    let mut children = [None; CHILDREN_MAX];
-    if generations > 1 {
-        let mut free = children.iter_mut();
-        each_child_of(pid, |child| {
-            if let Some(process) = sharer(child) {
-                match free.next() {
-                    Some(place) => *place = Some((process, child)),
-                    None => sys::close(process),
-                }
+/// Calls `found` with a descriptor of each process that has descended from `pid` and has our memory, children before their parents, and whether it is a child of our own.
+fn each_sharer_of(pid: u32, generations: u32, found: &mut dyn FnMut(Fd, bool)) {
+    each_child_of(pid, |child| {
+        // First, so that it is this very process that is asked about: whoever has its number later is another one.
+        let Ok(process) = sys::pidfd_open(child) else { return };
+        // The calling thread has this memory for sure; the first one may have ended.
+        if sys::have_one_memory(sys::gettid(), child) {
+            if generations > 1 {
+                each_sharer_of(child, generations - 1, found);
             }
-        });
-    }
-    let _ = sys::pidfd_kill(process, SIGKILL);
-    for (process, child) in children.into_iter().flatten() {
-        end_one(process, child, generations - 1);
-        sys::wait_readable(process, WAIT_MS);
+            found(process, generations == GENERATIONS_MAX);
+        }
         sys::close(process);
-    }
+    });
 }
 
 fn each_child_of(pid: u32, mut found: impl FnMut(u32)) {
