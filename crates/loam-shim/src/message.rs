@@ -145,11 +145,9 @@ pub(crate) fn kill_self(pieces: &[Piece<'_>]) -> ! {
 
 /// The program's descriptor 2 as it is now: the hand has a descriptor table of its own, without it.
 fn program_stderr() -> Option<Fd> {
-    // SAFETY: plain numbers only; a new descriptor is all that these make.
-    unsafe {
-        let pidfd = sys::call(sys::PIDFD_OPEN, [sys::getpid() as usize, 0, 0, 0, 0, 0]).ok()?;
-        sys::call(sys::PIDFD_GETFD, [pidfd, 2, 0, 0, 0, 0]).ok().map(|fd| fd as Fd)
-    }
+    let process = sys::pidfd_open(sys::getpid()).ok()?;
+    // SAFETY: plain numbers only; a new descriptor is all that it makes.
+    unsafe { sys::call(sys::PIDFD_GETFD, [process as usize, 2, 0, 0, 0, 0]) }.ok().map(|fd| fd as Fd)
 }
 
 /// The program's name as the kernel knows it, into `name`; the part that is used.

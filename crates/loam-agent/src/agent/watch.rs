@@ -5,6 +5,8 @@
 //! the tree to its budget. (A mapping that was registered only where pages have left would go on growing as fast as the
 //! program can write, far past any budget.)
 
+mod forks;
+
 use super::Agent;
 use super::copied::Copied;
 use super::process::Process;
@@ -13,10 +15,8 @@ use super::throttle::Standing;
 use crate::procfs::{self, Statm};
 use loam_core::borrower::SpaceKey;
 use loam_core::units::{BASE_PAGE_BYTES, BasePages, Duration, Instant};
-use loam_hand::Control;
 use rustix::process::Pid;
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::Ordering::Relaxed;
 
 /// Watched at least this often, and at most.
 const INTERVAL_MAX: Duration = Duration::from_millis(50);
@@ -51,14 +51,6 @@ const COPIED_PAGES: u64 = 256;
 const COPIED_SHARE: u64 = 8;
 /// More than children copy that soon run another program, or end (4 MiB).
 const COPYING_PAGES: u64 = 4 << 8;
-/// Where a process and so many copies of it come near `--local`, or one copy comes there with what the tree has, its memory is adopted before it forks.
-const ANNOUNCED_COPIES: u64 = 3;
-/// Nor does a copy of so little (4 MiB) matter when hardly any room is left.
-const ANNOUNCED_PAGES_MIN: u64 = 4 << 8;
-/// Memory that the program wants filled at once, where what it fills may have to leave (2 MiB).
-const POPULATED_PAGES: u64 = 2 << 8;
-/// Up to this part of `--local` may be counted for a child and for its parent.
-const INHERITED_SHARE: u64 = 32;
 /// The part of the time that looking may take. Where the tree is near `--local`, and a new program may fill memory at full speed, looking costs less than not looking: then it may take half.
 const LOOK_SHARE: u64 = 10;
 
@@ -216,64 +208,6 @@ impl Agent<'_> {
         self.watch.pressed = true;
         self.watch.due = self.watch.due.min(now);
         self.tell_all_limits();
-    }
-
-    /// Of memory that nobody adopts before it is here, the base pages that do not matter.
-    fn pages_unadopted(&self) -> u64 {
-        if self.watch.pressed {
-            return POPULATED_PAGES;
-        }
-        let near = self.watch.near_pages();
-        let room = near.saturating_sub(self.watch.resident_pages + self.watch.forked_pages);
-        (near / ANNOUNCED_COPIES).min(room.max(ANNOUNCED_PAGES_MIN))
-    }
-
-    fn tell_all_limits(&self) {
-        for hand in self.processes.values().filter_map(|process| process.hand.as_ref()) {
-            self.tell_limits(hand.shared.control());
-        }
-    }
-
-    /// Tells a process of how much of what it copies or fills we are to hear first.
-    pub(super) fn tell_limits(&self, control: &Control) {
-        let borrows = self.config.region.is_none() && self.direct.is_none();
-        let pages = u32::try_from(self.pages_unadopted()).unwrap_or(u32::MAX);
-        let announces = borrows && self.fork_events && !self.watch.pressed;
-        control.announce_above.store(if announces { pages } else { 0 }, Relaxed);
-        control.populate_max.store(if borrows { pages } else { 0 }, Relaxed);
-    }
-
-    /// What processes may share with their parents that was not adopted when they were forked: each has it counted. 0 where that is too little to look for, and in an
-    /// attached program, of which what was there before does not count.
-    fn inherited_pages(&self) -> u64 {
-        if self.program.is_attached() {
-            return 0;
-        }
-        let pages = self.processes.values().filter(|p| p.statm.is_some()).map(|p| p.inherited_pages).sum();
-        if pages > self.watch.local_pages / INHERITED_SHARE { pages } else { 0 }
-    }
-
-    /// How much of it is shared still, as far as known. What is forked from now on is adopted, so it only becomes less.
-    fn look_at_inherited(&mut self, pages: u64, counted: u64) -> u64 {
-        let Some((again, most)) = self.watch.copied.counted_again(counted) else { return 0 };
-        if most <= self.watch.local_pages / INHERITED_SHARE {
-            let counted = self.processes.values_mut().filter(|process| process.statm.is_some());
-            counted.for_each(|process| process.inherited_pages = 0);
-        }
-        again.min(pages)
-    }
-
-    /// A process has a child, which may copy what of it is not adopted. That counts from now on: it may have forked again before the next look.
-    /// How much that is, in base pages.
-    pub(super) fn book_copy(&mut self, parent: SpaceKey) -> u64 {
-        if self.watch.pressed {
-            return 0;
-        }
-        let figures = self.processes[&parent].statm.as_ref().and_then(|statm| statm.read().ok());
-        let pages = figures.unwrap_or_default().may_be_adopted();
-        self.watch.forked_pages += pages;
-        self.tell_all_limits();
-        pages
     }
 
     /// Looks at the tree's memory when it is time.
