@@ -14,9 +14,10 @@ use loam_core::borrower::{BaseRange, SpaceKey};
 use loam_core::units::BASE_PAGE_BYTES;
 use rustix::io::Errno;
 use rustix::process::Pid;
-use std::sync::atomic::Ordering::SeqCst;
 
 const MADV_NOHUGEPAGE: u32 = 15;
+/// Mappings of at least this much are adopted first where several processes have grown (more than a thread's stack, of which there may be hundreds among the libraries).
+const LARGE_BYTES: u64 = 16 << 20;
 
 /// What has been registered, and the policy has not been told of.
 #[derive(Debug)]
@@ -71,15 +72,37 @@ impl Apart {
 }
 
 impl Agent<'_> {
+    /// Adopts what can be adopted of these processes.
+    ///
+    /// Each look takes milliseconds, most of it for the kernel to list the pages of hundreds of libraries, while the others fill what they have mapped at full speed: of four that begin at
+    /// once, the last had 80 MB more by then. So the large mappings of all of them come first; the kernel puts those below the libraries, where few are to be listed before them.
+    pub(super) fn adopt_all(&mut self, keys: &[SpaceKey]) {
+        if keys.len() > 1 && self.config.region.is_none() {
+            for &key in keys {
+                if let Some(pid) = self.adoptable_now(key)
+                    && let Some(last) = self.adopt_grown(key, pid, false, LARGE_BYTES)
+                {
+                    self.adopt_others(key, pid, last);
+                }
+            }
+        }
+        for &key in keys {
+            self.adopt(key);
+        }
+    }
+
+    /// The process, if it may be adopted now; `None` where its mappings are just changing, or it is about to fork.
+    fn adoptable_now(&mut self, key: SpaceKey) -> Option<Pid> {
+        let process = self.processes.get_mut(&key)?;
+        let may = process.may_be_adopted() && process.hand.as_ref().is_none_or(|hand| hand.forks == 0);
+        process.pid.filter(|_| may)
+    }
+
     /// Adopts what can be adopted of a process. False: not all of it, as its mappings are just changing; soon, then.
     pub(super) fn adopt(&mut self, key: SpaceKey) -> bool {
         let Some(process) = self.processes.get_mut(&key) else { return true };
         let Some(pid) = process.pid else { return true };
-        if process.has_unread_changes() || process.uffd.is_changing(process.probe << 12) {
-            return false; // what is adopted now may or may not be a child's, too
-        }
-        // Until it says who it is, its own stack looks like the program's, and is not yet marked as the shim's. Were that adopted, the hand would wait for a page that it has to make room for.
-        if process.hand.as_ref().is_some_and(|hand| hand.shared.control().hand_tid.load(SeqCst) == 0) {
+        if !process.may_be_adopted() {
             return false;
         }
         let unsure = std::mem::take(&mut process.adoption_unsure);
@@ -88,7 +111,7 @@ impl Agent<'_> {
         }
         if self.config.region.is_some() {
             self.adopt_region(key, pid);
-        } else if let Some(last) = self.adopt_grown(key, pid, unsure)
+        } else if let Some(last) = self.adopt_grown(key, pid, unsure, self.watch.adopt_bytes_min())
             && !self.adopt_others(key, pid, last)
         {
             return false;
@@ -133,8 +156,9 @@ impl Agent<'_> {
     }
 
     /// Adopts what adopted memory has grown by: a heap that fills at full speed cannot wait for a look at every page of
-    /// the process. Returns where the last mapping of another kind begins that is to be looked at. `unsure`: some may be registered of which the policy knows nothing but pages that were touched since.
-    fn adopt_grown(&mut self, key: SpaceKey, pid: Pid, unsure: bool) -> Option<u64> {
+    /// the process. Returns where the last mapping of another kind begins that is to be looked at, of so many bytes or next to adopted memory. `unsure`: some may be registered of which the
+    /// policy knows nothing but pages that were touched since.
+    fn adopt_grown(&mut self, key: SpaceKey, pid: Pid, unsure: bool, bytes_min: u64) -> Option<u64> {
         let mappings = procfs::mappings(pid).ok()?;
         let process = self.processes.get_mut(&key).expect("the caller has it");
         process.released.keep(mappings.iter().map(Mapping::pages));
@@ -156,7 +180,7 @@ impl Agent<'_> {
                 self.register_mapping(key, whole, &[], &mut registered);
             } else {
                 let adjacent = adopted(whole.end) || adopted(whole.start) || is_next;
-                if adjacent || mapping.bytes() >= self.watch.adopt_bytes_min() {
+                if adjacent || mapping.bytes() >= bytes_min {
                     last = Some(mapping.start);
                 }
             }

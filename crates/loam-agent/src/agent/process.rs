@@ -110,6 +110,14 @@ impl Process {
         !self.has_unread_changes() && !self.uffd.is_changing(self.probe << 12)
     }
 
+    /// Its memory may be adopted.
+    pub(super) fn may_be_adopted(&self) -> bool {
+        // What were adopted while mappings change may or may not be a child's, too. And until the hand says who it is, its own stack looks like the program's, and is not yet marked as the shim's:
+        // were that adopted, the hand would wait for a page that it has to make room for.
+        self.is_settled()
+            && self.hand.as_ref().is_none_or(|hand| hand.shared.control().hand_tid.load(SeqCst) != 0)
+    }
+
     /// Nobody waits for its hand.
     pub(super) fn stands_still(&self) -> bool {
         self.hand.as_ref().is_some_and(Hand::stands_still)

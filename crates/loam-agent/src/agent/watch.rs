@@ -29,6 +29,8 @@ const FILE_PAGES_FREE: u64 = 16 << 8;
 const FILE_PAGES_SHARE: u64 = 8;
 /// Between looks at who belongs to the tree.
 const TREE_INTERVAL: Duration = Duration::from_millis(100);
+/// What a first look at a process takes while it and others run, about.
+const FIRST_LOOK: Duration = Duration::from_millis(4);
 /// Growth that is taken to be possible: 2 base pages in a microsecond is 8 GB/s.
 const GROWTH_PAGES_PER_MS: u64 = 2_000;
 /// Memory that grew by this much without us, or by this part of `--local`, is looked at: there may be a new mapping. The look takes the longer the more is here: the kernel walks all of it.
@@ -82,6 +84,8 @@ pub(super) struct Watch {
     /// The most that the tree had while it was not held, and why; not told yet.
     burst: Option<(u64, String)>,
     pub resident_pages: u64,
+    /// What that was at the last look, and when.
+    had: (Instant, u64),
     /// What those have that were forked since that was looked at.
     forked_pages: u64,
     pub peak_pages: u64,
@@ -144,6 +148,7 @@ impl Watch {
             told_over: false,
             burst: None,
             resident_pages: 0,
+            had: (Instant(0), 0),
             forked_pages: 0,
             peak_pages: 0,
             adopted_peak: BasePages(0),
@@ -175,6 +180,14 @@ impl Watch {
     /// When the tree has so much its memory is adopted.
     fn near_pages(&self) -> u64 {
         self.local_pages - self.margin().min(self.local_pages / 2)
+    }
+
+    /// By how much more than [`Self::near_pages`] allows for the tree will grow while so many processes are looked at for the first time, as fast as it has grown since the last look.
+    fn grows_meanwhile(&mut self, now: Instant, resident: u64, processes: usize) -> u64 {
+        let (at, before) = std::mem::replace(&mut self.had, (now, resident));
+        let grown = resident.saturating_sub(before);
+        let pages = grown * FIRST_LOOK.0 * processes as u64 / (now - at).0.max(INTERVAL_MIN.0);
+        pages.min(self.local_pages / 2).saturating_sub(self.local_pages - self.near_pages())
     }
 
     pub(super) fn adopt_bytes_min(&self) -> u64 {
@@ -231,7 +244,7 @@ impl Agent<'_> {
         let mut files = 0;
         // Of those that may share something, and nobody says what.
         let (mut unseen, mut unseen_pages) = (Vec::new(), 0);
-        let mut grown: Vec<(SpaceKey, u64)> = Vec::new();
+        let mut grown: Vec<SpaceKey> = Vec::new();
         // Of each so little that all of them together grow by about as much as one may.
         let grown_pages = (self.watch.local_pages / GROWN_SHARE).max(GROWN_PAGES_MIN);
         let grown_pages = (grown_pages / self.processes.len().max(1) as u64).max(GROWN_PAGES_EACH);
@@ -262,7 +275,7 @@ impl Agent<'_> {
             let unmanaged = figures.may_be_adopted().saturating_sub(local);
             tracing::trace!(pid = ?process.pid, direct, pages, local, shared, limit = self.borrower.limit().0, "watch");
             if process.hand.is_some() && unmanaged > process.looked_at_pages + grown_pages {
-                grown.push((process.key, unmanaged));
+                grown.push(process.key);
             }
         }
         let inherited = self.inherited_pages();
@@ -310,7 +323,7 @@ impl Agent<'_> {
         watch.forked_pages = unjoined;
         watch.peak_pages = watch.peak_pages.max(resident - newcomers);
         watch.cached_peak_pages = watch.cached_peak_pages.max(cached);
-        let near = watch.near_pages();
+        let near = watch.near_pages() - watch.grows_meanwhile(now, resident, grown.len());
         let is_first = resident >= near && !watch.pressed;
         if is_first {
             self.press(now);
@@ -344,9 +357,7 @@ impl Agent<'_> {
             }
             self.drain();
             if !grown.is_empty() && self.watch.may_look(now, resident >= near) {
-                for &(key, _) in &grown {
-                    self.adopt(key);
-                }
+                self.adopt_all(&grown);
                 self.set_looked(now);
             }
             if self.watch.crowds(now, others) {

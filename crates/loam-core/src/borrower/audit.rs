@@ -88,14 +88,12 @@ impl Borrower {
 
     /// Each local base page has a page in the replacement queue, or one that rests outside of it: else it would stay for ever.
     fn audit_queue(&self, key: SpaceKey, space: &super::Space) {
+        let aside = || space.parked.iter().chain(&space.pinned);
+        let is_aside = |base| aside().any(|&(first, size)| size.first(base) == first);
         for base in self.used(key, BaseRange::new(0, u64::MAX)) {
-            let rests = || {
-                let parked = space.parked.iter().any(|&(first, size)| size.first(base) == first);
-                parked || self.batches.values().any(|batch| batch.keeps(key, base))
-            };
+            let rests = || is_aside(base) || self.batches.values().any(|batch| batch.keeps(key, base));
             assert!(
-                !space.table.is_stuck(base)
-                    || space.parked.iter().any(|&(first, size)| size.first(base) == first),
+                !space.table.is_stuck(base) || is_aside(base),
                 "base page {base} of {key:?} is left alone for ever"
             );
             assert!(

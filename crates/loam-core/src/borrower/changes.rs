@@ -5,7 +5,7 @@ use super::table::{BaseRange, BaseState, Entry, SpaceKey, Table};
 use super::{Borrower, Effect, Space};
 use crate::page_size::PageSize;
 use crate::units::{BasePages, Instant};
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 impl Borrower {
@@ -27,6 +27,8 @@ impl Borrower {
             fetched: 0,
             marks: Marks::default(),
             parked: Vec::new(),
+            pinned: Vec::new(),
+            found_pinned: BTreeMap::new(),
             denied: 0,
             parent: None,
             quiet_children: 0,
@@ -132,6 +134,8 @@ impl Borrower {
             let gone =
                 |first: u64, size: PageSize| range.start <= first && first + size.base_pages() <= range.end;
             space.parked.retain(|&(first, size)| !gone(first, size));
+            space.pinned.retain(|&(first, size)| !gone(first, size));
+            space.found_pinned.retain(|first, _| !range.contains(*first));
         }
         self.tidy_ranks(key, range);
         self.advance(now);

@@ -211,6 +211,7 @@ impl Borrower {
             || self.waits_for_buffers()
             || rests
             || self.evict_pause_until.is_some()
+            || self.pinned_until.is_some()
     }
 
     /// Batches that nobody knows the end of.

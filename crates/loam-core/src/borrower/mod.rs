@@ -39,6 +39,7 @@ mod leftovers;
 mod lenders;
 mod lines;
 mod marks;
+mod pinned;
 mod placement;
 mod plans;
 mod prefetch;
@@ -233,6 +234,8 @@ pub struct Borrower {
     /// Whose sharing was broken last.
     sharing_turn: Option<SpaceKey>,
     parked_until: Option<Instant>,
+    /// When pages that were found pinned are asked for again.
+    pinned_until: Option<Instant>,
     /// Pages that leave next: they were made their process's own for that.
     made_own: VecDeque<(PageRef, PageSize)>,
     /// What relatives have of the same frames: to be made their own, and to leave, after those.
@@ -352,6 +355,7 @@ impl Borrower {
             in_vain: false,
             sharing_turn: None,
             parked_until: None,
+            pinned_until: None,
             made_own: VecDeque::new(),
             other_side: VecDeque::new(),
             guarding: Guarding::default(),
@@ -471,10 +475,8 @@ impl Borrower {
         let resigned = self.resigned_retry_at;
         let left = (!self.leftovers.is_empty()).then_some(self.waits_changed_at);
         let home = self.home.goes_on.then_some(self.waits_changed_at);
-        [hedge, self.stuck_retry_at, resigned, self.evict_pause_until, self.parked_until, guard, left, home]
-            .into_iter()
-            .flatten()
-            .min()
+        let aside = [self.evict_pause_until, self.parked_until, self.pinned_until];
+        [hedge, self.stuck_retry_at, resigned, guard, left, home].into_iter().chain(aside).flatten().min()
     }
 
     /// Time has passed.
@@ -493,6 +495,7 @@ impl Borrower {
             self.evict_pause_until = None;
         }
         self.unpark_in_time(now);
+        self.try_pinned_in_time(now);
         self.guard_piece();
         self.advance(now);
     }

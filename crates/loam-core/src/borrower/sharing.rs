@@ -82,7 +82,9 @@ impl Borrower {
             return false;
         }
         space.tried.remove(&first);
-        self.set_aside(now, key, (first, size));
+        if denied || !self.set_aside_pinned(now, key, (first, size)) {
+            self.set_aside(now, key, (first, size));
+        }
         true
     }
 
@@ -103,12 +105,13 @@ impl Borrower {
         }
     }
 
-    /// These pages have left, or could not be seen: they may be made the process's own again.
+    /// These pages have left, or could not be seen: they may be made the process's own again, and whoever had pinned them has let go.
     pub(super) fn forget_tried(&mut self, key: SpaceKey, pages: impl Iterator<Item = u64>) {
         let space = self.spaces.get_mut(&key).expect("checked by the caller");
-        if !space.tried.is_empty() {
+        if !space.tried.is_empty() || !space.found_pinned.is_empty() {
             pages.for_each(|first| {
                 space.tried.remove(&first);
+                space.found_pinned.remove(&first);
             });
         }
     }

@@ -5,7 +5,7 @@ use super::table::{BaseRange, Entry, SpaceKey, Table};
 use super::{Borrower, PageRef};
 use crate::page_size::PageSize;
 use crate::units::Instant;
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 /// Entries of the replacement policy that may be of pages that are gone, beside as many as there are pages.
@@ -54,6 +54,9 @@ pub(super) struct Space {
     pub(super) marks: Marks,
     /// Pages that could not be taken, out of the replacement order for a while.
     pub(super) parked: Vec<(u64, PageSize)>,
+    /// The same of pages that somebody has pinned, and how often pages have been found so since they came.
+    pub(super) pinned: Vec<(u64, PageSize)>,
+    pub(super) found_pinned: BTreeMap<u64, u8>,
     /// Base pages of those that could not for where they are mapped: it is locked, or may only be read.
     pub(super) denied: u64,
     /// Who forked it.

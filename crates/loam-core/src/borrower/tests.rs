@@ -11,6 +11,7 @@ mod leftovers;
 mod lenders;
 mod marks;
 mod ops;
+mod pinned;
 mod plans;
 mod queue;
 mod recalls;

@@ -1,0 +1,57 @@
+//! Pages that the kernel refuses because somebody has pinned them: a device that reads or writes them, or another process (`process_vm_readv`, by which the processes of an MPI program
+//! hand over their messages: up to 4 MiB at a time, page after page).
+//!
+//! To the kernel's answer they are as pages that forked relatives share ([`super::sharing`]). But most pins last for less than a millisecond, and what is shared for seconds: had these to be
+//! left alone for as long, a program that sends all of its memory around would keep all of it here. So what nobody can share is asked for again soon, some times, and only then put
+//! aside as what is shared.
+
+use super::table::SpaceKey;
+use super::{Borrower, Space};
+use crate::page_size::PageSize;
+use crate::units::{Duration, Instant};
+use alloc::vec::Vec;
+
+/// How long a pinned page is left alone.
+const PINNED_FOR: Duration = Duration::from_millis(10);
+/// And how often. (Memory that is registered with a device is pinned for good.)
+const PINNED_TIMES: u8 = 4;
+
+impl Borrower {
+    /// A page could not be taken, and nobody can share it: it stays out of the order for a moment. False: it is not such a page, or has been that too often.
+    pub(super) fn set_aside_pinned(&mut self, now: Instant, key: SpaceKey, page: (u64, PageSize)) -> bool {
+        let space = self.space_mut(key);
+        if space.forked || !space.relatives.is_empty() {
+            return false;
+        }
+        let times = space.found_pinned.entry(page.0).or_default();
+        if *times == PINNED_TIMES {
+            return false;
+        }
+        *times += 1;
+        space.pinned.push(page);
+        self.pinned_until.get_or_insert(now + PINNED_FOR);
+        true
+    }
+
+    fn space_mut(&mut self, key: SpaceKey) -> &mut Space {
+        self.spaces.get_mut(&key).expect("the space lives")
+    }
+
+    /// What was found pinned for a moment is tried again.
+    pub(super) fn try_pinned_in_time(&mut self, now: Instant) {
+        if self.pinned_until.is_none_or(|until| until > now) {
+            return;
+        }
+        self.pinned_until = None;
+        let has_pinned = |(&key, space): (&SpaceKey, &Space)| (!space.pinned.is_empty()).then_some(key);
+        let keys: Vec<SpaceKey> = self.spaces.iter().filter_map(has_pinned).collect();
+        for key in keys {
+            for (first, size) in core::mem::take(&mut self.space_mut(key).pinned) {
+                self.ask_again(key, first, size);
+                if !self.enqueue_page(key, first, size) {
+                    self.space_mut(key).found_pinned.remove(&first);
+                }
+            }
+        }
+    }
+}
