@@ -106,7 +106,7 @@ fn what_several_processes_have_counts_once() {
 }
 
 /// Four processes that begin at once, and read all of one another's memory by `process_vm_readv`: what is read is pinned, up to 4 MiB at a time, and cannot leave for a moment. (Where pinned pages were put aside
-/// for as long as shared ones, and where the four were looked at one after the other before any of their memory was adopted, they had 95 to 102 MiB here.)
+/// for as long as shared ones, and where the four were looked at one after the other before any of their memory was adopted, they had 94 to 105 MiB here.)
 #[test]
 fn processes_that_read_one_another_keep_to_the_limit() {
     let _alone = place::alone();

@@ -91,11 +91,11 @@ impl Agent<'_> {
         }
     }
 
-    /// The process, if it may be adopted now; `None` where its mappings are just changing, or it is about to fork.
-    fn adoptable_now(&mut self, key: SpaceKey) -> Option<Pid> {
-        let process = self.processes.get_mut(&key)?;
+    /// The process, if its memory may be adopted now; `None` where its mappings are just changing, it is about to fork, or what is registered is not what the policy knows.
+    fn adoptable_now(&self, key: SpaceKey) -> Option<Pid> {
+        let process = self.processes.get(&key)?;
         let may = process.may_be_adopted() && process.hand.as_ref().is_none_or(|hand| hand.forks == 0);
-        process.pid.filter(|_| may)
+        process.pid.filter(|_| may && !process.adoption_unsure)
     }
 
     /// Adopts what can be adopted of a process. False: not all of it, as its mappings are just changing; soon, then.
@@ -156,7 +156,7 @@ impl Agent<'_> {
     }
 
     /// Adopts what adopted memory has grown by: a heap that fills at full speed cannot wait for a look at every page of
-    /// the process. Returns where the last mapping of another kind begins that is to be looked at, of so many bytes or next to adopted memory. `unsure`: some may be registered of which the
+    /// the process. Returns where the last mapping of another kind begins that is to be looked at, of so many bytes or (where few are asked for) next to adopted memory. `unsure`: some may be registered of which the
     /// policy knows nothing but pages that were touched since.
     fn adopt_grown(&mut self, key: SpaceKey, pid: Pid, unsure: bool, bytes_min: u64) -> Option<u64> {
         let mappings = procfs::mappings(pid).ok()?;
@@ -180,7 +180,7 @@ impl Agent<'_> {
                 self.register_mapping(key, whole, &[], &mut registered);
             } else {
                 let adjacent = adopted(whole.end) || adopted(whole.start) || is_next;
-                if adjacent || mapping.bytes() >= bytes_min {
+                if adjacent && bytes_min < LARGE_BYTES || mapping.bytes() >= bytes_min {
                     last = Some(mapping.start);
                 }
             }

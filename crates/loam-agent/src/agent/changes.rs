@@ -70,6 +70,7 @@ impl Agent<'_> {
             before: from.before,
             looked_at_pages: 0,
             inherited_pages,
+            resident_pages: 0,
             part: 0,
         };
         self.add_process(process);

@@ -303,6 +303,7 @@ impl Agent<'_> {
             before: self.before(pid, hello.role),
             looked_at_pages: 0,
             inherited_pages: 0,
+            resident_pages: 0,
             part: 0,
         };
         self.add_process(process);

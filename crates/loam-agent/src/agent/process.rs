@@ -85,6 +85,8 @@ pub(super) struct Process {
     pub looked_at_pages: u64,
     /// Base pages that its parent had and nobody had adopted when it was forked: they may be shared still, which nobody tells.
     pub inherited_pages: u64,
+    /// What it had when all were looked at last.
+    pub resident_pages: u64,
     /// The part of the program that ran at its last fault.
     pub part: u32,
 }

@@ -250,7 +250,9 @@ impl Agent<'_> {
         let grown_pages = (grown_pages / self.processes.len().max(1) as u64).max(GROWN_PAGES_EACH);
         // Of children that have not come yet, or never will (one that was made behind libc's back): which process each of them is nobody knows.
         let (mut nameless, mut nameless_sharing) = (0, 0);
-        for process in self.processes.values() {
+        // Those that have grown since the last look.
+        let mut growing = 0;
+        for process in self.processes.values_mut() {
             if process.statm.is_none() {
                 let shared = self.borrower.shared_in(process.key).0;
                 nameless += self.borrower.local_in(process.key).0 - shared;
@@ -262,6 +264,8 @@ impl Agent<'_> {
             let direct = process.direct_pages(figures.file_pages);
             let pages = figures.resident_pages.saturating_sub(process.before.resident_pages + direct);
             files += figures.file_pages - direct;
+            let had = std::mem::replace(&mut process.resident_pages, figures.resident_pages);
+            growing += usize::from(figures.resident_pages >= had + GROWN_PAGES_EACH);
             if let Some(pid) = process.pid.filter(|_| self.borrower.is_forked_unseen(process.key)) {
                 unseen.push(pid);
                 unseen_pages += figures.resident_pages;
@@ -323,7 +327,7 @@ impl Agent<'_> {
         watch.forked_pages = unjoined;
         watch.peak_pages = watch.peak_pages.max(resident - newcomers);
         watch.cached_peak_pages = watch.cached_peak_pages.max(cached);
-        let near = watch.near_pages() - watch.grows_meanwhile(now, resident, grown.len());
+        let near = watch.near_pages() - watch.grows_meanwhile(now, resident - newcomers, growing);
         let is_first = resident >= near && !watch.pressed;
         if is_first {
             self.press(now);

@@ -135,7 +135,6 @@ impl Borrower {
                 |first: u64, size: PageSize| range.start <= first && first + size.base_pages() <= range.end;
             space.parked.retain(|&(first, size)| !gone(first, size));
             space.pinned.retain(|&(first, size)| !gone(first, size));
-            space.found_pinned.retain(|first, _| !range.contains(*first));
         }
         self.tidy_ranks(key, range);
         self.advance(now);
@@ -232,7 +231,7 @@ impl Borrower {
             member.forked = true;
         }
         let space = self.spaces.get_mut(&parent).expect("looked at above");
-        (space.forked_at, space.tried) = (now, BTreeSet::new());
+        (space.forked_at, space.tried, space.found_pinned) = (now, BTreeSet::new(), BTreeMap::new());
         let space = self.spaces.get_mut(&child).expect("just added");
         (space.table, space.marks) = (table, marks);
         space.shared = shared.len() as u64;
@@ -260,7 +259,7 @@ impl Borrower {
     pub fn handle_forked_unseen(&mut self, now: Instant, key: SpaceKey) {
         let Some(space) = self.spaces.get_mut(&key) else { return };
         (space.forked, space.forked_unseen, space.forked_at) = (true, true, now);
-        space.tried.clear(); // what was its own is shared again
+        (space.tried, space.found_pinned) = (BTreeSet::new(), BTreeMap::new()); // what was its own is shared again
         self.park_anew(now);
     }
 
@@ -356,6 +355,11 @@ impl Borrower {
             let tried: Vec<u64> = space.tried.range(range.start..range.end).copied().collect();
             tried.iter().for_each(|first| {
                 space.tried.remove(first);
+            });
+            let pinned: Vec<u64> =
+                space.found_pinned.range(range.start..range.end).map(|(&first, _)| first).collect();
+            pinned.iter().for_each(|first| {
+                space.found_pinned.remove(first);
             });
         }
         self.forget_parts(key, range);

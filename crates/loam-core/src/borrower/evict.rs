@@ -211,7 +211,7 @@ impl Borrower {
             || self.waits_for_buffers()
             || rests
             || self.evict_pause_until.is_some()
-            || self.pinned_until.is_some()
+            || self.tries_pinned()
     }
 
     /// Batches that nobody knows the end of.
@@ -513,6 +513,7 @@ impl Borrower {
                 busy.range((*first, PageSize::SMALLEST)..).next().is_none_or(|page| page.0 != *first)
             };
             self.forget_tried(key, firsts.filter(has_left));
+            self.forget_pinned(key, b.of.iter().map(|page| (page.first, page.size)));
             for page in busy {
                 if self.could_not_leave(now, key, page, denied.contains(&page)) {
                     self.leave_alone(key, b.busy.iter().copied().filter(|&base| b.page_of(base) == page));

@@ -5,7 +5,7 @@
 //! left alone for as long, a program that sends all of its memory around would keep all of it here. So what nobody can share is asked for again soon, some times, and only then put
 //! aside as what is shared.
 
-use super::table::SpaceKey;
+use super::table::{BaseState, SpaceKey};
 use super::{Borrower, Space};
 use crate::page_size::PageSize;
 use crate::units::{Duration, Instant};
@@ -17,10 +17,17 @@ const PINNED_FOR: Duration = Duration::from_millis(10);
 const PINNED_TIMES: u8 = 4;
 
 impl Borrower {
-    /// A page could not be taken, and nobody can share it: it stays out of the order for a moment. False: it is not such a page, or has been that too often.
-    pub(super) fn set_aside_pinned(&mut self, now: Instant, key: SpaceKey, page: (u64, PageSize)) -> bool {
+    /// A page could not be taken: if nobody can share it, it stays out of the order for a moment. False: it is not such a page, or has been that too often. `is_own`: it was made its
+    /// process's own before.
+    pub(super) fn set_aside_pinned(
+        &mut self,
+        now: Instant,
+        key: SpaceKey,
+        page: (u64, PageSize),
+        is_own: bool,
+    ) -> bool {
         let space = self.space_mut(key);
-        if space.forked || !space.relatives.is_empty() {
+        if !space.relatives.is_empty() || space.forked && !is_own {
             return false;
         }
         let times = space.found_pinned.entry(page.0).or_default();
@@ -31,6 +38,27 @@ impl Borrower {
         space.pinned.push(page);
         self.pinned_until.get_or_insert(now + PINNED_FOR);
         true
+    }
+
+    /// These pages have left: those of which nothing was refused are not pinned any more.
+    pub(super) fn forget_pinned(&mut self, key: SpaceKey, pages: impl Iterator<Item = (u64, PageSize)>) {
+        let space = self.space_mut(key);
+        if space.found_pinned.is_empty() {
+            return;
+        }
+        for (first, size) in pages {
+            let mut bases = first..first + size.base_pages();
+            if !bases
+                .any(|base| space.table.is_stuck(base) || space.table.get(base).state == BaseState::Local)
+            {
+                space.found_pinned.remove(&first);
+            }
+        }
+    }
+
+    /// What was found pinned is tried again within a moment.
+    pub(super) fn tries_pinned(&self) -> bool {
+        self.pinned_until.is_some() && self.spaces.values().any(|space| !space.pinned.is_empty())
     }
 
     fn space_mut(&mut self, key: SpaceKey) -> &mut Space {

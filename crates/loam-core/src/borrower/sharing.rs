@@ -73,7 +73,8 @@ impl Borrower {
         (first, size): (u64, PageSize),
         denied: bool,
     ) -> bool {
-        let breaks = !denied && self.breaks_sharing(now, key, (first, size));
+        let is_pinned = self.spaces[&key].found_pinned.contains_key(&first);
+        let breaks = !denied && !is_pinned && self.breaks_sharing(now, key, (first, size));
         let space = self.spaces.get_mut(&key).expect("checked by the caller");
         if breaks && space.tried.insert(first) {
             self.note_other_side(key, first, size);
@@ -81,8 +82,8 @@ impl Borrower {
             self.evict_pause_until = Some(now + POPULATE_PAUSE);
             return false;
         }
-        space.tried.remove(&first);
-        if denied || !self.set_aside_pinned(now, key, (first, size)) {
+        let was_made_own = space.tried.remove(&first) || is_pinned;
+        if denied || !self.set_aside_pinned(now, key, (first, size), was_made_own) {
             self.set_aside(now, key, (first, size));
         }
         true
@@ -105,13 +106,12 @@ impl Borrower {
         }
     }
 
-    /// These pages have left, or could not be seen: they may be made the process's own again, and whoever had pinned them has let go.
+    /// These pages have left, or could not be seen: they may be made the process's own again.
     pub(super) fn forget_tried(&mut self, key: SpaceKey, pages: impl Iterator<Item = u64>) {
         let space = self.spaces.get_mut(&key).expect("checked by the caller");
-        if !space.tried.is_empty() || !space.found_pinned.is_empty() {
+        if !space.tried.is_empty() {
             pages.for_each(|first| {
                 space.tried.remove(&first);
-                space.found_pinned.remove(&first);
             });
         }
     }

@@ -25,8 +25,8 @@ fn here(w: &World) -> u64 {
 /// The program works for so many milliseconds, on more than fits. How often a page was refused in each tenth of that.
 fn work(w: &mut World, ms: u64) -> [u64; 10] {
     let mut refused = [0; 10];
-    let mut base = PINNED;
     for at in 0..ms {
+        let base = PINNED + w.now / 1_000_000 % (PAGES - PINNED);
         let before = w.b.stats().busy;
         w.step(&Op::Write { space: 0, base, value: base + w.now });
         settle(w);
@@ -35,7 +35,6 @@ fn work(w: &mut World, ms: u64) -> [u64; 10] {
         w.drain();
         settle(w);
         refused[(at * 10 / ms) as usize] += w.b.stats().busy - before;
-        base = if base + 1 == PAGES { PINNED } else { base + 1 };
     }
     refused
 }
@@ -63,6 +62,41 @@ fn what_is_pinned_for_good_is_asked_for_less_and_less() {
     assert!(refused[5..].iter().sum::<u64>() <= 3 * PINNED, "{refused:?}");
     assert_eq!(here(&w), PINNED);
     w.read_all();
+}
+
+/// What it shares would be made its own first, and put aside for half a second if that does not help.
+#[test]
+fn a_process_that_has_forked_once_is_no_other() {
+    let mut w = pinned();
+    w.shared.clear();
+    w.step(&Op::Fork { space: 0 });
+    w.forked.clear(); // what is busy is told here
+    w.step(&Op::Exit { space: 1 });
+    assert!(w.b.spaces[&ONLY].forked);
+    w.pinned = Some(ONLY);
+    for turn in 0.. {
+        work(&mut w, 10);
+        if !w.b.spaces[&ONLY].found_pinned.is_empty() {
+            break; // asked for and refused, though they were made its own
+        }
+        assert!(turn < 100);
+    }
+    w.pinned = None;
+    work(&mut w, 450);
+    assert_eq!(here(&w), 0);
+    w.read_all();
+}
+
+/// They are others.
+#[test]
+fn pages_that_come_to_the_place_of_pinned_ones_begin_anew() {
+    let mut w = pinned();
+    work(&mut w, 400);
+    assert!(!w.b.spaces[&ONLY].found_pinned.is_empty());
+    let now = w.time();
+    w.b.handle_removed(now, ONLY, BaseRange::new(0, PINNED));
+    w.drain();
+    assert!(w.b.spaces[&ONLY].found_pinned.is_empty());
 }
 
 #[test]
