@@ -5,6 +5,7 @@
 //! left alone for as long, a program that sends all of its memory around would keep all of it here. So what nobody can share is asked for again soon, some times, and only then put
 //! aside as what is shared.
 
+use super::sharing::parked_first;
 use super::table::{BaseState, SpaceKey};
 use super::{Borrower, Space};
 use crate::page_size::PageSize;
@@ -46,13 +47,17 @@ impl Borrower {
         if space.found_pinned.is_empty() {
             return;
         }
+        let mut was_aside = false;
         for (first, size) in pages {
-            let mut bases = first..first + size.base_pages();
-            if !bases
-                .any(|base| space.table.is_stuck(base) || space.table.get(base).state == BaseState::Local)
-            {
-                space.found_pinned.remove(&first);
+            let is_left =
+                |base| space.table.is_stuck(base) || space.table.get(base).state == BaseState::Local;
+            if !(first..first + size.base_pages()).any(is_left) {
+                was_aside |= space.found_pinned.remove(&first) == Some(PINNED_TIMES);
             }
+        }
+        // Not for good, then: others are not to be left alone for longer and longer.
+        if was_aside {
+            self.parked_for = parked_first();
         }
     }
 

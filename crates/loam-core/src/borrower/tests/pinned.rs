@@ -87,6 +87,18 @@ fn a_process_that_has_forked_once_is_no_other() {
     w.read_all();
 }
 
+/// What is put aside stays so for longer each time, until some of it leaves.
+#[test]
+fn what_was_pinned_for_longer_makes_nobody_stay_for_ever_longer() {
+    let mut w = pinned();
+    let first = w.b.parked_for;
+    work(&mut w, 6_000);
+    assert!(w.b.parked_for.0 > 4 * first.0, "{:?}", w.b.parked_for);
+    w.shared.clear();
+    work(&mut w, 9_000);
+    assert_eq!((here(&w), w.b.parked_for), (0, first));
+}
+
 /// They are others.
 #[test]
 fn pages_that_come_to_the_place_of_pinned_ones_begin_anew() {
