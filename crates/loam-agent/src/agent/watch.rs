@@ -186,7 +186,8 @@ impl Watch {
     fn grows_meanwhile(&mut self, now: Instant, resident: u64, processes: usize) -> u64 {
         let (at, before) = std::mem::replace(&mut self.had, (now, resident));
         let grown = resident.saturating_sub(before);
-        let pages = grown * FIRST_LOOK.0 * processes as u64 / (now - at).0.max(INTERVAL_MIN.0);
+        let looks_ns = FIRST_LOOK.0 * processes as u64;
+        let pages = grown.saturating_mul(looks_ns) / (now - at).0.max(INTERVAL_MIN.0);
         pages.min(self.local_pages / 2).saturating_sub(self.local_pages - self.near_pages())
     }
 

@@ -18,6 +18,14 @@ fn pinned() -> World {
     w
 }
 
+/// Some of them have been found so.
+fn refused() -> World {
+    let mut w = pinned();
+    work(&mut w, 400);
+    assert!(!w.b.spaces[&ONLY].found_pinned.is_empty());
+    w
+}
+
 fn here(w: &World) -> u64 {
     (0..PINNED).filter(|&base| w.b.state(ONLY, base) == BaseState::Local).count() as u64
 }
@@ -102,9 +110,7 @@ fn what_was_pinned_for_longer_makes_nobody_stay_for_ever_longer() {
 /// They are others.
 #[test]
 fn pages_that_come_to_the_place_of_pinned_ones_begin_anew() {
-    let mut w = pinned();
-    work(&mut w, 400);
-    assert!(!w.b.spaces[&ONLY].found_pinned.is_empty());
+    let mut w = refused();
     let now = w.time();
     w.b.handle_removed(now, ONLY, BaseRange::new(0, PINNED));
     w.drain();
@@ -113,9 +119,7 @@ fn pages_that_come_to_the_place_of_pinned_ones_begin_anew() {
 
 #[test]
 fn a_page_that_is_unmapped_meanwhile_leaves_nothing_behind() {
-    let mut w = pinned();
-    work(&mut w, 400);
-    assert!(!w.b.spaces[&ONLY].found_pinned.is_empty());
+    let mut w = refused();
     let now = w.time();
     w.b.handle_unmapped(now, ONLY, BaseRange::new(0, PINNED));
     w.drain();
