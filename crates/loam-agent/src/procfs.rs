@@ -245,14 +245,25 @@ pub(crate) fn have_one_memory(one: Pid, other: Pid) -> bool {
     answer == 0
 }
 
-/// Resident base pages of a process, those that it shares with others by a fork only in part. Slow: the kernel looks at every page.
+/// Resident base pages of a process.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct HeldPages {
+    /// Those that it shares with others by a fork only in part.
+    pub held: u64,
+    /// The other part.
+    pub of_others: u64,
+}
+
+/// [`HeldPages`] of a process. Slow: the kernel looks at every page.
 ///
 /// # Errors
 /// [`ProcError`].
-pub(crate) fn held_pages(pid: Pid) -> Result<u64, ProcError> {
+pub(crate) fn held_pages(pid: Pid) -> Result<HeldPages, ProcError> {
     let text = read_text(pid, "smaps_rollup")?;
     let kib = |key| field(&text, key).ok_or_else(|| ProcError::malformed(pid, "smaps_rollup", &text));
-    Ok((kib("Rss:")? + kib("Pss_Anon:")?).saturating_sub(kib("Anonymous:")?) * 1024 / BASE_PAGE_BYTES as u64)
+    let of_others = kib("Anonymous:")?.saturating_sub(kib("Pss_Anon:")?);
+    let pages = |kib: u64| kib * 1024 / BASE_PAGE_BYTES as u64;
+    Ok(HeldPages { held: pages(kib("Rss:")?.saturating_sub(of_others)), of_others: pages(of_others) })
 }
 
 const _: () = assert!(BASE_PAGE_BYTES == 4096, "statm counts the machine's pages, which must be base pages");

@@ -393,12 +393,12 @@ impl Agent<'_> {
         if let Err(errno) = self.poll_on(socket.as_fd(), Token::Hand(key), false) {
             self.end(format!("cannot listen to a hand ({errno}): raise the limit of open files (ulimit -n)"));
         }
-        self.tell_limits(shared.control());
         let process = self.processes.get_mut(&key).expect("just added");
         process.hand = Some(Hand::new(shared, socket));
         process.window = window;
         process.statm = Statm::open(pid).ok();
         process.pagemap = Pagemap::open(pid).ok();
+        self.tell_limits(key);
         self.watch.joined(pid);
     }
 }

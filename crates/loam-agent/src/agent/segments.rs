@@ -45,6 +45,7 @@ impl Segments {
         let sum = each.iter().map(|one| one.1).sum();
         let largest = each.iter().map(|one| one.1).max().unwrap_or(0);
         if let Some(answer) = self.look.take() {
+            tracing::trace!(?answer, sum, "shared memory");
             (self.known, self.asked) = (Some(answer), None);
         }
         if sum - largest <= AGAIN_PAGES + AGAIN_PAGES_EACH * each.len() as u64 {

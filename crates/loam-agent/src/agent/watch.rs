@@ -8,7 +8,7 @@
 mod forks;
 
 use super::Agent;
-use super::copied::Copied;
+use super::copied::{Copied, Counted};
 use super::process::Process;
 use super::segments::Segments;
 use super::throttle::Standing;
@@ -291,13 +291,14 @@ impl Agent<'_> {
             self.watch.copied.none();
         } else if self.watch.pressed {
             let pids = self.processes.values().filter(|p| p.statm.is_some()).filter_map(|p| p.pid).collect();
+            let counted = Counted { pages: resident, shared: sharing };
             let guarded = self.borrower.guarded().filter(|_| !self.put_off.is_behind());
             if inherited > 0 {
                 let is_all_heard = sharing == 0 || guarded.is_some();
-                copied = self.watch.copied.pages_or_again(pids, resident, is_all_heard).min(sharing);
+                copied = self.watch.copied.pages_or_again(pids, counted, is_all_heard).min(sharing);
                 twice = self.look_at_inherited(inherited, resident);
             } else {
-                copied = self.watch.copied.pages(pids, resident, guarded).min(sharing);
+                copied = self.watch.copied.pages(pids, counted, guarded).min(sharing);
             }
             resident += copied;
         }
@@ -328,7 +329,9 @@ impl Agent<'_> {
         watch.forked_pages = unjoined;
         watch.peak_pages = watch.peak_pages.max(resident - newcomers);
         watch.cached_peak_pages = watch.cached_peak_pages.max(cached);
-        let near = watch.near_pages() - watch.grows_meanwhile(now, resident - newcomers, growing);
+        // What a child has of its parent's has not come.
+        let come = (resident - newcomers).saturating_sub(inherited);
+        let near = watch.near_pages() - watch.grows_meanwhile(now, come, growing);
         let is_first = resident >= near && !watch.pressed;
         if is_first {
             self.press(now);
@@ -342,7 +345,7 @@ impl Agent<'_> {
             let rest = local_pages.saturating_sub(watch.buffers + counted).max(ADOPTED_PAGES_MIN);
             // The policy takes what was copied for shared: it leaves in its turn, the others make room until then.
             let limit = rest.saturating_sub(copied).max(ADOPTED_PAGES_MIN / 2).max(standing);
-            tracing::trace!(resident, managed, sharing, copied, limit, "tree");
+            tracing::trace!(resident, managed, sharing, copied, cached, again, twice, limit, "tree");
             let over = (managed + counted + watch.buffers).saturating_sub(local_pages);
             // Before anything that takes long: to look at mappings does.
             if is_first {
@@ -396,15 +399,16 @@ impl Agent<'_> {
     }
 
     /// Base pages of mapped files that do not count: the kernel takes them back when it needs the room. And of shared memory, those that count once more than they are there
-    /// ([`super::segments`]). Both at most `files`; what is which is asked only where it matters.
+    /// ([`super::segments`]) or are not any more. Both at most `files`; what is which is asked only where it matters.
     fn look_at_files(&mut self, now: Instant, files: u64, is_tree_due: bool) -> (u64, u64) {
         let counted_max = FILE_PAGES_FREE + self.watch.local_pages / FILE_PAGES_SHARE;
         if files <= counted_max && !is_tree_due {
             return (0, 0);
         }
-        let (mut mapped, mut shared) = (0, Vec::new());
+        let (mut mapped, mut shared, mut here) = (0, Vec::new(), 0);
         let mut count = |pid: Pid, statm: &Statm, before: u64, direct: u64| {
             let file_pages = statm.read().map_or(0, |figures| figures.file_pages);
+            here += file_pages - direct.min(file_pages);
             let pages = statm.files(file_pages);
             mapped += pages.mapped.saturating_sub(before);
             shared.push((pid, pages.shared.saturating_sub(direct)));
@@ -430,7 +434,8 @@ impl Agent<'_> {
         watch.shared_peak_bytes =
             watch.shared_peak_bytes.max((once * BASE_PAGE_BYTES as u64).saturating_sub(ours));
         let cached = if files > counted_max { mapped.saturating_sub(counted_max) } else { 0 };
-        (cached, sum - once)
+        // Who has ended since `files` was counted has nothing any more.
+        (cached, sum - once + files.saturating_sub(here))
     }
 
     /// What processes have that stand still, and the least that the others need; 0: none does.

@@ -2,7 +2,6 @@
 
 use super::Agent;
 use loam_core::borrower::SpaceKey;
-use loam_hand::Control;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Where a process and so many copies of it come near `--local`, or one copy comes there with what the tree has, its memory is adopted before it forks.
@@ -26,18 +25,32 @@ impl Agent<'_> {
     }
 
     pub(super) fn tell_all_limits(&self) {
-        for hand in self.processes.values().filter_map(|process| process.hand.as_ref()) {
-            self.tell_limits(hand.shared.control());
-        }
+        self.processes.keys().for_each(|&key| self.tell_limits(key));
     }
 
     /// Tells a process of how much of what it copies or fills we are to hear first.
-    pub(in crate::agent) fn tell_limits(&self, control: &Control) {
-        let borrows = self.config.region.is_none() && self.direct.is_none();
-        let pages = u32::try_from(self.pages_unadopted()).unwrap_or(u32::MAX);
-        let announces = borrows && self.fork_events && !self.watch.pressed;
-        control.announce_above.store(if announces { pages } else { 0 }, Relaxed);
-        control.populate_max.store(if borrows { pages } else { 0 }, Relaxed);
+    pub(in crate::agent) fn tell_limits(&self, key: SpaceKey) {
+        let Some(process) = self.processes.get(&key) else { return };
+        let Some(hand) = &process.hand else { return };
+        let pages = self.pages_unadopted();
+        let (mut announced, mut populated) = (0, 0);
+        if self.config.region.is_none() && self.direct.is_none() {
+            populated = pages;
+            announced = if !self.fork_events {
+                0
+            } else if !self.watch.pressed {
+                pages
+            } else if process.adoption_unsure || !self.borrower.ranges(key).is_empty() {
+                0 // from the first adopted page on the shim must know that there are such
+            } else {
+                // It may fork before it is looked at, again and again: what forks is no process to adopt memory of.
+                process.looked_at_pages + ANNOUNCED_PAGES_MIN
+            };
+        }
+        let told = |pages| u32::try_from(pages).unwrap_or(u32::MAX);
+        let control = hand.shared.control();
+        control.announce_above.store(told(announced), Relaxed);
+        control.populate_max.store(told(populated), Relaxed);
     }
 
     /// What processes may share with their parents that was not adopted when they were forked: each has it counted. 0 where that is too little to look for, and in an
@@ -63,11 +76,13 @@ impl Agent<'_> {
     /// A process has a child, which may copy what of it is not adopted. That counts from now on: it may have forked again before the next look.
     /// How much that is, in base pages.
     pub(in crate::agent) fn book_copy(&mut self, parent: SpaceKey) -> u64 {
-        if self.watch.pressed {
-            return 0;
-        }
         let figures = self.processes[&parent].statm.as_ref().and_then(|statm| statm.read().ok());
         let pages = figures.unwrap_or_default().may_be_adopted();
+        if self.watch.pressed {
+            // What is adopted is shared with our knowledge.
+            let left = pages.saturating_sub(self.borrower.local_in(parent).0);
+            return if left > ANNOUNCED_PAGES_MIN { left } else { 0 };
+        }
         self.watch.forked_pages += pages;
         self.tell_all_limits();
         pages
