@@ -70,7 +70,7 @@ deny: ## licences, sources and banned crates, if cargo-deny is installed
 	@if command -v cargo-deny >/dev/null; then $(CARGO) deny --locked check bans licenses sources; \
 	else echo "cargo-deny is not installed: licences and sources were NOT checked (cargo install cargo-deny)"; fi
 
-# Tests take turns by themselves (`place::alone`); those that mostly wait do so beside each other (tests/e2e.sh).
+# Tests take turns by themselves (`place::alone`); those that mostly wait do so beside each other, and some two at a time (tests/e2e.sh).
 e2e: build ## real programs and real faults, through the built program
 	$(STEP)
 	$(CARGO) build --locked $(NOT_E2E) --lib --examples

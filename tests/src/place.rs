@@ -211,8 +211,8 @@ pub fn alone() -> Alone {
     Alone { _file: locked(FlockOperation::LockExclusive), _guard: guard }
 }
 
-/// Waits until no other test of this executable runs, and in others none but those that mostly wait. For a test that looks at all of its own
-/// executable's processes, and mostly waits as well.
+/// Waits until no other test of this executable runs, and in others none but those that mostly wait, or take this. For a test that looks at all of its own
+/// executable's processes, and mostly waits as well, or measures nothing that one test beside it could spoil.
 ///
 /// # Panics
 /// If the lock file cannot be made.

@@ -64,7 +64,7 @@ fn direct(borrowed: &Borrowed, figure: &str) -> f64 {
 
 /// Plain, then with a direct region: the same output; most of the memory was direct, and none of it counted as this machine's.
 fn same_output(name: &str, peak_mib_min: f64, prepare: impl Fn(&Path) -> Workload) -> Borrowed {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let site = Site::new(name, "1G");
     let workload = prepare(site.scratch.path());
     let stdin = workload.stdin.as_deref();
@@ -142,7 +142,7 @@ fn threads_and_forks() {
 /// What does not fit is the C library's, and what a child has no chunk for its own memory: the contents are right all the same.
 #[test]
 fn a_full_pool() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let site = Site::new("full", "256M");
     let heap = program("heap", &["8", "250", "4096", "3"]);
     let plain = plain::run(&heap, None, site.scratch.path(), LIMIT);
@@ -157,7 +157,7 @@ fn a_full_pool() {
 
 #[test]
 fn the_interface_is_that_of_the_c_library() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let site = Site::new("edges", "1G");
     let expected = program("heapedges", &[]).output().expect("it runs without Loam").stdout;
     for flags in [["--min-alloc", "256K"], ["--min-alloc", "4K"]] {
@@ -173,7 +173,7 @@ fn the_interface_is_that_of_the_c_library() {
 /// Another thread writes all the time: the child has the memory of one moment.
 #[test]
 fn a_child_has_the_memory_of_one_moment() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let site = Site::new("snapshot", "512M");
     // Room for a few of the twelve children: what each had is there again when it has ended.
     let borrowed = site.runs("160M", &["snapshot", "12"]);
@@ -192,7 +192,7 @@ fn a_child_has_the_memory_of_one_moment() {
 
 #[test]
 fn children_and_programs_of_every_kind() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let site = Site::new("kinds", "512M");
     for (args, line) in [
         (&["raw"][..], "raw right"),
@@ -210,7 +210,7 @@ fn children_and_programs_of_every_kind() {
 /// What processes had that have ended is there for the next, as zeros.
 #[test]
 fn chunks_come_back_from_the_dead_and_are_clean() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let site = Site::new("clean", "256M");
     let direct = place::program("direct");
     let mut script = Command::new("sh");
@@ -227,7 +227,7 @@ fn chunks_come_back_from_the_dead_and_are_clean() {
 /// A parent that is killed in the middle of a fork leaves a child that has all of its memory, or none at all.
 #[test]
 fn a_parent_that_dies_leaves_no_torn_child() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let site = Site::new("orphans", "512M");
     // Room for the parent and its child; who comes then has what was the parent's.
     let borrowed = site.runs("104M", &["orphans", "24"]);
@@ -243,7 +243,7 @@ fn a_parent_that_dies_leaves_no_torn_child() {
 /// What is mapped goes on when the node is killed: allocations and forks, too.
 #[test]
 fn the_nodes_death_is_not_the_programs() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let mut site = Site::new("node", "512M");
     let fifo = site.scratch.join("lines");
     assert!(Command::new("mkfifo").arg(&fifo).status().expect("it runs").success());
@@ -267,7 +267,7 @@ fn the_nodes_death_is_not_the_programs() {
 
 #[test]
 fn what_cannot_be_is_refused_in_one_line() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let site = Site::new("refused", "128M");
     let refused = |borrow: Borrow, word: &str| {
         let marker = site.scratch.join("started");
@@ -298,7 +298,7 @@ fn what_cannot_be_is_refused_in_one_line() {
 /// The same of a device (a file of tmpfs is none, but goes the whole way).
 #[test]
 fn of_a_device() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let file = Path::new("/dev/shm").join(format!("loam-direct-{}", std::process::id()));
     let Ok(()) = fs::File::create(&file).and_then(|made| made.set_len(192 * MIB)) else {
         println!("passed over: no /dev/shm");

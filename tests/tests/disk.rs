@@ -67,7 +67,7 @@ fn nothing_lost(borrowed: &Borrowed, expected: &str, disk: &Path, what: &str) {
 
 #[test]
 fn a_disk_that_is_too_small() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let scratch = Scratch::new("small-disk");
     let disk = scratch.join("disk");
     for (size, lenders) in [("8m", "2x512M"), ("48m", "2x512M"), ("48m", "")] {
@@ -88,7 +88,7 @@ fn a_disk_that_is_too_small() {
 
 #[test]
 fn a_disk_that_fills_up() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let scratch = Scratch::new("filling-disk");
     let disk = scratch.join("disk");
     let expected = expected(&scratch);
@@ -113,7 +113,7 @@ fn a_disk_that_fills_up() {
 /// The slot file does not outlive the run, however that ends.
 #[test]
 fn the_slot_file_is_removed() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let scratch = Scratch::new("slots");
     let disk = scratch.join("disk");
     let files = || -> Vec<PathBuf> {

@@ -98,7 +98,7 @@ impl Drop for Compaction {
 /// same.
 #[test]
 fn frames_migrate_meanwhile() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     if std::fs::OpenOptions::new().write(true).open(Compaction::FILE).is_err() {
         println!("passed over: compaction is for root, and not in every kernel");
         return;
@@ -117,7 +117,7 @@ fn frames_migrate_meanwhile() {
 
 /// Harm to some of three lenders under `disk`, at each moment.
 fn harm_lenders(harmed: usize, harm: fn(&Lender), what: &str) {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let scratch = Scratch::new("lenders");
     let expected = expected(&scratch);
     for moment in MOMENTS {
@@ -159,7 +159,7 @@ fn all_lenders_hang() {
 /// Under `none` the pages of the only lender are gone with it: one clear end, never wrong data.
 #[test]
 fn only_lender_killed_without_disk() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let scratch = Scratch::new("none");
     let expected = expected(&scratch);
     for moment in MOMENTS {
@@ -175,7 +175,7 @@ fn only_lender_killed_without_disk() {
 /// The agent's death: the program is gone within a second, with a line, and reads no zeros meanwhile.
 #[test]
 fn the_agent_killed() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let scratch = Scratch::new("agent");
     for moment in MOMENTS {
         let mut running = borrow(&scratch).embedded("1x512M").start(&endless(), None);
@@ -201,7 +201,7 @@ fn the_agent_killed() {
 /// The same with a tree of processes.
 #[test]
 fn the_agent_killed_beside_a_tree() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let scratch = Scratch::new("tree");
     let walk = place::program("memwalk");
     let mut shell = Command::new("sh");
@@ -222,7 +222,7 @@ fn the_agent_killed_beside_a_tree() {
 /// A child made by `vfork` has its parent's memory, and is no thread of its: it is ended as well, and reads no zeros first.
 #[test]
 fn the_agent_killed_beside_a_child_of_vfork() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let scratch = Scratch::new("sharer");
     for generations in [1, 2] {
         let mut program = Command::new(place::program("vforkreads"));
@@ -245,7 +245,7 @@ fn the_agent_killed_beside_a_child_of_vfork() {
 
 #[test]
 fn no_lender_at_all() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let scratch = Scratch::new("alone");
     let expected = expected(&scratch);
     let borrowed = borrow(&scratch).run(&walk(), None, LIMIT);
@@ -255,7 +255,7 @@ fn no_lender_at_all() {
 
 #[test]
 fn an_unreachable_lender_under_disk() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let scratch = Scratch::new("unreachable");
     let expected = expected(&scratch);
     let borrowed = borrow(&scratch).lender(lender::free_addr()).run(&walk(), None, LIMIT);
@@ -266,7 +266,7 @@ fn an_unreachable_lender_under_disk() {
 
 #[test]
 fn an_unreachable_lender_under_none() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let scratch = Scratch::new("unreachable-none");
     let ended = borrow(&scratch).not_durable().lender(lender::free_addr()).run(&walk(), None, LIMIT).ended;
     assert_ended_clearly(&ended, "", "the only lender under none is not there");
@@ -275,7 +275,7 @@ fn an_unreachable_lender_under_none() {
 /// A lender with less room than the program needs, under `disk`: the rest is on disk.
 #[test]
 fn a_small_lender() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let scratch = Scratch::new("small");
     let expected = expected(&scratch);
     let lender = Lender::start("32M");
@@ -287,7 +287,7 @@ fn a_small_lender() {
 /// Twice the budget locked: it cannot be held, the program goes on, the summary says so.
 #[test]
 fn more_locked_than_the_budget() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let scratch = Scratch::new("locked");
     let mut program = Command::new(place::program("traps"));
     program.args(["mlock_most", "--mib", "128", "--dir"]).arg(scratch.path());

@@ -73,7 +73,7 @@ fn ended_well(borrowed: &Borrowed, expected: &[u8], what: &str) {
 
 #[test]
 fn spare_copies_are_dropped_and_the_run_goes_on_from_its_disk() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let scratch = Scratch::new("giveback-disk");
     let expected = expected(&scratch);
     let machine = Machine::new(&scratch, "machine");
@@ -90,7 +90,7 @@ fn spare_copies_are_dropped_and_the_run_goes_on_from_its_disk() {
 
 #[test]
 fn only_copies_move_to_another_lender() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let scratch = Scratch::new("giveback-move");
     let expected = expected(&scratch);
     let (first, second) = (Machine::new(&scratch, "first"), Machine::new(&scratch, "second"));
@@ -116,7 +116,7 @@ fn only_copies_move_to_another_lender() {
 
 #[test]
 fn only_copies_that_no_lender_takes_go_to_the_disk() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let scratch = Scratch::new("giveback-spill");
     let expected = expected(&scratch);
     let machine = Machine::new(&scratch, "machine");
@@ -133,7 +133,7 @@ fn only_copies_that_no_lender_takes_go_to_the_disk() {
 
 #[test]
 fn only_copies_that_nobody_takes_stay() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let scratch = Scratch::new("giveback-stay");
     let expected = expected(&scratch);
     let machine = Machine::new(&scratch, "machine");

@@ -133,7 +133,7 @@ fn compare_snapshots(dir: &Path) {
 
 #[test]
 fn redis_with_bgsave() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let plain = Scratch::new("redis-plain");
     // The plain run: proves the test itself, and says how much memory the server wants.
     let server = Server::new(plain.path(), "dump.rdb");
@@ -165,7 +165,7 @@ fn redis_with_bgsave() {
 /// The same with a region for what it allocates in large blocks; the rest, which is most of it, may stay here.
 #[test]
 fn redis_with_a_region() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let scratch = Scratch::new("redis-region");
     let server = Server::new(scratch.path(), "dump.rdb");
     let flags = ["--region", "1G", "--min-alloc", "256K"];

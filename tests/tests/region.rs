@@ -59,7 +59,7 @@ fn assert_same(
 
 /// Plain, then with a region: the same output, and most of the memory was in the region and left it.
 fn same_output(name: &str, peak_mib_min: f64, prepare: impl Fn(&Path) -> Workload) -> Borrowed {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let scratch = Scratch::new(&format!("region-{name}"));
     let workload = prepare(scratch.path());
     let stdin = workload.stdin.as_deref();
@@ -145,7 +145,7 @@ print(zlib.crc32(b''.join(reversed(kept))), len(numbers))
 /// stay here.
 #[test]
 fn what_is_mostly_outside() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     type Prepare = fn(&Path) -> Workload;
     let programs: [(&str, Prepare); 5] = [
         ("python", workloads::python_dicts),
@@ -190,7 +190,7 @@ fn threads_and_forks() {
 /// (Of the region it knows nothing; what is in there the program checks.)
 #[test]
 fn under_the_address_sanitizer() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let scratch = Scratch::new("region-asan");
     let mut heap = Command::new(place::sanitized_program("heap"));
     // Without forks: a sanitizer's own locks may be held by another thread then, with or without Loam.
@@ -209,7 +209,7 @@ fn under_the_address_sanitizer() {
 /// The edges of the interface, and the children of forks.
 #[test]
 fn the_interface_is_that_of_the_c_library() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let scratch = Scratch::new("region-edges");
     let plain = program("heapedges", &[]).output().expect("it runs without Loam");
     let expected = String::from_utf8(plain.stdout).expect("ASCII");
@@ -235,7 +235,7 @@ fn the_interface_is_that_of_the_c_library() {
 
 #[test]
 fn misuse_ends_the_program_with_a_line() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let scratch = Scratch::new("region-misuse");
     for (fault, call) in [("twice", "free"), ("middle", "free"), ("realloc", "realloc"), ("stale", "realloc")]
     {
@@ -254,7 +254,7 @@ fn misuse_ends_the_program_with_a_line() {
 /// What a region has no room for is the C library's, and is told.
 #[test]
 fn a_full_region() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let scratch = Scratch::new("region-full");
     let heap = program("heap", &["2", "400", "4096", "2"]);
     let plain = plain::run(&heap, None, scratch.path(), LIMIT);
@@ -271,7 +271,7 @@ fn a_full_region() {
 /// Only the region is borrowed: what a program maps itself stays, however much it is, and that is told.
 #[test]
 fn what_is_not_in_the_region_stays_here() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let scratch = Scratch::new("region-mmap");
     let borrowed = with_region(&scratch).run(&workloads::memwalk(128, 1, "blocks"), None, LIMIT);
     borrowed.assert_ended_well("memwalk");
@@ -284,7 +284,7 @@ fn what_is_not_in_the_region_stays_here() {
 /// A program with an allocator of its own calls nothing that the shim stands in for. One of a shared library is the next behind the shim.
 #[test]
 fn programs_with_their_own_allocator() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let scratch = Scratch::new("region-own");
     let own = with_region(&scratch).run(&program("ownheap", &[]), None, LIMIT);
     own.assert_ended_well("ownheap");
@@ -312,7 +312,7 @@ fn programs_with_their_own_allocator() {
 /// A buffer that is freed and allocated again and again has its memory each time, and not fresh pages: those would be fetched one by one.
 #[test]
 fn buffers_in_a_loop_cost_no_faults() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let scratch = Scratch::new("region-loop");
     let borrowed = with_region(&scratch).run(&program("heapedges", &["loop"]), None, LIMIT);
     borrowed.assert_ended_well("loop");
@@ -327,7 +327,7 @@ fn buffers_in_a_loop_cost_no_faults() {
 /// Allocating and freeing take the lock once each, which blocks signals and opens them again: two calls of the kernel, and no other.
 #[test]
 fn a_buffer_costs_four_system_calls() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let Ok(strace) = Command::new("strace").arg("--version").output() else {
         eprintln!("skipped: no strace here");
         return;
@@ -348,7 +348,7 @@ fn a_buffer_costs_four_system_calls() {
 /// What is freed leaves the lenders too, but for a quarter of `--local`.
 #[test]
 fn freed_memory_is_given_back() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let scratch = Scratch::new("region-freed");
     let mut running = with_region(&scratch).start(&program("heapedges", &["freed"]), None);
     let elsewhere = |running: &Running| running.status()["remote_bytes"].as_u64().expect("a number");
@@ -366,7 +366,7 @@ fn freed_memory_is_given_back() {
 /// A user who may not hear of forks: before each, what the child could read is brought home.
 #[test]
 fn without_fork_events() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     if !place::is_root() {
         println!("passed over: needs root, to give a capability up");
         return;
@@ -387,7 +387,7 @@ fn without_fork_events() {
 /// A program that executes another, through a shell: each has a region of its own.
 #[test]
 fn each_process_has_its_own() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let scratch = Scratch::new("region-exec");
     let edges = place::program("heapedges");
     let mut shell = Command::new("sh");
@@ -402,7 +402,7 @@ fn each_process_has_its_own() {
 
 #[test]
 fn what_cannot_be_is_refused() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let scratch = Scratch::new("region-refused");
     let cases: [(&[&str], &str); 5] = [
         (&["--region", "1G:cxl"], "write 1G:paged"),

@@ -79,7 +79,7 @@ fn check(name: &str, scratch: &Scratch) -> Result<String, String> {
 
 #[test]
 fn every_trap() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let scratch = Scratch::new("traps");
     let only = std::env::var("LOAM_TEST_TRAP").ok();
     let mut names = names(&scratch);
@@ -121,7 +121,7 @@ fn a_pool_that_fits_until_it_forks_keeps_to_the_limit() {
 }
 
 fn write_to_all_that_is_shared(mib: &str) {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let scratch = Scratch::new("pool");
     let mut pool = Command::new(place::program("traps"));
     pool.args(["fork_pool", "--mib", mib, "--limit", "80", "--dir"]).arg(scratch.path());

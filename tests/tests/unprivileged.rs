@@ -23,7 +23,7 @@ const TRAPS: &[&str] = &[
 
 #[test]
 fn memory_is_as_it_should_be_without_fork_events() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     if !place::is_root() {
         println!("passed over: needs root, to give a capability up");
         return;
