@@ -144,6 +144,8 @@ pub struct Control {
     pub part: AtomicU32,
     /// Base pages. A fork of a process that has more here is announced ([`call::FORK_COMES`]); 0: none is. Written by the agent.
     pub announce_above: AtomicU32,
+    /// 1: nothing of the tree is adopted yet, so what a program frees lazily (`MADV_FREE`) may stay until the kernel wants it. Written by the agent.
+    pub borrows_nothing: AtomicU32,
     /// Base pages. A private mapping that has more is not filled before anybody could adopt it (`MAP_POPULATE`); 0: any is. Written by the agent.
     pub populate_max: AtomicU32,
     /// 1: the tree takes memory faster than what it has can leave, so whoever allocates waits. Written by the agent.

@@ -183,11 +183,11 @@ unsafe extern "C" fn madvise(address: *mut c_void, bytes: usize, advice: c_int) 
     answer(answered)
 }
 
-/// Memory of this process is adopted, as far as is known here. What it frees lazily (`MADV_FREE`) is to be gone then: the kernel keeps such pages until it is short of memory itself, which it never is for
+/// Memory of this process may be adopted. What it frees lazily (`MADV_FREE`) is to be gone then: the kernel keeps such pages until it is short of memory itself, which it never is for
 /// `--local`; and what the program writes to them meanwhile causes no fault, so that nobody would know that they are here.
 fn is_borrowing() -> bool {
     process::is_under_loam()
-        && process::control().is_some_and(|control| control.announce_above.load(Relaxed) == 0)
+        && process::control().is_some_and(|control| control.borrows_nothing.load(Relaxed) == 0)
 }
 
 /// Bytes of a shared segment, whole pages; `None` if the kernel does not say, and will not attach it either.

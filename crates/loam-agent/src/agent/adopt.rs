@@ -14,7 +14,6 @@ use loam_core::borrower::{BaseRange, SpaceKey};
 use loam_core::units::BASE_PAGE_BYTES;
 use rustix::io::Errno;
 use rustix::process::Pid;
-use std::sync::atomic::Ordering::Relaxed;
 
 const MADV_NOHUGEPAGE: u32 = 15;
 /// Mappings of at least this much are adopted first where several processes have grown (more than a thread's stack, of which there may be hundreds among the libraries).
@@ -243,10 +242,6 @@ impl Agent<'_> {
         let twice = registered.iter().rev().take_while(|of| of.part.end > whole.start).map(|of| &of.part);
         let parts = without(self.left(key, whole), twice);
         let process = self.processes.get_mut(&key).expect("the caller has it");
-        if let Some(hand) = &process.hand {
-            // Before: from the first adopted page on the shim must know that there are such.
-            hand.shared.control().announce_above.store(0, Relaxed);
-        }
         for part in parts {
             // Children that nobody tells of share nothing that is adopted.
             let mode = if self.fork_events { Mode::Pages } else { Mode::Missing };

@@ -68,7 +68,7 @@ impl Agent<'_> {
             statm: None,
             pagemap: None,
             before: from.before,
-            looked_at_pages: 0,
+            looked_at_pages: from.looked_at_pages,
             inherited_pages,
             resident_pages: 0,
             part: 0,

@@ -35,6 +35,7 @@ struct Question {
     pids: Vec<Pid>,
     counted: Counted,
     guarded: Option<u64>,
+    time: u64,
 }
 
 /// What all of them held, and what of the rest others did; and what had been counted before that was read.
@@ -44,6 +45,7 @@ struct Answer {
     of_others: u64,
     counted: Counted,
     guarded: Option<u64>,
+    time: u64,
 }
 
 /// Whoever does not show his shares has all by himself; nothing, if he has ended.
@@ -53,14 +55,14 @@ fn all_of(pid: Pid) -> HeldPages {
 }
 
 fn look(question: Question) -> Answer {
-    let Question { pids, counted, guarded } = question;
+    let Question { pids, counted, guarded, time } = question;
     let (mut held, mut of_others) = (0, 0);
     for pid in pids {
         let has = procfs::held_pages(pid).unwrap_or_else(|_| all_of(pid));
         held += has.held;
         of_others += has.of_others;
     }
-    Answer { held, of_others, counted, guarded }
+    Answer { held, of_others, counted, guarded, time }
 }
 
 /// What was counted once more than it is there.
@@ -69,6 +71,8 @@ struct Twice {
     pages: u64,
     /// What all held when that was found.
     held: u64,
+    /// And that was then.
+    time: u64,
 }
 
 fn is_nearly(before: u64, now: u64) -> bool {
@@ -84,6 +88,10 @@ pub(super) struct Copied {
     twice: Option<Twice>,
     /// Base pages that were counted when that was asked of which the last answer came, and when it came; none: somebody has forked meanwhile, or has ended.
     answered: Option<(u64, Instant)>,
+    /// Raised when a child has come of whose memory nobody has told, and when nothing is shared any more: what was asked before says nothing of that.
+    time: u64,
+    /// What was asked before this is of others.
+    forgotten: u64,
     /// Since so many forks everybody who writes is heard of, and so many looks have found nothing.
     settled: (Option<u64>, u32),
 }
@@ -98,7 +106,8 @@ impl Copied {
             return 0;
         }
         // Without an answer the figure stays 0: then what is copied is not counted.
-        self.look.ask(Question { pids, counted, guarded }, "loam-copied", REST_SHARE, look);
+        let time = self.time;
+        self.look.ask(Question { pids, counted, guarded, time }, "loam-copied", REST_SHARE, look);
         if let Some(answer) = self.look.take() {
             tracing::trace!(?answer, ?counted, "shared by forks");
             self.book(answer, counted, guarded);
@@ -107,12 +116,16 @@ impl Copied {
     }
 
     fn book(&mut self, answer: Answer, counted: Counted, guarded: Option<u64>) {
+        if answer.time < self.forgotten {
+            return;
+        }
         // What has come while it was read is counted by now, and was not copied.
         self.pages = answer.held.saturating_sub(answer.counted.pages.max(counted.pages));
         // (Not by what all held: they may have got much while that was read.)
         let twice = answer.of_others.saturating_sub(answer.counted.shared);
-        self.twice = Some(Twice { pages: twice, held: answer.held });
-        let is_exact = is_nearly(answer.counted.shared, counted.shared);
+        self.twice = Some(Twice { pages: twice, held: answer.held, time: answer.time });
+        let shared_since = answer.counted.shared.abs_diff(counted.shared);
+        let is_exact = answer.time == self.time && shared_since <= counted.pages / NOTHING_SHARE;
         self.answered = is_exact.then(|| (answer.counted.pages, Instant::now()));
         let is_vain = answer.guarded == guarded && self.pages <= counted.pages / NOTHING_SHARE;
         self.settled.1 = if is_vain { self.settled.1 + 1 } else { 0 };
@@ -135,12 +148,23 @@ impl Copied {
     /// What was counted once more than it is there, of what [`Self::pages_or_again`] asked for last, and what may be at most, by the base pages that are counted now: something may have come while it was read, or
     /// since. None: there is no answer yet.
     pub(super) fn counted_again(&self, counted: u64) -> Option<(u64, u64)> {
-        self.twice.map(|twice| (twice.pages, twice.pages.max(counted.saturating_sub(twice.held))))
+        self.twice.map(|twice| {
+            let most = if twice.time == self.time { counted.saturating_sub(twice.held) } else { counted };
+            (twice.pages, twice.pages.max(most))
+        })
+    }
+
+    /// There is a child that shares with its parent what nobody has told of.
+    pub(super) fn child_came(&mut self) {
+        self.time += 1;
+        self.answered = None;
     }
 
     /// Nothing is shared any more.
     pub(super) fn none(&mut self) {
         (self.pages, self.twice, self.answered) = (0, None, None);
+        self.time += 1;
+        self.forgotten = self.time;
     }
 }
 
@@ -169,7 +193,7 @@ mod tests {
         let counted = |pages, shared| Counted { pages, shared };
         let booked = |held, of_others, before, now| {
             let mut copied = Copied::default();
-            copied.book(Answer { held, of_others, counted: before, guarded: None }, now, None);
+            copied.book(Answer { held, of_others, counted: before, guarded: None, time: 0 }, now, None);
             let again = copied.counted_again(now.pages).expect("there is an answer");
             (copied.pages, again, copied.answered.is_some())
         };
@@ -193,6 +217,22 @@ mod tests {
         );
         // All of it copied, and what was shared by our knowledge, too.
         assert_eq!(booked(11_000, 0, before, before), (1_000, (0, 0), true));
+    }
+
+    #[test]
+    fn what_was_asked_before_a_child_came_says_nothing_of_it() {
+        let counted = Counted { pages: 10_000, shared: 0 };
+        let answer = Answer { held: 10_000, of_others: 0, counted, guarded: None, time: 0 };
+        let mut copied = Copied::default();
+        copied.child_came();
+        copied.book(answer, counted, None);
+        assert_eq!(copied.counted_again(10_000), Some((0, 10_000)), "any of it may be its parent's");
+        assert!(copied.answered.is_none(), "and is asked again");
+        copied.book(Answer { time: 1, ..answer }, counted, None);
+        assert_eq!((copied.counted_again(10_000), copied.answered.is_some()), (Some((0, 0)), true));
+        copied.none();
+        copied.book(Answer { of_others: 5_000, time: 1, ..answer }, counted, None);
+        assert_eq!(copied.counted_again(10_000), None, "all that was meant has gone");
     }
 
     #[test]

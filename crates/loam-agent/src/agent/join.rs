@@ -398,8 +398,9 @@ impl Agent<'_> {
         process.window = window;
         process.statm = Statm::open(pid).ok();
         process.pagemap = Pagemap::open(pid).ok();
+        let inherits = process.inherited_pages > 0;
         self.tell_limits(key);
-        self.watch.joined(pid);
+        self.watch.joined(pid, inherits);
     }
 }
 

@@ -173,8 +173,12 @@ impl Watch {
     }
 
     /// A process that was taken for a stranger is served now; counted as both it would press the tree for nothing.
-    pub(super) fn joined(&mut self, pid: Pid) {
+    /// `inherits`: it may have of its parent's memory what nobody tells of.
+    pub(super) fn joined(&mut self, pid: Pid, inherits: bool) {
         self.strangers.remove(&pid);
+        if inherits {
+            self.copied.child_came();
+        }
     }
 
     /// When the tree has so much its memory is adopted.
@@ -279,6 +283,8 @@ impl Agent<'_> {
             managed += (local - shared).min(pages);
             let unmanaged = figures.may_be_adopted().saturating_sub(local);
             tracing::trace!(pid = ?process.pid, direct, pages, local, shared, limit = self.borrower.limit().0, "watch");
+            // What has gone may come again as something else.
+            process.looked_at_pages = process.looked_at_pages.min(unmanaged);
             if process.hand.is_some() && unmanaged > process.looked_at_pages + grown_pages {
                 grown.push(process.key);
             }
@@ -324,13 +330,13 @@ impl Agent<'_> {
         // The looks above have their own times.
         let now = self.now();
         let standing = self.standing_pages();
+        // What a child has of its parent's has not come.
+        let come = (resident - newcomers).saturating_sub(self.all_inherited_pages());
         let watch = &mut self.watch;
         watch.resident_pages = resident;
         watch.forked_pages = unjoined;
         watch.peak_pages = watch.peak_pages.max(resident - newcomers);
         watch.cached_peak_pages = watch.cached_peak_pages.max(cached);
-        // What a child has of its parent's has not come.
-        let come = (resident - newcomers).saturating_sub(inherited);
         let near = watch.near_pages() - watch.grows_meanwhile(now, come, growing);
         let is_first = resident >= near && !watch.pressed;
         if is_first {

@@ -111,6 +111,11 @@ impl Borrower {
         self.spaces.get(&space).is_some_and(|s| s.table.range_of(base).is_some())
     }
 
+    /// Something of it is adopted.
+    pub fn adopts_any(&self, space: SpaceKey) -> bool {
+        self.spaces.get(&space).is_some_and(|s| s.table.ranges().next().is_some())
+    }
+
     /// It forked, or was forked, and nobody told of the other side ([`Self::handle_forked_unseen`]).
     pub fn is_forked_unseen(&self, space: SpaceKey) -> bool {
         self.spaces.get(&space).is_some_and(|s| s.forked_unseen)

@@ -40,30 +40,37 @@ impl Agent<'_> {
                 0
             } else if !self.watch.pressed {
                 pages
-            } else if process.adoption_unsure || !self.borrower.ranges(key).is_empty() {
-                0 // from the first adopted page on the shim must know that there are such
+            } else if !process.adoption_unsure && self.borrower.adopts_any(key) {
+                0
             } else {
-                // It may fork before it is looked at, again and again: what forks is no process to adopt memory of.
+                // It may fork again and again, and is at rest for no look then.
                 process.looked_at_pages + ANNOUNCED_PAGES_MIN
             };
         }
+        let borrows_nothing = announced > 0 && !self.watch.pressed;
         let told = |pages| u32::try_from(pages).unwrap_or(u32::MAX);
         let control = hand.shared.control();
         control.announce_above.store(told(announced), Relaxed);
+        control.borrows_nothing.store(borrows_nothing.into(), Relaxed);
         control.populate_max.store(told(populated), Relaxed);
     }
 
     /// What processes may share with their parents that was not adopted when they were forked: each has it counted. 0 where that is too little to look for, and in an
     /// attached program, of which what was there before does not count.
     pub(super) fn inherited_pages(&self) -> u64 {
-        if self.program.is_attached() {
-            return 0;
-        }
-        let pages = self.processes.values().filter(|p| p.statm.is_some()).map(|p| p.inherited_pages).sum();
+        let pages = self.all_inherited_pages();
         if pages > self.watch.local_pages / INHERITED_SHARE { pages } else { 0 }
     }
 
-    /// How much of it is shared still, as far as known. What is forked from now on is adopted, so it only becomes less.
+    /// The same, however little it is.
+    pub(super) fn all_inherited_pages(&self) -> u64 {
+        if self.program.is_attached() {
+            return 0;
+        }
+        self.processes.values().filter(|p| p.statm.is_some()).map(|p| p.inherited_pages).sum()
+    }
+
+    /// How much of it is shared still, as far as known. Where it is nearly nothing it is forgotten.
     pub(super) fn look_at_inherited(&mut self, pages: u64, counted: u64) -> u64 {
         let Some((again, most)) = self.watch.copied.counted_again(counted) else { return 0 };
         if most <= self.watch.local_pages / INHERITED_SHARE {
