@@ -151,7 +151,7 @@ static void freed(void) {
     void *blocks[16];
     for (int i = 0; i < 16; i++) blocks[i] = memset(malloc(8 * MIB), i + 1, 8 * MIB);
     puts("filled");
-    sleep(2);
+    sleep(4);
     for (int i = 0; i < 16; i++) free(blocks[i]);
     puts("freed");
     pause();

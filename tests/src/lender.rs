@@ -127,7 +127,7 @@ const PORTS: Range<u16> = 10_000..32_000;
 /// If the machine has no loopback or no free port.
 pub fn free_addr() -> SocketAddr {
     static GIVEN: AtomicU16 = AtomicU16::new(0);
-    // Another process that runs tests now most likely begins elsewhere; cargo runs one at a time.
+    // Another process that runs tests now most likely begins elsewhere.
     let first = u64::from(std::process::id()) * 379;
     let free = |number: u16| {
         let port = PORTS.start + ((first + u64::from(number)) % PORTS.len() as u64) as u16;

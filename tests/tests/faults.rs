@@ -6,9 +6,6 @@ use loam_tests::place::{self, Scratch};
 use loam_tests::{procfs, shell, workloads};
 use rustix::process::Signal;
 use std::process::Command;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(180);
@@ -56,63 +53,6 @@ fn assert_ended_clearly(ended: &shell::Ended, expected: &str, what: &str) {
     );
     let ours: Vec<&str> = ended.error_lines().into_iter().filter(|line| line.starts_with("loam")).collect();
     assert_eq!(ours.len(), 1, "{what}: one line of Loam's is due, got: {}", ended.stderr);
-}
-
-/// Has the kernel move the frames of the whole machine about for as long as this lives, by compaction.
-struct Compaction {
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Compaction {
-    const FILE: &str = "/proc/sys/vm/compact_memory";
-
-    fn start() -> Self {
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopped = Arc::clone(&stop);
-        let thread = std::thread::spawn(move || {
-            while !stopped.load(Ordering::Relaxed) {
-                std::fs::write(Self::FILE, "1").expect("root may");
-            }
-        });
-        Self { stop, thread: Some(thread) }
-    }
-
-    /// Frames that the kernel has migrated since the machine started.
-    fn migrated() -> u64 {
-        let vmstat = std::fs::read_to_string("/proc/vmstat").expect("every kernel has it");
-        let count = vmstat.lines().find_map(|line| line.strip_prefix("pgmigrate_success "));
-        count.expect("a kernel that compacts counts it").parse().expect("a number")
-    }
-}
-
-impl Drop for Compaction {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        let ended = self.thread.take().expect("dropped once").join();
-        assert!(ended.is_ok() || std::thread::panicking(), "compaction was refused");
-    }
-}
-
-/// A page that is being migrated cannot be moved at once. Linux 6.18 then moves others without counting them: each must be found all the
-/// same.
-#[test]
-fn frames_migrate_meanwhile() {
-    let _alone = place::alone_here();
-    if std::fs::OpenOptions::new().write(true).open(Compaction::FILE).is_err() {
-        println!("passed over: compaction is for root, and not in every kernel");
-        return;
-    }
-    let scratch = Scratch::new("migrate");
-    let expected = expected(&scratch);
-    let before = Compaction::migrated();
-    let compaction = Compaction::start();
-    let borrowed = borrow(&scratch).embedded("1x512M").run(&walk(), None, LIMIT);
-    drop(compaction);
-    borrowed.assert_right(&expected, "under compaction");
-    let migrated = Compaction::migrated() - before;
-    assert!(migrated > 0, "nothing was migrated");
-    println!("{migrated} frames migrated in {:.1} s", borrowed.ended.wall.as_secs_f64());
 }
 
 /// Harm to some of three lenders under `disk`, at each moment.

@@ -38,6 +38,8 @@ const GROWN_PAGES_MIN: u64 = 256;
 const GROWN_SHARE: u64 = 128;
 /// Of many processes each is looked at when it has grown by a part of that, but not by less (256 KiB).
 const GROWN_PAGES_EACH: u64 = 64;
+/// And less by more than this (16 MiB) than was found when it was looked at: what comes in its place is looked at.
+const GONE_PAGES: u64 = 16 << 8;
 /// Whatever else the tree needs, adopted memory may keep this much: less would not move forward.
 const ADOPTED_PAGES_MIN: u64 = 2_048;
 /// The budget counts as not held above this, beyond 5%: the bar that the tests have.
@@ -249,7 +251,7 @@ impl Agent<'_> {
         let mut files = 0;
         // Of those that may share something, and nobody says what.
         let (mut unseen, mut unseen_pages) = (Vec::new(), 0);
-        let mut grown: Vec<SpaceKey> = Vec::new();
+        let (mut grown, mut shrunk): (Vec<SpaceKey>, Vec<SpaceKey>) = (Vec::new(), Vec::new());
         // Of each so little that all of them together grow by about as much as one may.
         let grown_pages = (self.watch.local_pages / GROWN_SHARE).max(GROWN_PAGES_MIN);
         let grown_pages = (grown_pages / self.processes.len().max(1) as u64).max(GROWN_PAGES_EACH);
@@ -283,12 +285,16 @@ impl Agent<'_> {
             managed += (local - shared).min(pages);
             let unmanaged = figures.may_be_adopted().saturating_sub(local);
             tracing::trace!(pid = ?process.pid, direct, pages, local, shared, limit = self.borrower.limit().0, "watch");
-            // What has gone may come again as something else.
-            process.looked_at_pages = process.looked_at_pages.min(unmanaged);
+            // What has gone may come again as something else. (What is on its way is counted on one side sooner than on the other.)
+            if unmanaged + GONE_PAGES < process.looked_at_pages {
+                process.looked_at_pages = unmanaged + GONE_PAGES;
+                shrunk.push(process.key);
+            }
             if process.hand.is_some() && unmanaged > process.looked_at_pages + grown_pages {
                 grown.push(process.key);
             }
         }
+        shrunk.into_iter().for_each(|key| self.tell_limits(key));
         let inherited = self.inherited_pages();
         let (mut copied, mut twice) = (0, 0);
         if unseen.len() > 1 && self.watch.pressed {
