@@ -217,6 +217,7 @@ impl Agent<'_> {
             return; // to be looked at again soon
         }
         let figures = process.statm.as_ref().and_then(|statm| statm.read().ok()).unwrap_or_default();
+        process.waited_in_vain = false;
         process.looked_at_pages = figures.may_be_adopted().saturating_sub(self.borrower.local_in(key).0);
         self.tell_limits(key);
     }

@@ -232,7 +232,8 @@ impl Agent<'_> {
     }
 
     fn try_answer(&mut self, waiting: &mut WaitingCall) -> bool {
-        let Some(process) = self.processes.get(&waiting.space) else { return true };
+        let began = self.now();
+        let Some(process) = self.processes.get_mut(&waiting.space) else { return true };
         let (home, what, shows) = match &mut waiting.waits {
             Waits::Home { home, what, shows } => (home, *what, shows),
             Waits::Changes(_) if process.has_unread_changes() => return false,
@@ -242,7 +243,12 @@ impl Agent<'_> {
                 return true;
             }
             Waits::Adopted { until } => {
-                let goes_on = self.now() >= *until || self.adopt_in_time(waiting.space);
+                let is_in_vain = began >= *until;
+                if is_in_vain {
+                    process.waited_in_vain = true;
+                    self.tell_limits(waiting.space);
+                }
+                let goes_on = is_in_vain || self.adopt_in_time(waiting.space);
                 if goes_on {
                     reply(&waiting.socket, 0);
                 }

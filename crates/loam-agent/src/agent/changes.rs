@@ -65,6 +65,7 @@ impl Agent<'_> {
             in_doubt_since: None,
             keeps_from_children: from.keeps_from_children,
             adoption_unsure: false,
+            waited_in_vain: false,
             statm: None,
             pagemap: None,
             before: from.before,

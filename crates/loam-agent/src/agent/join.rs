@@ -298,6 +298,7 @@ impl Agent<'_> {
             keeps_from_children: false,
             moves: Moves::default(),
             adoption_unsure: false,
+            waited_in_vain: false,
             statm: None,
             pagemap: None,
             before: self.before(pid, hello.role),

@@ -77,6 +77,8 @@ pub(super) struct Process {
     pub letting_go: Vec<BaseRange>,
     /// A mapping is registered, and the policy was not told: nobody can say whether all of it is, or whether a child of which we have not heard inherited that.
     pub adoption_unsure: bool,
+    /// A fork of it has waited to be adopted for nothing; the next ones need not wait, until it could be looked at again.
+    pub waited_in_vain: bool,
     pub statm: Option<Statm>,
     pub pagemap: Option<Pagemap>,
     /// What the program had when it came and we did not start it: not what it borrows for. A child has its parent's. Its `file_pages` are those of files alone.

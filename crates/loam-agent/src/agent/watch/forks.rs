@@ -40,7 +40,7 @@ impl Agent<'_> {
                 0
             } else if !self.watch.pressed {
                 pages
-            } else if !process.adoption_unsure && self.borrower.adopts_any(key) {
+            } else if process.waited_in_vain || !process.adoption_unsure && self.borrower.adopts_any(key) {
                 0
             } else {
                 // It may fork again and again, and is at rest for no look then.
