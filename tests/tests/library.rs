@@ -68,7 +68,7 @@ fn agents(summary: &Path) -> Vec<i32> {
 
 #[test]
 fn a_program_connects_by_itself() {
-    let _alone = place::alone_here();
+    let _alone = place::alone();
     let scratch = Scratch::new("library");
     for flags in [["--durability", "staged"], ["--durability", "disk"]] {
         let summary = scratch.join("summary.json");
@@ -96,7 +96,7 @@ fn a_program_connects_by_itself() {
 /// Under `loam run` the library finds the agent that is there.
 #[test]
 fn a_program_that_connects_is_run() {
-    let _alone = place::alone_here();
+    let _alone = place::alone();
     let scratch = Scratch::new("library-run");
     for region in [&[][..], &["--region", "2G"][..]] {
         let mut run = Command::new(place::loam());
@@ -112,7 +112,7 @@ fn a_program_that_connects_is_run() {
 /// From C: by itself and under `loam run` a program prints the same, and finds what it has written.
 #[test]
 fn a_program_in_c() {
-    let _alone = place::alone_here();
+    let _alone = place::alone();
     let scratch = Scratch::new("library-c");
     let summary = scratch.join("summary.json");
     let program = place::c_example("table");
@@ -148,7 +148,7 @@ fn a_program_in_c() {
 
 #[test]
 fn what_is_wrong_is_told_in_a_line() {
-    let _alone = place::alone_here();
+    let _alone = place::alone();
     let scratch = Scratch::new("library-wrong");
     let told = |program: &mut Command| {
         let ended = shell::run(program, scratch.path(), "wrong", LIMIT);
@@ -177,7 +177,7 @@ fn what_is_wrong_is_told_in_a_line() {
 /// Without its pager the program cannot go on, and must not read zeros.
 #[test]
 fn the_agent_is_killed() {
-    let _alone = place::alone_here();
+    let _alone = place::alone();
     let scratch = Scratch::new("library-killed");
     let summary = scratch.join("summary.json");
     let flags = ["--embedded", "2x512M", "--summary", summary.to_str().expect("UTF-8")];
@@ -202,7 +202,7 @@ fn the_agent_is_killed() {
 /// What the region has no room for, and small requests, are the program's own allocator's; the C interface's reallocation moves to and fro.
 #[test]
 fn a_full_region() {
-    let _alone = place::alone_here();
+    let _alone = place::alone();
     let scratch = Scratch::new("library-full");
     let summary = scratch.join("summary.json");
     let ended = shell::run(&mut attached("full", &summary), scratch.path(), "full", LIMIT);
@@ -216,7 +216,7 @@ fn a_full_region() {
 /// What it will not need leaves though there is room; what it will need is there before it is touched.
 #[test]
 fn advice_moves_pages_and_changes_none() {
-    let _alone = place::alone_here();
+    let _alone = place::alone();
     let scratch = Scratch::new("library-advises");
     let summary = scratch.join("summary.json");
     let ended = shell::run(&mut attached("advises", &summary), scratch.path(), "advises", LIMIT);
@@ -227,7 +227,7 @@ fn advice_moves_pages_and_changes_none() {
 /// What it says of how it goes through memory, and of what that is worth, is seen in what comes, what stays and what leaves.
 #[test]
 fn advice_that_holds() {
-    let _alone = place::alone_here();
+    let _alone = place::alone();
     let scratch = Scratch::new("library-holds");
     let summary = scratch.join("summary.json");
     for (what, page) in
@@ -244,7 +244,7 @@ fn advice_that_holds() {
 /// A part of memory has a budget, a page size and a fetch plan of its own: no more of it stays, nothing else leaves for it, and a fault brings what was said.
 #[test]
 fn terms_of_a_range() {
-    let _alone = place::alone_here();
+    let _alone = place::alone();
     let scratch = Scratch::new("library-terms");
     let summary = scratch.join("summary.json");
     for what in ["budget", "pages"] {
@@ -268,7 +268,7 @@ fn terms_of_a_range() {
 /// Collections grow into the region, are aligned as they ask, and give all of it back.
 #[test]
 fn collections_take_the_region() {
-    let _alone = place::alone_here();
+    let _alone = place::alone();
     let scratch = Scratch::new("library-collects");
     let summary = scratch.join("summary.json");
     let mut collections = Command::new(place::example("collections"));
@@ -281,7 +281,7 @@ fn collections_take_the_region() {
 /// A program that cannot be served is told so and goes on, the agent ends, and the next try may succeed.
 #[test]
 fn a_refusal_changes_nothing() {
-    let _alone = place::alone_here();
+    let _alone = place::alone();
     let scratch = Scratch::new("library-refused");
     let summary = scratch.join("summary.json");
     let (reads, mut writes) = std::io::pipe().expect("descriptors are left");
@@ -302,7 +302,7 @@ fn a_refusal_changes_nothing() {
 /// An agent that nobody joins has no reason to stay.
 #[test]
 fn nobody_joins() {
-    let _alone = place::alone_here();
+    let _alone = place::alone();
     let scratch = Scratch::new("library-alone");
     let summary = scratch.join("summary.json");
     let mut attach = Command::new(place::loam());
@@ -320,7 +320,7 @@ fn nobody_joins() {
 /// A daemon that the program has started is served on when its parent has ended, and so are its own children; the agent waits for them asleep.
 #[test]
 fn a_daemon_is_left_behind() {
-    let _alone = place::alone_here();
+    let _alone = place::alone();
     let scratch = Scratch::new("library-daemon");
     let summary = scratch.join("summary.json");
     let right = |name: &str| std::fs::read_to_string(scratch.join(name)).expect("written");
@@ -352,7 +352,7 @@ fn a_daemon_is_left_behind() {
 /// What a child has outside of the region counts as its parent's does: all that was not there before.
 #[test]
 fn a_child_of_a_program_that_has_grown() {
-    let _alone = place::alone_here();
+    let _alone = place::alone();
     let scratch = Scratch::new("library-grown");
     let summary = scratch.join("summary.json");
     let ended = shell::run(&mut attached("grown", &summary), scratch.path(), "grown", LIMIT);
