@@ -9,7 +9,7 @@ cargo=${CARGO:-cargo}
 # runs at a time). The longest first.
 waiting=(liars staged mount etcd tls_cluster cluster_under_load borrow_from_cluster reserve cluster)
 # Each of these leaves a quarter to a half of two cores idle, and measures nothing that another could spoil (of the samples of memory 2 in 100 are excused then, as the agent had no core). The longest first.
-halves=(traps faults region redis giveback unprivileged direct disk)
+halves=(traps faults region library redis giveback unprivileged direct disk)
 
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT

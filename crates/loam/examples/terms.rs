@@ -74,8 +74,8 @@ fn budget(flags: &[String]) -> Outcome {
 
 /// Faults of a pass over `words`, all of which is away and used in no order.
 fn faults_over(words: &[u64], terms: &Terms) -> Result<u64, Box<dyn std::error::Error>> {
-    // What the kernel refuses for a moment stays until its turn comes, or is advised again.
-    wait_until("it leaves", || paged::advise(words, Advice::WillNotNeed).is_ok() && here(words) == 0);
+    paged::advise(words, Advice::WillNotNeed)?;
+    wait_until("it leaves", || here(words) == 0);
     paged::advise(words, Advice::Random)?;
     paged::set_terms(words, terms)?;
     let before = faults()?;

@@ -268,9 +268,12 @@ impl Agent<'_> {
             Ok(uffd) => uffd,
             Err(error) => return Err((socket, error.to_string())),
         };
+        // While it waits for our answer, or what it takes by then would count as what it had.
+        let before = self.before(pid, hello.role);
         if packets::send(socket.as_fd(), &Ready { status: status::GO_ON, reserved: 0 }, &[]).is_err() {
             return Ok(()); // it has died
         }
+        delays::maybe(2);
         // The same process before its exec, if we have not heard of its end yet.
         if let Some(old) = self.space_of(pid) {
             self.hand_gone_for_good(old);
@@ -301,7 +304,7 @@ impl Agent<'_> {
             waited_in_vain: false,
             statm: None,
             pagemap: None,
-            before: self.before(pid, hello.role),
+            before,
             looked_at_pages: 0,
             inherited_pages: 0,
             resident_pages: 0,
