@@ -60,6 +60,27 @@ fn a_child_that_nobody_waits_for() {
     assert!(summary.contains(r#""processes_without_loam": 0"#), "{summary}");
 }
 
+/// Valgrind ends what makes a process as the shim does. It preloads a library of its own, by whose name it is known; what it runs is not served, and said to be so. What that starts is served again.
+#[test]
+fn what_valgrind_runs_is_left_alone() {
+    let _alone = place::alone();
+    let scratch = Scratch::new("valgrind");
+    // The dynamic linker says that there is no such library, and goes on.
+    let script = r#"own=$LD_PRELOAD
+LD_PRELOAD="$own:/nowhere/vgpreload_core-amd64-linux.so" OWN=$own python3 -c '
+import os, subprocess, time
+time.sleep(1.5)
+maps = open("/proc/self/maps").read()
+print("here" in subprocess.run(["python3", "-c", "import ctypes; print(\"here\" if ctypes.CDLL(None).loam_is_served() else \"not\")"],
+    env=dict(os.environ, LD_PRELOAD=os.environ["OWN"]), stdout=subprocess.PIPE, text=True).stdout, "loam" in maps)
+import ctypes
+print(ctypes.CDLL(None).loam_is_served())'"#;
+    let run = Borrow::new(scratch.path()).run(&shell::sh(script), None, LIMIT);
+    assert_eq!(run.ended.code(), 0, "{}", run.ended.stderr);
+    assert_eq!(String::from_utf8_lossy(&run.ended.stdout), "True True\n0\n", "{}", run.ended.stderr);
+    assert_eq!(run.number("/processes_without_loam"), 1.0, "{}", run.summary);
+}
+
 /// The first process has ended, and the one that is left executes another program: for a moment nobody is there.
 #[test]
 fn a_program_that_is_left_in_the_background() {

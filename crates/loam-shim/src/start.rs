@@ -78,11 +78,13 @@ extern "C" fn construct(_: c_int, _: *const *const c_char, environment: *const *
 }
 
 fn begin(environment: *const *const c_char) {
+    let environment = if is_glibc() { environment } else { environ() };
     // SAFETY: glibc passes the environment, a list of strings that ends with a null pointer.
-    let Some(path) = (unsafe { variable(if is_glibc() { environment } else { environ() }, b"LOAM_SOCKET=") })
-    else {
+    let value_of = |prefix: &[u8]| unsafe { variable(environment, prefix) };
+    let Some(path) = value_of(b"LOAM_SOCKET=") else { return };
+    if value_of(b"LD_PRELOAD=").is_some_and(is_under_valgrind) {
         return;
-    };
+    }
     if !process::set_path(path) {
         message::exit(&[
             Piece::Text(b"LOAM_SOCKET must be the path of the agent's socket, 1 to "),
@@ -148,6 +150,12 @@ unsafe extern "C" fn loam_join_at(path: *const c_char, line: *mut c_char, line_b
 #[unsafe(no_mangle)]
 extern "C" fn loam_is_served() -> c_int {
     c_int::from(process::is_under_loam())
+}
+
+/// Valgrind runs the program, and this: it ends all of it at a `clone` that makes no thread, and has put a library of its own before what is preloaded. So the program runs without Loam, as a static one does.
+fn is_under_valgrind(preloaded: &[u8]) -> bool {
+    const CORE: &[u8] = b"/vgpreload_core";
+    preloaded.windows(CORE.len()).any(|part| part == CORE)
 }
 
 fn is_glibc() -> bool {
