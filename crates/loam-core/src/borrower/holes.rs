@@ -24,6 +24,9 @@ pub(super) struct Hole {
     pub(super) reach: PageSize,
     /// A thread has waited for it.
     pub(super) touched: bool,
+    /// How many base pages had left when its page came; and, once a thread has waited for it, how many more by then.
+    pub(super) came_at: BasePages,
+    pub(super) after: BasePages,
     /// Where its page is.
     pub(super) page: Stay,
     /// How many base pages had left when it was left out. `None` once it has been asked for by that.
@@ -35,9 +38,9 @@ pub(super) struct Hole {
 impl Hole {
     /// What is known of it, at `base`.
     pub(super) fn probed(&self, space: SpaceKey, base: u64) -> Probed {
-        let Self { part, size, reach, touched, told, .. } = *self;
+        let Self { part, size, reach, touched, after, told, .. } = *self;
         let seen = if told { Seen::Again } else { Seen::LeftOut };
-        Probed { place: Place { space, base }, part, size, reach, wanted: touched, seen }
+        Probed { place: Place { space, base }, part, size, reach, wanted: touched, after, seen }
     }
 }
 
@@ -100,10 +103,12 @@ impl Holes {
         None
     }
 
-    /// A thread waits at `base`, which may have been left out of a page that is here.
-    pub(super) fn touch(&mut self, key: SpaceKey, base: u64) {
-        if let Some(hole) = self.all.get_mut(&(key, base)) {
-            hole.touched |= hole.page != Stay::Away;
+    /// A thread waits at `base`, which may have been left out of a page that is here; so many base pages have left by now.
+    pub(super) fn touch(&mut self, key: SpaceKey, base: u64, left: BasePages) {
+        if let Some(hole) = self.all.get_mut(&(key, base)).filter(|hole| hole.page != Stay::Away)
+            && !core::mem::replace(&mut hole.touched, true)
+        {
+            hole.after = BasePages(left.0.saturating_sub(hole.came_at.0));
         }
     }
 
@@ -196,7 +201,8 @@ mod tests {
                     Op::Insert { page, log2, offset } => {
                         let size = PageSize::from_log2(log2);
                         let (first, base) = (size.first(page * 64), size.first(page * 64) + offset % size.base_pages());
-                        let hole = Hole { first, fault: first, size, part: 0, reach: size, touched: false, page: Stay::First, left_before: Some(BasePages(left)), told: false };
+                        let (came_at, after) = (BasePages(left), BasePages(0));
+                        let hole = Hole { first, fault: first, size, part: 0, reach: size, touched: false, came_at, after, page: Stay::First, left_before: Some(BasePages(left)), told: false };
                         let fits = list.iter().all(|&(at, other)| at != base && other.first != first);
                         prop_assert_eq!(holes.insert(key, base, hole), fits);
                         if fits {
@@ -206,9 +212,11 @@ mod tests {
                     }
                     Op::Touch(base) => {
                         let base = one_of(&list, base);
-                        holes.touch(key, base);
+                        holes.touch(key, base, BasePages(left));
                         let here = list.iter_mut().filter(|(at, hole)| *at == base && hole.page != Stay::Away);
-                        here.for_each(|(_, hole)| hole.touched = true);
+                        here.filter(|(_, hole)| !hole.touched).for_each(|(_, hole)| {
+                            (hole.touched, hole.after) = (true, BasePages(left - hole.came_at.0));
+                        });
                     }
                     Op::Leave(base) => {
                         let base = one_of(&list, base);

@@ -84,6 +84,8 @@ impl Borrower {
             reach,
             touched: false,
             page: Stay::First,
+            came_at: self.left,
+            after: BasePages(0),
             left_before: Some(self.left),
             told: false,
         };

@@ -136,6 +136,8 @@ pub struct Probed {
     pub reach: PageSize,
     /// It was wanted while the page was local.
     pub wanted: bool,
+    /// How many base pages had left by then, since the page came.
+    pub after: BasePages,
     /// How that is known.
     pub seen: Seen,
 }

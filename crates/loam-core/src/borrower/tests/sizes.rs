@@ -55,6 +55,7 @@ impl PageSizer for Wild {
             size: page.size,
             reach,
             wanted,
+            after: BasePages(0),
             seen: Seen::Filled,
         })
     }
@@ -214,7 +215,15 @@ impl PageSizer for Listens {
         self.0.lock().unwrap().push((page.part, page.bases.to_vec()));
         let &(base, _) = page.bases.iter().find(|&&(_, fill)| fill == Fill::Written)?;
         let (place, size) = (Place { space: page.space, base }, page.size);
-        Some(Probed { place, part: page.part, size, reach: size, wanted: true, seen: Seen::Filled })
+        Some(Probed {
+            place,
+            part: page.part,
+            size,
+            reach: size,
+            wanted: true,
+            after: BasePages(0),
+            seen: Seen::Filled,
+        })
     }
     fn probed(&mut self, _: Instant, probe: &Probed) {
         self.1.lock().unwrap().push(probe.place.base);

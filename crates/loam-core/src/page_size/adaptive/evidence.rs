@@ -86,6 +86,45 @@ impl Rate {
     }
 }
 
+/// What leaves is wanted again (see [`super::returns`]).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Back {
+    /// This share of it within one turn of local memory.
+    pub(super) share: f64,
+    /// And each frame so often in that time.
+    pub(super) rate: f64,
+}
+
+/// For how much of a turn of local memory base pages are here before they are wanted.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Early {
+    turns: f64,
+    total: f64,
+}
+
+/// What was seen of larger pages than there are now is forgotten: so much of it stays at each judgement. (Nothing shows it anew, and large ones would never be tried again.)
+const EARLY_STAYS: f64 = 0.9;
+
+impl Early {
+    fn forget(&mut self) {
+        self.turns *= EARLY_STAYS;
+        self.total *= EARLY_STAYS;
+    }
+
+    fn add(&mut self, turns: f64) {
+        self.turns += turns;
+        self.total += 1.0;
+        if self.total > TOTAL_MAX {
+            self.turns /= 2.0;
+            self.total /= 2.0;
+        }
+    }
+
+    fn with_prior(&self, prior: f64, weight: f64) -> f64 {
+        (self.turns + weight * prior) / (self.total + weight)
+    }
+}
+
 /// How often what was not wanted after a while is wanted all the same before its page leaves.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Late(Rate);
@@ -187,9 +226,10 @@ impl Costs {
     }
 }
 
-/// Base pages that a page of `n` saves. Where waste costs more than the page is worth: next to none, so that it is as bad as can be, and worse the larger the page is.
-fn worth(n: f64, wanted: f64, returns: f64) -> f64 {
-    (wanted - (n - wanted) * returns).max(0.02)
+/// Base pages that a page of `n` saves, of which the wanted ones come too early by so many turns of local memory together. Where that and waste cost more than the page is worth: next to none, so that it
+/// is as bad as can be, and worse the larger the page is.
+fn worth(n: f64, wanted: f64, early: f64, returns: Back) -> f64 {
+    (wanted - (n - wanted) * returns.share - early * returns.rate).max(0.02)
 }
 
 /// Base pages that are wanted of a page of 2^`log2`: the one of the fault, and of each ring around it its share.
@@ -209,13 +249,19 @@ pub(super) struct Evidence {
     rings: [Rate; PageSize::COUNT],
     /// The same of memory that fills.
     zeros: [Rate; PageSize::COUNT],
+    /// Of what lies there and is wanted: how early it has come.
+    early: [Early; PageSize::COUNT],
     /// How often a page of this size was here, by way of smaller ones, before the first of those left.
     together: [Rate; PageSize::COUNT],
 }
 
 impl Evidence {
-    pub(super) fn probed(&mut self, probe: &Probed) {
+    /// `turns`: how early it had come.
+    pub(super) fn probed(&mut self, probe: &Probed, turns: f64) {
         let level = usize::from(probe.reach.log2());
+        if probe.wanted && probe.seen != Seen::Filled {
+            self.early[level].add(turns);
+        }
         match probe.seen {
             Seen::Filled => self.zeros[level].add(probe.wanted),
             Seen::LeftOut => self.rings[level].add(probe.wanted),
@@ -281,6 +327,27 @@ impl Evidence {
         wanted(log2, |level| self.ring(prior, level))
     }
 
+    /// Pages of this size are judged: how early what lies around them would come has not been seen lately.
+    pub(super) fn forget_early(&mut self, size: PageSize) {
+        self.early[usize::from(size.log2()) + 1..].iter_mut().for_each(Early::forget);
+    }
+
+    /// By how many turns what lies in the other half of a page of this size comes too early, where it is wanted. Of what nothing has shown yet: as what lies nearer.
+    fn early(&self, prior: Option<&Self>, level: usize) -> f64 {
+        match prior {
+            Some(part) => self.early[level].with_prior(part.early(None, level), PRIOR_WEIGHT),
+            None if level > 1 => self.early[level].with_prior(self.early(None, level - 1), ASSUMED_WEIGHT),
+            None => self.early[level].with_prior(0.0, ASSUMED_WEIGHT),
+        }
+    }
+
+    /// The same of all that is wanted of a page of 2^`log2`, together.
+    fn early_in(&self, prior: Option<&Self>, log2: u8) -> f64 {
+        let ring =
+            |level: usize| (1_u32 << (level - 1)) as f64 * self.ring(prior, level) * self.early(prior, level);
+        (1..=usize::from(log2)).map(ring).sum()
+    }
+
     /// The share of a page of this size that is wanted.
     pub(super) fn wanted_share(&self, prior: Option<&Self>, size: PageSize) -> f64 {
         self.wanted(prior, size.log2()) / size.base_pages() as f64
@@ -291,7 +358,7 @@ impl Evidence {
         &self,
         prior: Option<&Self>,
         (least, most): (PageSize, PageSize),
-        returns: f64,
+        returns: Back,
     ) -> Option<PageSize> {
         if self.probes() + prior.map_or(0.0, Self::probes) < SHRINK_MIN {
             return None;
@@ -299,7 +366,7 @@ impl Evidence {
         let cost = |size: PageSize| {
             let n = size.base_pages() as f64;
             let wanted = wanted(size.log2(), |level| self.ring_of_zeros(prior, level));
-            (FRESH_FAULT_NS + n * ZEROS_NS) / worth(n, wanted, returns)
+            (FRESH_FAULT_NS + n * ZEROS_NS) / worth(n, wanted, 0.0, returns)
         };
         let sizes = (least.log2()..=most.log2()).map(PageSize::from_log2);
         sizes.min_by(|&a, &b| cost(a).total_cmp(&cost(b)))
@@ -318,27 +385,28 @@ impl Evidence {
         size: PageSize,
         (least, most): (PageSize, PageSize),
         costs: Costs,
-        returns: f64,
+        returns: Back,
     ) -> Option<(PageSize, SizeReason)> {
-        let cost = |size: PageSize, wanted: f64| {
+        let cost = |size: PageSize, wanted: f64, early: f64| {
             let n = size.base_pages() as f64;
-            costs.of(n) / worth(n, wanted, returns)
+            costs.of(n) / worth(n, wanted, early, returns)
         };
         let here = self.wanted(prior, size.log2());
-        let now = cost(size, here);
+        let early_here = self.early_in(prior, size.log2());
+        let now = cost(size, here, early_here);
         let mut best = (size, now, here);
         // What is larger than allowed by now shrinks, whatever it is worth.
         let floor = if size > most { Some(most) } else { None };
         if self.probes() + prior.map_or(0.0, Self::probes) >= SHRINK_MIN {
             for smaller in (least.log2()..size.log2()).map(PageSize::from_log2) {
                 let wanted = self.wanted(prior, smaller.log2());
-                let cost = cost(smaller, wanted);
+                let cost = cost(smaller, wanted, self.early_in(prior, smaller.log2()));
                 if cost < best.1 {
                     best = (smaller, cost, wanted);
                 }
             }
         }
-        let mut wanted = here;
+        let (mut wanted, mut early) = (here, early_here);
         let up = (size.log2() + GROW_DOUBLINGS).min(most.log2());
         for larger in (size.log2() + 1..=up).map(PageSize::from_log2) {
             let together = &self.together[usize::from(larger.log2())];
@@ -347,15 +415,17 @@ impl Evidence {
             }
             // Chance alone must not make a page grow.
             let other_half = here * (larger.base_pages() / size.base_pages() / 2) as f64;
-            wanted += other_half * together.with_prior(0.0, GROW_DOUBT);
-            let cost = cost(larger, wanted);
+            let more = other_half * together.with_prior(0.0, GROW_DOUBT);
+            wanted += more;
+            early += more * self.early(prior, usize::from(larger.log2()));
+            let cost = cost(larger, wanted, early);
             if cost < best.1 {
                 best = (larger, cost, wanted);
             }
         }
         if let Some(most) = floor.filter(|&most| best.0 > most) {
             let wanted = self.wanted(prior, most.log2());
-            best = (most, cost(most, wanted), wanted);
+            best = (most, cost(most, wanted, self.early_in(prior, most.log2())), wanted);
         }
         let (to, cost, wanted) = best;
         if to == size || (cost > now * GAIN && floor.is_none()) {

@@ -5,8 +5,8 @@
 //!
 //! ```text
 //!             what a fault costs + n × what each base page costs
-//! cost(n) = ------------------------------------------------------          n: base pages of a page
-//!             wanted(n) − (n − wanted(n)) × returns
+//! cost(n) = --------------------------------------------------------          n: base pages of a page
+//!             wanted(n) − (n − wanted(n)) × returns − early(n) × rate
 //! ```
 //!
 //! - *wanted(n)*: how many base pages of a page are wanted before it leaves. At sizes up to the present one that is seen by leaving a base
@@ -20,6 +20,9 @@
 //!   Where memory is large pages leave late. A base page that nobody waits for long before that is told of by then, if many in a row are like it ([`PageSizer::aged`]).
 //! - *returns*: how many of the base pages that leave come back within one turn of local memory by wanted ones. Each base page that nobody wanted has pushed
 //!   one of them out. In a sweep over much more than fits none comes back, and waste costs no more than its transfer.
+//! - *early(n)* × *rate*: what is wanted late has taken a frame until then that something else is wanted in. *early(n)* is for how many turns of local memory the wanted base pages of a page are here
+//!   before they are wanted, together, and *rate* how often a frame is wanted back in a turn. Where blocks are used in no order and most of them fit, all of a large page is wanted while it is here, but so
+//!   is what it has pushed out: it gains nothing, and both are equal. (Chance alone: what is here is wanted first as often as what is not.) In a sweep what lies behind is wanted at once, and costs nothing.
 //! - what a fault and what a base page costs is measured, on this path, as it is now.
 //!
 //! A place where no size has been found has that of its part, whatever that becomes.
@@ -44,7 +47,7 @@ use crate::borrower::SpaceKey;
 use crate::draw::Draw;
 use crate::units::{BasePages, Duration, Instant};
 use alloc::collections::BTreeMap;
-use evidence::{Costs, Evidence, Late};
+use evidence::{Back, Costs, Evidence, Late};
 use phases::Phases;
 use returns::Returns;
 use trials::{Trials, Turn};
@@ -159,6 +162,7 @@ impl Known {
         self.fresh = fresh.unwrap_or(self.fresh).min(most);
         let first_least = PageSize::from_log2(self.size.log2().saturating_sub(FIRST_HALVINGS)).min(most);
         let least = if self.shrank { least } else { least.max(first_least) };
+        self.evidence.forget_early(self.size);
         let (to, reason) = self.evidence.judge(prior, self.size, (least, most), path.costs, path.returns)?;
         let grows = to > self.size;
         if grows && self.hold > 0 {
@@ -182,7 +186,7 @@ impl Known {
 #[derive(Clone, Copy, Debug)]
 struct Path {
     costs: Costs,
-    returns: f64,
+    returns: Back,
 }
 
 /// A size changes.
@@ -364,7 +368,7 @@ impl Adaptive {
     }
 
     fn path(&self) -> Path {
-        Path { costs: self.costs, returns: self.returns.share() }
+        Path { costs: self.costs, returns: Back { share: self.returns.share(), rate: self.returns.rate() } }
     }
 
     /// The sizes that are allowed now.
@@ -454,6 +458,7 @@ impl Adaptive {
             size: page.size,
             reach: half.doubled(),
             wanted,
+            after: BasePages(0),
             seen: Seen::Filled,
         })
     }
@@ -521,7 +526,8 @@ impl PageSizer for Adaptive {
         known.unwanted = if probe.wanted { 0 } else { known.unwanted.saturating_add(1) };
         let counts = known.unwanted > UNWANTED_MIN && !known.late.is_likely();
         if counts {
-            self.learn(now, probe.part.into(), probe.place, |evidence| evidence.probed(probe));
+            let turns = self.returns.turns(probe.after);
+            self.learn(now, probe.part.into(), probe.place, |evidence| evidence.probed(probe, turns));
         }
         counts
     }
@@ -530,7 +536,8 @@ impl PageSizer for Adaptive {
         if probe.seen == Seen::Again {
             self.known_of(probe.part.into()).late.add(probe.wanted);
         }
-        self.learn(now, probe.part.into(), probe.place, |evidence| evidence.probed(probe));
+        let turns = self.returns.turns(probe.after);
+        self.learn(now, probe.part.into(), probe.place, |evidence| evidence.probed(probe, turns));
     }
 
     fn filled(&mut self, page: &Filled<'_>) -> Option<Probed> {

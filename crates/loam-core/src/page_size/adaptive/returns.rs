@@ -15,9 +15,11 @@ const SAMPLES: u64 = 512;
 const NEWEST: f64 = 1.0 / 128.0;
 /// The clock goes by such parts of a base page.
 const FINE: u64 = 256;
+/// What leaves is watched for this part of a turn at least, on the mean: more is not told by so few samples.
+const WATCHED_LEAST: f64 = 0.125;
 
 /// Watches a sample of the base pages that leave.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Returns {
     /// Base pages that may be local.
     limit: u64,
@@ -26,6 +28,17 @@ pub(super) struct Returns {
     watched: BTreeMap<(SpaceKey, u64), u64>,
     order: VecDeque<((SpaceKey, u64), u64)>,
     share: f64,
+    /// How long it takes, in turns, until what has left comes back or a turn is over.
+    watched_for: f64,
+    /// Of what has left lately the share that is believed to have been wanted.
+    wanted: f64,
+}
+
+impl Default for Returns {
+    fn default() -> Self {
+        let (watched, order) = (BTreeMap::new(), VecDeque::new());
+        Self { limit: 0, clock: 0, watched, order, share: 0.0, watched_for: 1.0, wanted: 1.0 }
+    }
 }
 
 impl Returns {
@@ -48,8 +61,20 @@ impl Returns {
         self.share
     }
 
+    /// How often a frame is wanted back within one turn: for what has left it, then for what leaves in place of that when it has come, and so on. (More than once where what leaves comes back
+    /// soon. The most likely rate of what happens at any time with the same chance, by the samples: those that came back, of the time that all were watched.)
+    pub(super) fn rate(&self) -> f64 {
+        self.share / self.watched_for.max(WATCHED_LEAST)
+    }
+
+    /// While so many base pages leave, this part of a turn passes.
+    pub(super) fn turns(&self, pages: BasePages) -> f64 {
+        (pages.0 as f64 * self.wanted / self.limit.max(1) as f64).min(1.0)
+    }
+
     /// A page leaves, of which `wanted` is the share that is believed to have been wanted.
     pub(super) fn left(&mut self, page: &Left, wanted: f64, draw: &mut Draw) {
+        self.wanted += (wanted - self.wanted) * (page.pages.0 as f64 / self.limit.max(1) as f64).min(1.0);
         let wanted = (page.pages.0 as f64 * FINE as f64 * wanted) as u64;
         self.clock += wanted;
         let turn = self.limit * FINE;
@@ -60,7 +85,7 @@ impl Returns {
             self.order.pop_front();
             if self.watched.get(&at) == Some(&left) {
                 self.watched.remove(&at);
-                self.see(0.0);
+                self.see(0.0, left);
             }
         }
         if draw.below((turn / SAMPLES).max(1)) < wanted {
@@ -77,13 +102,75 @@ impl Returns {
         let came: Option<(SpaceKey, u64)> =
             self.watched.range((space, first)..(space, first + n)).next().map(|(&at, _)| at);
         if let Some(at) = came {
-            self.watched.remove(&at);
+            let left = self.watched.remove(&at).expect("it was found");
             // The page has come back, and with it what nobody asks for.
-            self.see(if at.1 == page.fault.base { 1.0 } else { wanted });
+            self.see(if at.1 == page.fault.base { 1.0 } else { wanted }, left);
         }
     }
 
-    fn see(&mut self, returned: f64) {
+    /// Of what left then so much has come back, or will not be waited for any more.
+    fn see(&mut self, returned: f64, left: u64) {
+        let turns = (self.clock - left) as f64 / (self.limit * FINE).max(1) as f64;
+        self.watched_for += (turns.min(1.0) - self.watched_for) * NEWEST;
         self.share += (returned - self.share) * NEWEST;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::{PageSize, Place};
+    use super::*;
+    use alloc::collections::BTreeSet;
+
+    const LIMIT: u64 = 4_096;
+
+    /// What is seen when base pages are touched in this order, and leave in the order in which they came.
+    fn returns_of(touches: impl Iterator<Item = u64>) -> Returns {
+        let (mut returns, mut draw) = (Returns::default(), Draw::new(1));
+        returns.limited(BasePages(LIMIT));
+        let (mut local, mut order) = (BTreeSet::new(), VecDeque::new());
+        let (size, at) = (PageSize::SMALLEST, |base| Place { space: SpaceKey(1), base });
+        for base in touches {
+            if !local.insert(base) {
+                continue;
+            }
+            order.push_back(base);
+            if order.len() as u64 > LIMIT {
+                let leaves = order.pop_front().expect("there are many");
+                local.remove(&leaves);
+                let page = Left {
+                    first: at(leaves),
+                    part: 0,
+                    size,
+                    pages: BasePages(1),
+                    came_with: size,
+                    together: size,
+                };
+                returns.left(&page, 1.0, &mut draw);
+            }
+            returns.brought(&Brought { fault: at(base), size, fetched: BasePages(1) }, 1.0);
+        }
+        returns
+    }
+
+    /// Where all of `pages` are as likely to be the next, a turn of memory, LIMIT faults, takes LIMIT / (1 - LIMIT / pages) touches: each page has LIMIT / (pages - LIMIT) of them.
+    #[test]
+    fn a_frame_is_wanted_back_more_than_once_in_a_turn() {
+        for (pages, rate) in [(LIMIT * 5 / 4, 4.0), (LIMIT * 3 / 2, 2.0), (LIMIT * 2, 1.0), (LIMIT * 5, 0.25)]
+        {
+            let mut draw = Draw::new(pages);
+            let returns = returns_of((0..40 * pages).map(|_| draw.below(pages)));
+            let seen = returns.rate();
+            assert!((rate * 0.75..rate * 1.3).contains(&seen), "{pages}: {seen}, not {rate}");
+        }
+    }
+
+    #[test]
+    fn a_sweep_wants_nothing_back() {
+        let returns = returns_of((0..12 * LIMIT).map(|touch| touch % (3 * LIMIT)));
+        assert_eq!((returns.share(), returns.rate()), (0.0, 0.0));
+        // Over a little more than fits, each page is wanted back a quarter of a turn after it has left.
+        let returns = returns_of((0..40 * LIMIT).map(|touch| touch % (LIMIT * 5 / 4)));
+        assert!((3.0..5.0).contains(&returns.rate()), "{}", returns.rate());
     }
 }

@@ -13,12 +13,24 @@ struct Pager {
     local: BTreeSet<u64>,
     /// Pages in the order in which they came: first base page and size.
     order: VecDeque<(u64, PageSize)>,
-    holes: BTreeMap<u64, (u64, u8, PageSize)>,
+    holes: BTreeMap<u64, Hole>,
+    /// Base pages that have left.
+    left: u64,
     /// Of each page that has come, by its first base page.
     together: BTreeMap<u64, With>,
     now_ns: u64,
     faults: u64,
     fetched: u64,
+}
+
+/// A base page that was left out of a page.
+struct Hole {
+    base: u64,
+    part: u8,
+    reach: PageSize,
+    /// Base pages that had left when the page came, and how many more when it was wanted.
+    came_at: u64,
+    after: u64,
 }
 
 /// A page, and the largest pages around it that were here, when it came and at most.
@@ -44,6 +56,7 @@ impl Pager {
             local,
             order,
             holes,
+            left: 0,
             together: BTreeMap::new(),
             now_ns: 0,
             faults: 0,
@@ -59,10 +72,10 @@ impl Pager {
         while self.local.len() as u64 + room > self.limit {
             let (first, size) = self.order.pop_front().expect("what is local came once");
             let page = first..first + size.base_pages();
-            if let Some((hole, part, reach)) = self.holes.remove(&first) {
-                let wanted = self.local.contains(&hole);
-                let probe =
-                    Probed { place: Self::place(hole), part, size, reach, wanted, seen: Seen::LeftOut };
+            if let Some(Hole { base, part, reach, after, .. }) = self.holes.remove(&first) {
+                let (wanted, after) = (self.local.contains(&base), BasePages(after));
+                let (place, seen) = (Self::place(base), Seen::LeftOut);
+                let probe = Probed { place, part, size, reach, wanted, after, seen };
                 self.sizer.probed(Instant(self.now_ns), &probe);
             }
             let before = self.local.len();
@@ -70,6 +83,7 @@ impl Pager {
                 self.local.remove(&b);
             });
             let pages = BasePages((before - self.local.len()) as u64);
+            self.left += pages.0;
             if let Some(with) = self.together.remove(&first) {
                 let first = Self::place(first);
                 let (part, came_with, together) = (with.part, with.first, with.most);
@@ -84,6 +98,10 @@ impl Pager {
             return;
         }
         self.faults += 1;
+        let holes = self.holes.range_mut(base.saturating_sub(255)..=base);
+        if let Some((_, hole)) = { holes }.find(|(_, hole)| hole.base == base) {
+            hole.after = self.left - hole.came_at;
+        }
         let size = self.sizer.size(Self::place(base));
         let first = size.first(base);
         let n = size.base_pages();
@@ -113,7 +131,8 @@ impl Pager {
             .insert(first, With { part: self.sizer.part(), size, first: came_with, most: came_with });
         if let Some(hole) = hole {
             let reach = PageSize::from_log2((u64::BITS - (base ^ hole).leading_zeros()) as u8);
-            self.holes.insert(first, (hole, self.sizer.part(), reach));
+            let (base, part, came_at) = (hole, self.sizer.part(), self.left);
+            self.holes.insert(first, Hole { base, part, reach, came_at, after: 0 });
         }
     }
 
@@ -146,6 +165,59 @@ fn random_touches_have_the_smallest_pages() {
     // At 8 KiB a wanted base page costs hardly more than at 4 KiB here, as many are wanted by chance.
     assert!(sizes.iter().all(|&log2| log2 <= 2), "{sizes:?}");
     assert!(sizes.iter().map(|&log2| u32::from(log2)).sum::<u32>() <= 24, "{sizes:?}");
+}
+
+/// Like a database's buffers: blocks of 16 KiB in no order, most of them wanted again and again. Of larger pages most is wanted as well, but late, and takes frames until then.
+#[test]
+fn blocks_in_no_order_have_pages_of_their_size() {
+    let time = |least: u8, most: u8| {
+        let mut pager = Pager::new(8_192, most.min(6));
+        let (least, start, most) =
+            (PageSize::from_log2(least), PageSize::from_log2(most.min(6)), PageSize::from_log2(most));
+        pager.sizer = Adaptive::new(least, start, most, 7);
+        pager.sizer.limited(BasePages(8_192));
+        let mut draw = Draw::new(3);
+        let mut run = |pager: &mut Pager, blocks: u64| {
+            for _ in 0..blocks {
+                // Half of them are of a quarter.
+                let of = if draw.below(2) == 0 { 4_096 / 4 } else { 4_096 };
+                let block = draw.below(of) * 1_021 % 4_096 * 4;
+                (block..block + 4).for_each(|base| pager.touch(base));
+            }
+        };
+        run(&mut pager, 40_000);
+        let before = pager.now_ns;
+        run(&mut pager, 80_000);
+        (pager.now_ns - before) / 1_000_000
+    };
+    let fixed: Vec<u64> = (0..=6).map(|log2| time(log2, log2)).collect();
+    let found = time(0, 8);
+    assert!(found * 100 <= fixed[2] * 110, "{found} ms, with one size {fixed:?}");
+}
+
+/// Small pages are no reason for small pages: nothing shows any more how early what is around them would come.
+#[test]
+fn larger_pages_are_tried_again() {
+    let (small, large) = (PageSize::SMALLEST, PageSize::from_log2(2));
+    let mut evidence = Evidence::default();
+    for n in 0..48 {
+        let (place, reach, seen) =
+            (Pager::place(n * 4), PageSize::from_log2(1 + (n % 2) as u8), Seen::LeftOut);
+        let probe = Probed { place, part: 0, size: large, reach, wanted: true, after: BasePages(0), seen };
+        evidence.probed(&probe, 0.6);
+        let pages = BasePages(1);
+        evidence.left(&Left { first: place, part: 0, size: small, pages, came_with: small, together: large });
+    }
+    let back = Back { share: 0.9, rate: 2.0 };
+    let judged = |evidence: &Evidence| evidence.judge(None, small, (small, large), Costs::default(), back);
+    assert!(judged(&evidence).is_none());
+    let mut judgements = 0;
+    while judged(&evidence).is_none() {
+        judgements += 1;
+        evidence.forget_early(small);
+        assert!(judgements < 100, "never");
+    }
+    assert!(judgements > 10, "{judgements}");
 }
 
 #[test]
@@ -192,6 +264,7 @@ fn how_memory_was_filled_says_little_of_how_it_is_used() {
             size,
             reach,
             wanted: true,
+            after: BasePages(0),
             seen: Seen::Filled,
         };
         (1..=5).for_each(|log2| pager.sizer.probed(Instant(0), &probe(PageSize::from_log2(log2))));
@@ -229,6 +302,7 @@ fn what_nobody_waits_for_is_known_before_it_leaves() {
         size: PageSize::from_log2(6),
         reach: PageSize::from_log2(1 + (n % 6) as u8),
         wanted,
+        after: BasePages(0),
         seen,
     };
     let row = UNWANTED_MIN as usize;
@@ -246,12 +320,20 @@ fn what_nobody_waits_for_is_known_before_it_leaves() {
 #[test]
 fn what_was_told_too_early_is_taken_back() {
     let (reach, size) = (PageSize::from_log2(1), PageSize::from_log2(6));
-    let probe = |wanted, seen| Probed { place: Pager::place(0), part: 0, size, reach, wanted, seen };
+    let probe = |wanted, seen| Probed {
+        place: Pager::place(0),
+        part: 0,
+        size,
+        reach,
+        wanted,
+        after: BasePages(0),
+        seen,
+    };
     let (mut corrected, mut plain) = (Evidence::default(), Evidence::default());
     for wanted in [true, false, true, true, false] {
-        plain.probed(&probe(wanted, Seen::LeftOut));
-        corrected.probed(&probe(false, Seen::LeftOut));
-        corrected.probed(&probe(wanted, Seen::Again));
+        plain.probed(&probe(wanted, Seen::LeftOut), 0.0);
+        corrected.probed(&probe(false, Seen::LeftOut), 0.0);
+        corrected.probed(&probe(wanted, Seen::Again), 0.0);
     }
     assert_eq!(corrected.wanted_share(None, reach), plain.wanted_share(None, reach));
     assert_eq!(corrected.probes(), plain.probes());
@@ -511,7 +593,7 @@ proptest! {
                     }
                     2 if size > low => {
                         let part = sizer.part();
-                        sizer.probed(now, &Probed { place: at, part, size, reach: size, wanted: yes, seen: Seen::LeftOut });
+                        sizer.probed(now, &Probed { place: at, part, size, reach: size, wanted: yes, after: BasePages(0), seen: Seen::LeftOut });
                     }
                     3 => sizer.waited(Duration(ns)),
                     4 => {
