@@ -78,7 +78,8 @@ print(ctypes.CDLL(None).loam_is_served())'"#;
     let run = Borrow::new(scratch.path()).run(&shell::sh(script), None, LIMIT);
     assert_eq!(run.ended.code(), 0, "{}", run.ended.stderr);
     assert_eq!(String::from_utf8_lossy(&run.ended.stdout), "True True\n0\n", "{}", run.ended.stderr);
-    assert_eq!(run.number("/processes_without_loam"), 1.0, "{}", run.summary);
+    // (Its child is seen, too, if it joins late.)
+    assert!(run.number("/processes_without_loam") >= 1.0, "{}", run.summary);
 }
 
 /// The first process has ended, and the one that is left executes another program: for a moment nobody is there.

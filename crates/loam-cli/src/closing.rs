@@ -54,7 +54,7 @@ pub(crate) fn lines(summary: &Summary) -> String {
     }
     if summary.processes_without_loam > 0 {
         say(format!(
-            "  processes {} served; {} ran without Loam (static, set-user-id or a cleaned environment)",
+            "  processes {} served; {} ran without Loam (static, set-user-id, a cleaned environment or under valgrind)",
             count(summary.processes),
             count(summary.processes_without_loam)
         ));

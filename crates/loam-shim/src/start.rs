@@ -81,10 +81,11 @@ fn begin(environment: *const *const c_char) {
     let environment = if is_glibc() { environment } else { environ() };
     // SAFETY: glibc passes the environment, a list of strings that ends with a null pointer.
     let value_of = |prefix: &[u8]| unsafe { variable(environment, prefix) };
-    let Some(path) = value_of(b"LOAM_SOCKET=") else { return };
     if value_of(b"LD_PRELOAD=").is_some_and(is_under_valgrind) {
+        UNDER_VALGRIND.store(true, Relaxed);
         return;
     }
+    let Some(path) = value_of(b"LOAM_SOCKET=") else { return };
     if !process::set_path(path) {
         message::exit(&[
             Piece::Text(b"LOAM_SOCKET must be the path of the agent's socket, 1 to "),
@@ -121,6 +122,9 @@ unsafe extern "C" fn loam_join_at(path: *const c_char, line: *mut c_char, line_b
         message::write_into(line, &[Piece::Text(why)]);
         1
     };
+    if UNDER_VALGRIND.load(Relaxed) {
+        return refused(b"valgrind runs this program, and would end it: run it without, to borrow");
+    }
     if !process::set_path(path.to_bytes()) {
         return refused(b"the agent's socket has too long a path: set TMPDIR to a shorter one");
     }
@@ -152,7 +156,10 @@ extern "C" fn loam_is_served() -> c_int {
     c_int::from(process::is_under_loam())
 }
 
-/// Valgrind runs the program, and this: it ends all of it at a `clone` that makes no thread, and has put a library of its own before what is preloaded. So the program runs without Loam, as a static one does.
+/// As the constructor has found it ([`is_under_valgrind`]).
+static UNDER_VALGRIND: AtomicBool = AtomicBool::new(false);
+
+/// Valgrind runs the program, and this: it ends all of it at a `clone` that is not libc's own, and has put a library of its own before what is preloaded. So the program runs without Loam, as a static one does.
 fn is_under_valgrind(preloaded: &[u8]) -> bool {
     const CORE: &[u8] = b"/vgpreload_core";
     preloaded.windows(CORE.len()).any(|part| part == CORE)

@@ -62,8 +62,12 @@ impl Borrower {
             self.holes.remove(key, base);
             return false;
         }
+        let turned_over = self.sizer.turned_over();
         let hole = self.holes.get_mut(key, base).expect("it was there");
-        (hole.page, hole.touched) = (Stay::Second, fault == base);
+        hole.page = Stay::Second;
+        if fault == base {
+            hole.touch(turned_over);
+        }
         true
     }
 

@@ -158,7 +158,7 @@ impl Borrower {
                 return; // another thread waits here already
             }
             self.wait_from(now, key, base);
-            self.holes.touch(key, base, self.left);
+            self.holes.touch(key, base, self.sizer.turned_over());
         }
         match state {
             BaseState::Local => self.surprise(key, base, entry),

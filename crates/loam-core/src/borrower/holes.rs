@@ -24,7 +24,7 @@ pub(super) struct Hole {
     pub(super) reach: PageSize,
     /// A thread has waited for it.
     pub(super) touched: bool,
-    /// How many base pages had left when its page came; and, once a thread has waited for it, how many more by then.
+    /// How far memory had been turned over ([`crate::page_size::PageSizer::turned_over`]) when its page came first; and, once a thread has waited for it, how much farther by then.
     pub(super) came_at: BasePages,
     pub(super) after: BasePages,
     /// Where its page is.
@@ -36,6 +36,13 @@ pub(super) struct Hole {
 }
 
 impl Hole {
+    /// A thread waits for it: only the first one counts.
+    pub(super) fn touch(&mut self, turned_over: BasePages) {
+        if !core::mem::replace(&mut self.touched, true) {
+            self.after = BasePages(turned_over.0.saturating_sub(self.came_at.0));
+        }
+    }
+
     /// What is known of it, at `base`.
     pub(super) fn probed(&self, space: SpaceKey, base: u64) -> Probed {
         let Self { part, size, reach, touched, after, told, .. } = *self;
@@ -103,12 +110,10 @@ impl Holes {
         None
     }
 
-    /// A thread waits at `base`, which may have been left out of a page that is here; so many base pages have left by now.
-    pub(super) fn touch(&mut self, key: SpaceKey, base: u64, left: BasePages) {
-        if let Some(hole) = self.all.get_mut(&(key, base)).filter(|hole| hole.page != Stay::Away)
-            && !core::mem::replace(&mut hole.touched, true)
-        {
-            hole.after = BasePages(left.0.saturating_sub(hole.came_at.0));
+    /// A thread waits at `base`, which may have been left out of a page that is here.
+    pub(super) fn touch(&mut self, key: SpaceKey, base: u64, turned_over: BasePages) {
+        if let Some(hole) = self.all.get_mut(&(key, base)).filter(|hole| hole.page != Stay::Away) {
+            hole.touch(turned_over);
         }
     }
 

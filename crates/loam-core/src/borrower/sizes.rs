@@ -84,7 +84,7 @@ impl Borrower {
             reach,
             touched: false,
             page: Stay::First,
-            came_at: self.left,
+            came_at: self.sizer.turned_over(),
             after: BasePages(0),
             left_before: Some(self.left),
             told: false,

@@ -136,7 +136,7 @@ pub struct Probed {
     pub reach: PageSize,
     /// It was wanted while the page was local.
     pub wanted: bool,
-    /// How many base pages had left by then, since the page came.
+    /// How far [`PageSizer::turned_over`] has gone from when the page came first to when that was. 0 if it was not.
     pub after: BasePages,
     /// How that is known.
     pub seen: Seen,
@@ -208,6 +208,11 @@ pub trait PageSizer: fmt::Debug + Send {
     /// So many base pages are fetched that no fault has asked for yet.
     fn fetched_ahead(&mut self, pages: BasePages) {
         let _ = pages;
+    }
+
+    /// How many base pages have left by now that somebody is believed to have wanted: the time by which turns of local memory are counted.
+    fn turned_over(&self) -> BasePages {
+        BasePages(0)
     }
 
     /// It wants to hear of pages that leave ([`Self::left`], [`Self::filled`]): what is together with each has to be kept for that, at each fault.

@@ -12,9 +12,12 @@ const HOLE: u64 = 9;
 /// Base pages that were left out, and whether they were wanted.
 type Said = Arc<Mutex<Vec<(u64, bool)>>>;
 
+/// How far memory has been turned over; and by how much each base page that was wanted was so after its page had come.
+type Clock = Arc<Mutex<(u64, Vec<u64>)>>;
+
 /// Leaves the same base page out of every page.
 #[derive(Debug)]
-struct LeavesOut(Said);
+struct LeavesOut(Said, Clock);
 
 impl PageSizer for LeavesOut {
     fn size(&mut self, _: Place) -> PageSize {
@@ -29,6 +32,12 @@ impl PageSizer for LeavesOut {
     }
     fn probed(&mut self, _: Instant, probe: &Probed) {
         self.0.lock().unwrap().push((probe.place.base, probe.wanted));
+        if probe.wanted && probe.place.base == HOLE {
+            self.1.lock().unwrap().1.push(probe.after.0);
+        }
+    }
+    fn turned_over(&self) -> BasePages {
+        BasePages(self.1.lock().unwrap().0)
     }
 }
 
@@ -46,6 +55,10 @@ impl Prefetcher for Next {
 
 /// A world in which everything has been written and the first pages are away, and what is said of what is left out.
 fn world() -> (World, Said) {
+    world_at(Clock::default())
+}
+
+fn world_at(clock: Clock) -> (World, Said) {
     let mut w = World::new(PAGE, false, 600, 1);
     w.b.config.rescue = false;
     w.b.prefetcher = Box::new(NoPrefetch);
@@ -56,7 +69,7 @@ fn world() -> (World, Said) {
     }
     w.settle(16);
     let said = Said::default();
-    w.b.size_pages(Box::new(LeavesOut(Arc::clone(&said))), PageSize::from_log2(4));
+    w.b.size_pages(Box::new(LeavesOut(Arc::clone(&said), clock)), PageSize::from_log2(4));
     (w, said)
 }
 
@@ -171,6 +184,34 @@ fn nothing_is_said_of_a_page_that_comes_back_from_a_buffer() {
             w.touch(KEY, HOLE);
         }
         assert_eq!(push_out(&mut w, &said), [(HOLE, touched)]);
+        w.read_all();
+    }
+}
+
+/// How late it is wanted counts from when its page came first, also where the page has been away for a moment and it is what brings it back.
+#[test]
+fn how_late_it_is_wanted_is_told() {
+    for (is_back, is_back_by_it) in [(false, false), (true, false), (true, true)] {
+        let clock = Clock::default();
+        let (mut w, said) = world_at(Arc::clone(&clock));
+        clock.lock().unwrap().0 = 100;
+        w.touch(KEY, 2);
+        w.settle(16);
+        if is_back {
+            w.b.config.rescue = true;
+            push_out_first(&mut w);
+            if !is_back_by_it {
+                w.touch(KEY, 5);
+                w.settle(16);
+            }
+        }
+        for at in [130, 150] {
+            clock.lock().unwrap().0 = at;
+            w.touch(KEY, HOLE);
+            w.settle(16);
+        }
+        assert_eq!(push_out(&mut w, &said), [(HOLE, true)]);
+        assert_eq!(clock.lock().unwrap().1, [30], "back: {is_back}, by it: {is_back_by_it}");
         w.read_all();
     }
 }

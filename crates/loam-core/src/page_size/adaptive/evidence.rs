@@ -102,8 +102,9 @@ struct Early {
     total: f64,
 }
 
-/// What was seen of larger pages than there are now is forgotten: so much of it stays at each judgement. (Nothing shows it anew, and large ones would never be tried again.)
-const EARLY_STAYS: f64 = 0.9;
+/// What was seen of larger pages than there are now is forgotten: so much of it stays for an eighth of a turn of memory. (Nothing shows it anew, and large ones would never be tried again; but to see it
+/// anew takes a turn.)
+const EARLY_STAYS: f64 = 0.7;
 
 impl Early {
     fn forget(&mut self) {
@@ -118,6 +119,13 @@ impl Early {
             self.turns /= 2.0;
             self.total /= 2.0;
         }
+    }
+
+    /// The same mean, seen so often at most.
+    fn weaken(&mut self) {
+        let share = (WEAK_TOTAL / self.total).min(1.0);
+        self.turns *= share;
+        self.total *= share;
     }
 
     fn with_prior(&self, prior: f64, weight: f64) -> f64 {
@@ -288,6 +296,7 @@ impl Evidence {
         for level in usize::from(from.log2()) + 1..=usize::from(to.log2()) {
             let share = self.together[level].with_prior(0.0, GROW_DOUBT);
             self.rings[level] = Rate { hits: share * GROWN_WEIGHT, total: GROWN_WEIGHT, ..Rate::default() };
+            self.early[level].weaken();
         }
         if to < from {
             self.together = [Rate::default(); PageSize::COUNT];
@@ -298,6 +307,7 @@ impl Evidence {
     pub(super) fn followed(&mut self, from: PageSize, to: PageSize) {
         for level in usize::from(from.log2()) + 1..=usize::from(to.log2()) {
             self.rings[level] = Rate::default();
+            self.early[level] = Early::default();
         }
         if to < from {
             self.together = [Rate::default(); PageSize::COUNT];
@@ -327,7 +337,7 @@ impl Evidence {
         wanted(log2, |level| self.ring(prior, level))
     }
 
-    /// Pages of this size are judged: how early what lies around them would come has not been seen lately.
+    /// An eighth of a turn has passed, and how early what lies around pages of this size would come has not been seen.
     pub(super) fn forget_early(&mut self, size: PageSize) {
         self.early[usize::from(size.log2()) + 1..].iter_mut().for_each(Early::forget);
     }
@@ -375,6 +385,7 @@ impl Evidence {
     /// The size is given up for a smaller one for the first time: what was seen of it says little of that.
     pub(super) fn start_again(&mut self) {
         self.rings.iter_mut().for_each(Rate::weaken);
+        self.early.iter_mut().for_each(Early::weaken);
     }
 
     /// The size that pages should have, if it is another one, and why. `returns`: the share of base pages that come back soon after they

@@ -22,7 +22,7 @@
 //!   one of them out. In a sweep over much more than fits none comes back, and waste costs no more than its transfer.
 //! - *early(n)* × *rate*: what is wanted late has taken a frame until then that something else is wanted in. *early(n)* is for how many turns of local memory the wanted base pages of a page are here
 //!   before they are wanted, together, and *rate* how often a frame is wanted back in a turn. Where blocks are used in no order and most of them fit, all of a large page is wanted while it is here, but so
-//!   is what it has pushed out: it gains nothing, and both are equal. (Chance alone: what is here is wanted first as often as what is not.) In a sweep what lies behind is wanted at once, and costs nothing.
+//!   is what it has pushed out: it gains next to nothing. (Which of the two is wanted first is chance.) In a sweep what lies behind is wanted at once, and costs nothing.
 //! - what a fault and what a base page costs is measured, on this path, as it is now.
 //!
 //! A place where no size has been found has that of its part, whatever that becomes.
@@ -84,6 +84,8 @@ const FIRST_HALVINGS: u8 = 2;
 /// A page that has grown and shrinks again does not grow for so many judgements, and four times as many each time that it happens.
 const HOLD_LEAST: u32 = 4;
 const HOLD_MOST: u32 = 1024;
+/// After so many eighths of turns nothing of what is forgotten with time is left.
+const EIGHTHS_MOST: u64 = 32;
 /// A part whose last run turned local memory over so often has been seen by what left while it ran. What it leaves behind is used by the next part,
 /// and would count for more than all that, being the newest.
 const TURNS_KNOWN: u64 = 2;
@@ -106,6 +108,8 @@ struct Known {
     hold_next: u32,
     /// It has shrunk before.
     shrank: bool,
+    /// Eighths of turns of memory when it was judged last.
+    eighths: u64,
     /// Of a part: wanted base pages that left in its last run.
     left: u64,
     /// Of a part: base pages that were left out, in a row, and nobody had waited for after a while.
@@ -130,6 +134,7 @@ impl Known {
             hold: 0,
             hold_next,
             shrank: false,
+            eighths: 0,
             left: 0,
             unwanted: 0,
             late: Late::default(),
@@ -162,7 +167,8 @@ impl Known {
         self.fresh = fresh.unwrap_or(self.fresh).min(most);
         let first_least = PageSize::from_log2(self.size.log2().saturating_sub(FIRST_HALVINGS)).min(most);
         let least = if self.shrank { least } else { least.max(first_least) };
-        self.evidence.forget_early(self.size);
+        let passed = path.eighths.saturating_sub(core::mem::replace(&mut self.eighths, path.eighths));
+        (0..passed.min(EIGHTHS_MOST)).for_each(|_| self.evidence.forget_early(self.size));
         let (to, reason) = self.evidence.judge(prior, self.size, (least, most), path.costs, path.returns)?;
         let grows = to > self.size;
         if grows && self.hold > 0 {
@@ -187,6 +193,8 @@ impl Known {
 struct Path {
     costs: Costs,
     returns: Back,
+    /// Eighths of turns of memory so far.
+    eighths: u64,
 }
 
 /// A size changes.
@@ -368,7 +376,8 @@ impl Adaptive {
     }
 
     fn path(&self) -> Path {
-        Path { costs: self.costs, returns: Back { share: self.returns.share(), rate: self.returns.rate() } }
+        let returns = Back { share: self.returns.share(), rate: self.returns.rate() };
+        Path { costs: self.costs, returns, eighths: self.returns.eighths() }
     }
 
     /// The sizes that are allowed now.
@@ -505,6 +514,10 @@ impl PageSizer for Adaptive {
         self.costs.fetched_ahead(pages);
     }
 
+    fn turned_over(&self) -> BasePages {
+        BasePages(self.returns.clock())
+    }
+
     fn watches_pages(&self) -> bool {
         true
     }
@@ -526,8 +539,8 @@ impl PageSizer for Adaptive {
         known.unwanted = if probe.wanted { 0 } else { known.unwanted.saturating_add(1) };
         let counts = known.unwanted > UNWANTED_MIN && !known.late.is_likely();
         if counts {
-            let turns = self.returns.turns(probe.after);
-            self.learn(now, probe.part.into(), probe.place, |evidence| evidence.probed(probe, turns));
+            // Nobody has wanted it.
+            self.learn(now, probe.part.into(), probe.place, |evidence| evidence.probed(probe, 0.0));
         }
         counts
     }

@@ -30,14 +30,12 @@ pub(super) struct Returns {
     share: f64,
     /// How long it takes, in turns, until what has left comes back or a turn is over.
     watched_for: f64,
-    /// Of what has left lately the share that is believed to have been wanted.
-    wanted: f64,
 }
 
 impl Default for Returns {
     fn default() -> Self {
         let (watched, order) = (BTreeMap::new(), VecDeque::new());
-        Self { limit: 0, clock: 0, watched, order, share: 0.0, watched_for: 1.0, wanted: 1.0 }
+        Self { limit: 0, clock: 0, watched, order, share: 0.0, watched_for: 1.0 }
     }
 }
 
@@ -67,14 +65,18 @@ impl Returns {
         self.share / self.watched_for.max(WATCHED_LEAST)
     }
 
-    /// While so many base pages leave, this part of a turn passes.
+    /// While so many wanted base pages leave, this part of a turn passes, and one at most.
     pub(super) fn turns(&self, pages: BasePages) -> f64 {
-        (pages.0 as f64 * self.wanted / self.limit.max(1) as f64).min(1.0)
+        (pages.0 as f64 / self.limit.max(1) as f64).min(1.0)
+    }
+
+    /// Eighths of turns so far.
+    pub(super) fn eighths(&self) -> u64 {
+        self.clock() * 8 / self.limit.max(1)
     }
 
     /// A page leaves, of which `wanted` is the share that is believed to have been wanted.
     pub(super) fn left(&mut self, page: &Left, wanted: f64, draw: &mut Draw) {
-        self.wanted += (wanted - self.wanted) * (page.pages.0 as f64 / self.limit.max(1) as f64).min(1.0);
         let wanted = (page.pages.0 as f64 * FINE as f64 * wanted) as u64;
         self.clock += wanted;
         let turn = self.limit * FINE;
