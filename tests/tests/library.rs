@@ -299,6 +299,21 @@ fn a_refusal_changes_nothing() {
     assert!(number(&figures(&summary), "/evictions/moved") > 0);
 }
 
+/// Valgrind would end the program for what the shim does: who asks to be served is told so, and the agent that was started for it ends. (It is known by what it preloads.)
+#[test]
+fn under_valgrind_it_is_refused() {
+    let _alone = place::alone();
+    let scratch = Scratch::new("library-valgrind");
+    let summary = scratch.join("summary.json");
+    let mut program = Command::new(place::example("terms"));
+    program.args(["budget", "--durability", "staged", "--embedded", "2x256M", "--summary"]).arg(&summary);
+    program.env("LOAM", place::loam()).env("LD_PRELOAD", "/nowhere/vgpreload_core-amd64-linux.so");
+    let ended = shell::run(&mut program, scratch.path(), "valgrind", LIMIT);
+    assert!(ended.code() != 0 && ended.stderr.contains("valgrind runs this program"), "{}", ended.stderr);
+    wait_for_agents_end(&summary);
+    assert_eq!(number(&figures(&summary), "/processes"), 0);
+}
+
 /// An agent that nobody joins has no reason to stay.
 #[test]
 fn nobody_joins() {

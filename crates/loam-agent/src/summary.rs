@@ -312,7 +312,7 @@ pub struct Summary {
     pub reservation: Option<ReservationSummary>,
     /// Processes of the tree that were served, in all; one that executes another program counts again.
     pub processes: u64,
-    /// Processes of the tree that ran without Loam (static or set-user-id programs, cleaned environments).
+    /// Processes of the tree that ran without Loam (static or set-user-id programs, cleaned environments, under valgrind).
     pub processes_without_loam: u64,
     /// The agent's own memory beyond page contents, now.
     pub agent_bytes: u64,
