@@ -3,6 +3,8 @@
 use loam_tests::borrow::Borrow;
 use loam_tests::place::{self, Scratch};
 use loam_tests::{procfs, shell};
+use std::ffi::OsStr;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -58,6 +60,30 @@ fn a_child_that_nobody_waits_for() {
     assert_eq!((ended.code(), ended.stderr.as_str()), (0, ""));
     let summary = std::fs::read_to_string(scratch.join("summary.json")).expect("a summary");
     assert!(summary.contains(r#""processes_without_loam": 0"#), "{summary}");
+}
+
+/// A program that takes long to start, as one does that has hundreds of libraries, is not there yet; it is none that runs without Loam. A static one is, and is named.
+#[test]
+fn who_runs_without_loam_is_named_and_who_only_starts_is_not() {
+    let _alone = place::alone();
+    let run = |path: &Path, before_ms: &str, after_ms: &str| {
+        let scratch = Scratch::new("starting");
+        let mut script = shell::sh("\"$0\" \"$1\" \"$2\"; exit $?");
+        script.arg(path).args([before_ms, after_ms]);
+        let run = Borrow::new(scratch.path()).run(&script, None, LIMIT);
+        assert_eq!((run.ended.code(), run.ended.stderr.as_str()), (0, ""));
+        assert_eq!(String::from_utf8_lossy(&run.ended.stdout), "started\n");
+        (run.number("/processes_without_loam"), run.summary["programs_without_loam"].clone())
+    };
+    let named = |names: &[&str]| serde_json::json!(names);
+    let starts = place::program("slowstart");
+    assert_eq!(run(&starts, "500", "0"), (0.0, named(&[])));
+    // So long that it was counted, and it has come after all.
+    assert_eq!(run(&starts, "1500", "200"), (0.0, named(&[])));
+    let is_static = place::static_program("slowstart");
+    let name =
+        is_static.file_name().and_then(OsStr::to_str).expect("a name").chars().take(15).collect::<String>();
+    assert_eq!(run(&is_static, "0", "500"), (1.0, named(&[&name])));
 }
 
 /// Valgrind ends what makes a process as the shim does. It preloads a library of its own, by whose name it is known; what it runs is not served, and said to be so. What that starts is served again.

@@ -8,12 +8,13 @@ mod threads;
 mod tree;
 
 pub(crate) use maps::{
-    ADOPT_BYTES_LEAST, ADOPT_BYTES_MIN, Mapping, adoptable, flags, flags_up_to, mappings, stack_end,
+    ADOPT_BYTES_LEAST, ADOPT_BYTES_MIN, Mapping, adoptable, flags, flags_up_to, has_mapped, mappings,
+    stack_end,
 };
 pub(crate) use memory::Memory;
 pub(crate) use pagemap::Pagemap;
 pub(crate) use threads::control_blocks;
-pub(crate) use tree::{descendants, everybody, is_descendant, ran, stat};
+pub(crate) use tree::{descendants, everybody, is_descendant, name, ran, stat};
 
 use loam_core::units::{BASE_PAGE_BYTES, Bytes};
 use rustix::fd::OwnedFd;

@@ -314,6 +314,8 @@ pub struct Summary {
     pub processes: u64,
     /// Processes of the tree that ran without Loam (static or set-user-id programs, cleaned environments, under valgrind).
     pub processes_without_loam: u64,
+    /// The programs of these by name, up to eight.
+    pub programs_without_loam: Vec<String>,
     /// The agent's own memory beyond page contents, now.
     pub agent_bytes: u64,
     /// Lines that a person should read: a lender lost, a disk full, a budget that could not be held.

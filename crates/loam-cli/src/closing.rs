@@ -54,9 +54,10 @@ pub(crate) fn lines(summary: &Summary) -> String {
     }
     if summary.processes_without_loam > 0 {
         say(format!(
-            "  processes {} served; {} ran without Loam (static, set-user-id, a cleaned environment or under valgrind)",
+            "  processes {} served; {} ran without Loam (static, set-user-id, a cleaned environment or under valgrind): {}",
             count(summary.processes),
-            count(summary.processes_without_loam)
+            count(summary.processes_without_loam),
+            printable(&summary.programs_without_loam.join(", "), 200)
         ));
     }
     for warning in &summary.warnings {

@@ -270,6 +270,7 @@ impl Agent<'_> {
             reservation: self.reservation_summary(),
             processes: self.report.processes,
             processes_without_loam: self.watch.without_loam(),
+            programs_without_loam: self.watch.names_without_loam(),
             agent_bytes: self.own_bytes(),
             warnings: self.report.warnings.clone(),
         }

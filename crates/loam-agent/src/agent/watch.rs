@@ -6,6 +6,7 @@
 //! program can write, far past any budget.)
 
 mod forks;
+mod tree;
 
 use super::Agent;
 use super::copied::{Copied, Counted};
@@ -16,7 +17,7 @@ use crate::procfs::{self, Statm};
 use loam_core::borrower::SpaceKey;
 use loam_core::units::{BASE_PAGE_BYTES, BasePages, Duration, Instant};
 use rustix::process::Pid;
-use std::collections::{HashMap, HashSet};
+use tree::{StrangerPages, Strangers};
 
 /// Watched at least this often, and at most.
 const INTERVAL_MAX: Duration = Duration::from_millis(50);
@@ -66,12 +67,7 @@ pub(super) struct Watch {
     tree_due: Instant,
     /// When the last look at a process's mappings ended, and what it took.
     looked: (Instant, Duration),
-    /// Processes of the tree that are not under Loam (or not yet).
-    strangers: HashMap<Pid, Stranger>,
-    /// Those of them that are neither just starting nor ending.
-    strangers_seen: HashSet<Pid>,
-    /// How many there have been in all.
-    without_loam: u64,
+    strangers: Strangers,
     pressed: bool,
     copied: Copied,
     segments: Segments,
@@ -99,36 +95,6 @@ pub(super) struct Watch {
     pub may_hold_cores: bool,
 }
 
-/// Base pages of all strangers.
-#[derive(Default)]
-struct Strangers {
-    pages: u64,
-    /// Of those: of strangers that were seen once only.
-    newcomers: u64,
-    /// Of files and shared memory.
-    files: u64,
-}
-
-/// A process of the tree that is not under Loam (or not yet).
-struct Stranger {
-    statm: Statm,
-    /// Whose memory it has: it was made by `vfork`, and has not executed its program. That counts there.
-    of: Option<Pid>,
-}
-
-impl Stranger {
-    fn new(pid: Pid, statm: Statm) -> Self {
-        let parent = procfs::stat(pid).ok().and_then(|stat| stat.parent);
-        Self { statm, of: parent.filter(|&parent| procfs::have_one_memory(pid, parent)) }
-    }
-
-    /// It has memory of its own, by now.
-    fn is_by_itself(&mut self, pid: Pid) -> bool {
-        self.of = self.of.filter(|&parent| procfs::have_one_memory(pid, parent));
-        self.of.is_none()
-    }
-}
-
 impl Watch {
     pub(super) fn new(local: BasePages, buffers: u64) -> Self {
         Self {
@@ -137,9 +103,7 @@ impl Watch {
             due: Instant(0),
             tree_due: Instant(0),
             looked: (Instant(0), Duration(0)),
-            strangers: HashMap::new(),
-            strangers_seen: HashSet::new(),
-            without_loam: 0,
+            strangers: Strangers::default(),
             pressed: false,
             copied: Copied::default(),
             segments: Segments::default(),
@@ -171,13 +135,18 @@ impl Watch {
 
     /// Processes that ran without Loam, as far as seen.
     pub(super) fn without_loam(&self) -> u64 {
-        self.without_loam
+        self.strangers.without_loam
+    }
+
+    /// The programs of some of them.
+    pub(super) fn names_without_loam(&self) -> Vec<String> {
+        self.strangers.names()
     }
 
     /// A process that was taken for a stranger is served now; counted as both it would press the tree for nothing.
     /// `inherits`: it may have of its parent's memory what nobody tells of.
     pub(super) fn joined(&mut self, pid: Pid, inherits: bool) {
-        self.strangers.remove(&pid);
+        self.strangers.joined(pid);
         if inherits {
             self.copied.child_came();
         }
@@ -314,7 +283,7 @@ impl Agent<'_> {
             }
             resident += copied;
         }
-        let Strangers { pages: strangers, newcomers, files: their_files } = self.count_strangers();
+        let StrangerPages { pages: strangers, newcomers, files: their_files } = self.count_strangers();
         // They are among these.
         let strangers = strangers.saturating_sub(nameless_sharing);
         resident += strangers;
@@ -393,23 +362,6 @@ impl Agent<'_> {
         self.watch.adopted_peak = self.watch.adopted_peak.max(self.borrower.adopted());
     }
 
-    fn count_strangers(&mut self) -> Strangers {
-        let mut all = Strangers::default();
-        let ending: HashSet<Pid> =
-            self.watch.strangers.keys().copied().filter(|pid| self.is_ending(*pid)).collect();
-        let watch = &mut self.watch;
-        for (&pid, stranger) in watch.strangers.iter_mut().filter(|(pid, _)| !ending.contains(pid)) {
-            if !stranger.is_by_itself(pid) {
-                continue;
-            }
-            let figures = stranger.statm.read().unwrap_or_default();
-            all.pages += figures.resident_pages;
-            all.files += figures.file_pages;
-            all.newcomers += if watch.strangers_seen.contains(&pid) { 0 } else { figures.resident_pages };
-        }
-        all
-    }
-
     /// Base pages of mapped files that do not count: the kernel takes them back when it needs the room. And of shared memory, those that count once more than they are there
     /// ([`super::segments`]) or are not any more. Both at most `files`; what is which is asked only where it matters.
     fn look_at_files(&mut self, now: Instant, files: u64, is_tree_due: bool) -> (u64, u64) {
@@ -430,10 +382,8 @@ impl Agent<'_> {
                 count(pid, statm, process.before.file_pages, process.direct_pages(u64::MAX >> 12));
             }
         }
-        for (&pid, stranger) in self.watch.strangers.iter().filter(|(pid, _)| !self.is_ending(**pid)) {
-            if stranger.of.is_none() {
-                count(pid, &stranger.statm, 0, 0);
-            }
+        for (pid, statm) in self.watch.strangers.statms().filter(|(pid, _)| !self.is_ending(*pid)) {
+            count(pid, statm, 0, 0);
         }
         let sum: u64 = shared.iter().map(|one| one.1).sum();
         // Of an attached program only what has come since counts, and direct memory is in all figures.
@@ -516,32 +466,6 @@ impl Agent<'_> {
             self.config.local,
             resident >> 8
         ));
-    }
-
-    /// Who is there, and who of them is without a hand.
-    fn look_at_tree(&mut self) {
-        let tree = self.tree();
-        let known: Vec<Pid> =
-            self.processes.values().filter(|p| p.statm.is_some()).filter_map(|p| p.pid).collect();
-        self.watch.strangers.retain(|pid, _| tree.contains(pid) && !known.contains(pid));
-        // The number of one that has ended may be another's by and by. (The list may miss one that lives.)
-        self.watch.strangers_seen.retain(|pid| tree.contains(pid) || Statm::open(*pid).is_ok());
-        let joining: Vec<Pid> = self.peers.values().map(super::join::Peer::pid).collect();
-        for pid in tree.iter().filter(|pid| !known.contains(pid)) {
-            // One that has ended is there until somebody waits for it, without memory.
-            if let Ok(statm) = Statm::open(*pid)
-                && statm.resident_pages().is_ok_and(|pages| pages > 0)
-            {
-                let stranger = Stranger::new(*pid, statm);
-                let is_by_itself = stranger.of.is_none();
-                let before = self.watch.strangers.insert(*pid, stranger);
-                // Seen twice: it is not just starting, or ending.
-                if before.is_some_and(|before| before.of.is_none()) && is_by_itself && !joining.contains(pid)
-                {
-                    self.watch.without_loam += u64::from(self.watch.strangers_seen.insert(*pid));
-                }
-            }
-        }
     }
 
     /// Adopts what can be adopted of a process ([`Self::adopt`]), if looking has not taken its share of the time yet.

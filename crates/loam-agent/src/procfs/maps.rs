@@ -6,6 +6,7 @@ use rustix::process::Pid;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
+use std::path::Path;
 
 /// A mapping smaller than this is not worth its bookkeeping.
 pub(crate) const ADOPT_BYTES_MIN: u64 = 512 * 1024;
@@ -204,6 +205,17 @@ impl Detail {
             && !APART.into_iter().any(|name| self.flags.has(name))
             && !self.is_hidden_by_program(fork_events)
     }
+}
+
+/// It has a mapping of the file at `path`. False where that cannot be told.
+pub(crate) fn has_mapped(pid: Pid, path: &Path) -> bool {
+    let Some(path) = path.to_str() else { return false };
+    read_text(pid, "maps").is_ok_and(|text| text.lines().any(|line| is_of_file(line, path)))
+}
+
+/// The line of `maps` is one of the file at `path`.
+fn is_of_file(line: &str, path: &str) -> bool {
+    line.split_once(path).is_some_and(|(before, after)| before.ends_with(' ') && after.is_empty())
 }
 
 /// All mappings, without their flags. Quick: the kernel looks at no page.

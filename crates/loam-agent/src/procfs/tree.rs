@@ -130,6 +130,14 @@ pub(crate) fn stat(pid: Pid) -> Result<Stat, ProcError> {
     parse_stat(&text).ok_or_else(|| ProcError::malformed(pid, "stat", &text))
 }
 
+/// The program that a process has executed last, up to 15 bytes of its name.
+///
+/// # Errors
+/// [`ProcError`].
+pub(crate) fn name(pid: Pid) -> Result<String, ProcError> {
+    Ok(read_text(pid, "comm")?.trim_end().to_owned())
+}
+
 /// What a process has run in its own code so far, by all of its threads, those that have ended among them; but for the thread `except`.
 ///
 /// # Errors
