@@ -86,6 +86,77 @@ fn who_runs_without_loam_is_named_and_who_only_starts_is_not() {
     assert_eq!(run(&is_static, "0", "500"), (1.0, named(&[&name])));
 }
 
+/// In a sandbox the agent's socket may not be seen, and process ids are others than the agent's; what runs there is served all the same, and what it forks.
+#[test]
+fn what_runs_in_a_sandbox_is_served() {
+    if !place::is_root() {
+        println!("passed over: only root may mount");
+        return;
+    }
+    let _alone = place::alone();
+    let python = r#"
+import os
+memory = bytearray(96 << 20)
+for at in range(0, len(memory), 4096): memory[at] = 1 + at // 4096 % 251
+def check(_): return sum(memory[::4096])
+child = os.fork()
+if child == 0: os._exit(check(0) != check(1))
+print(os.waitpid(child, 0)[1], check(0), os.path.exists(os.environ["LOAM_SOCKET"]), os.getpid() < 10)"#;
+    let sum: usize = (0..96 << 8).map(|page| 1 + page % 251).sum();
+    let hidden = r#"mount -t tmpfs none "${LOAM_SOCKET%/*}" && python3 -c "$0"; exit $?"#;
+    for (sandbox, script, sees) in [
+        ("-mpf --mount-proc", hidden, "False True"),
+        ("-m", hidden, "False False"),
+        (
+            "-m",
+            r#"mkdir root && mount --rbind / root && mount -t tmpfs none "root${LOAM_SOCKET%/*}" && chroot root sh -c 'python3 -c "$0"; exit $?' "$0""#,
+            "False False",
+        ),
+        ("-mnpf --mount-proc", r#"python3 -c "$0"; exit $?"#, "True True"),
+    ] {
+        let scratch = Scratch::new("sandbox");
+        let mut program = Command::new("unshare");
+        program.args(sandbox.split(' ')).args(["sh", "-c", script, python]);
+        let run = Borrow::new(scratch.path()).local_mib(48).run(&program, None, LIMIT);
+        assert_eq!((run.ended.code(), run.ended.stderr.as_str()), (0, ""), "{sandbox}");
+        assert_eq!(String::from_utf8_lossy(&run.ended.stdout), format!("0 {sum} {sees}\n"), "{sandbox}");
+        assert!(
+            run.number("/adopted_bytes") > f64::from(80 << 20),
+            "{sandbox}: it borrowed: {}",
+            run.summary
+        );
+        assert_eq!(run.number("/processes_without_loam"), 0.0, "{sandbox}");
+    }
+}
+
+/// Where the network is another one, too, nobody can come to the agent. Who starts there runs without Loam, and is named. A forked child may need what its parent has elsewhere: it is ended with a line.
+#[test]
+fn what_runs_where_the_agent_cannot_be_reached() {
+    if !place::is_root() {
+        println!("passed over: only root may mount");
+        return;
+    }
+    let _alone = place::alone();
+    let run = |last: &str| {
+        let scratch = Scratch::new("unreachable");
+        let mut program = Command::new("unshare");
+        let script = format!(r#"mount -t tmpfs none "${{LOAM_SOCKET%/*}}"; {last}"#);
+        program.args(["-m", "unshare", "-n", "sh", "-c", &script]);
+        // `mount` is a child of that shell's, and must still see the folder.
+        Borrow::new(scratch.path()).run(&program, None, LIMIT)
+    };
+    let starts = run("exec sleep 2.5");
+    assert_eq!((starts.ended.code(), starts.ended.stderr.as_str()), (0, ""));
+    assert_eq!(starts.summary["programs_without_loam"], serde_json::json!(["sleep"]), "{}", starts.summary);
+    let forks = run("(exit 0); exit $?");
+    assert_eq!(forks.ended.code(), 125, "{}", forks.ended.stderr);
+    assert!(
+        forks.ended.stderr.contains("cannot reach the agent (loam run): a sandbox must show"),
+        "{}",
+        forks.ended.stderr
+    );
+}
+
 /// Valgrind ends what makes a process as the shim does. It preloads a library of its own, by whose name it is known; what it runs is not served, and said to be so. What that starts is served again.
 #[test]
 fn what_valgrind_runs_is_left_alone() {
@@ -322,22 +393,22 @@ fn a_shim_that_lies_ends_nobody_else() {
     let scratch = Scratch::new("lies");
     let script = r#"
 import ctypes, os, socket, struct
-hello = struct.Struct("=IIQQQIIQ")
+hello = struct.Struct("=IIQQQIIQQ")
 libc = ctypes.CDLL(None, use_errno=True)
 for window, probe in [(0, 0x20000), (4097, 0x20000), (4096, 1)]:
     agent = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     agent.connect(os.environ["LOAM_SOCKET"])
-    agent.send(hello.pack(6, 1, 0, 0, 0, 0, os.getpid(), 0))
+    agent.send(hello.pack(6, 1, 0, 0, 0, 0, os.getpid(), 0, 0))
     agent.recvmsg(4096, socket.CMSG_LEN(64))
     fd = libc.syscall(323, 0o2004000)
-    socket.send_fds(agent, [hello.pack(6, 1, 0x10000, window, probe, 0, os.getpid(), 0)], [fd])
+    socket.send_fds(agent, [hello.pack(6, 1, 0x10000, window, probe, 0, os.getpid(), 0, 0)], [fd])
     print(struct.unpack("=II", agent.recv(64)))
 for errno in [0, 5000, 0xffffffff]:
     agent = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     agent.connect(os.environ["LOAM_SOCKET"])
-    agent.send(hello.pack(6, 1, 0, 0, 0, 0, os.getpid(), 0))
+    agent.send(hello.pack(6, 1, 0, 0, 0, 0, os.getpid(), 0, 0))
     agent.recvmsg(4096, socket.CMSG_LEN(64))
-    agent.send(hello.pack(6, 1, 0x10000, 4096, 0x20000, errno, os.getpid(), 0))
+    agent.send(hello.pack(6, 1, 0x10000, 4096, 0x20000, errno, os.getpid(), 0, 0))
     print(struct.unpack("=II", agent.recv(64)))
 "#;
     let mut python = Command::new("python3");

@@ -5,6 +5,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::{Pid, geteuid, getuid};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
@@ -140,6 +141,17 @@ impl Folder {
     }
 }
 
+/// Another socket that listens, by the abstract name that is `path` after its zero: a program in a sandbox may not see the folder. Abstract names belong to the network namespace, and have no
+/// mode: who connects is asked who he is, on either side.
+pub(crate) fn listen_abstract(path: &Path, kind: SocketType) -> Result<OwnedFd, Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None)?;
+    let address = SocketAddrUnix::new_abstract_name(path.as_os_str().as_bytes())?;
+    rustix::net::bind(&socket, &address)?;
+    rustix::net::listen(&socket, BACKLOG)?;
+    Ok(socket)
+}
+
 /// Somebody listens there. Does not wait.
 fn answers(path: &Path, kind: SocketType) -> bool {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -230,6 +242,15 @@ mod tests {
         symlink(&other, scratch.0.join("dir/agent-1.sock")).unwrap();
         folder.listen("agent-1.sock", SocketType::SEQPACKET, 0o666).unwrap();
         assert_eq!(mode_of(&other), 0o600);
+    }
+
+    #[test]
+    fn an_abstract_name_is_there_once() {
+        let name = PathBuf::from(format!("/nowhere/agent-{}.sock", std::process::id()));
+        let held = listen_abstract(&name, SocketType::SEQPACKET).unwrap();
+        assert_eq!(listen_abstract(&name, SocketType::SEQPACKET).unwrap_err(), Errno::ADDRINUSE);
+        drop(held);
+        listen_abstract(&name, SocketType::SEQPACKET).unwrap();
     }
 
     #[test]

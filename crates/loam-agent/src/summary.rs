@@ -312,7 +312,8 @@ pub struct Summary {
     pub reservation: Option<ReservationSummary>,
     /// Processes of the tree that were served, in all; one that executes another program counts again.
     pub processes: u64,
-    /// Processes of the tree that ran without Loam (static or set-user-id programs, cleaned environments, under valgrind).
+    /// Processes of the tree that ran without Loam (static or set-user-id programs, cleaned environments, under valgrind, in a sandbox that hides the agent and its
+    /// network, children made past libc).
     pub processes_without_loam: u64,
     /// The programs of these by name, up to eight.
     pub programs_without_loam: Vec<String>,

@@ -17,7 +17,7 @@ use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 pub use plan::{REGION_BYTES_MAX, RegionPlan};
 
 /// Changes with every change of the layout; the agent refuses a shim that was built with another.
-pub const LAYOUT_VERSION: u32 = 11;
+pub const LAYOUT_VERSION: u32 = 12;
 /// Bytes of a base page.
 pub const BASE_PAGE_BYTES: usize = 4096;
 /// Commands that may be posted and not yet taken back by the agent.
@@ -240,6 +240,8 @@ pub struct Hello {
     pub pid: u32,
     /// Where its region is, of the size that [`Welcome::region`] says; 0: it has none.
     pub region_address: u64,
+    /// For [`role::FORKED`] where forks are reported: what stood at the beginning of the probe page when it was touched, by which the agent knows whose memory this is; else 0.
+    pub knock: u64,
 }
 
 /// Why a shim connects.

@@ -20,6 +20,7 @@ const SOCK_SEQPACKET: usize = 5;
 const SOCK_CLOEXEC: usize = 0o2000000;
 const SOL_SOCKET: i32 = 1;
 const SCM_RIGHTS: i32 = 1;
+const SO_PEERCRED: usize = 17;
 const SO_RCVTIMEO: usize = 20;
 const SO_SNDTIMEO: usize = 21;
 const MSG_DONTWAIT: usize = 0x40;
@@ -44,13 +45,24 @@ unsafe impl Packet for Call {}
 // SAFETY: as above.
 unsafe impl Packet for CallReply {}
 
-const _: () = assert!(size_of::<Hello>() == 48 && size_of::<Call>() == 32 && size_of::<Welcome>() == 72);
+const _: () = assert!(size_of::<Hello>() == 56 && size_of::<Call>() == 32 && size_of::<Welcome>() == 72);
 const _: () = assert!(size_of::<Ready>() == 8 && size_of::<CallReply>() == 8);
 
 #[repr(C)]
 struct Address {
     family: u16,
     path: [u8; PATH_BYTES_MAX],
+}
+
+const ADDRESS_BYTES: usize = size_of::<Address>();
+
+impl Address {
+    /// `path` after so many zeros.
+    fn of(zeros: usize, path: &[u8]) -> Self {
+        let mut address = Self { family: AF_UNIX, path: [0; PATH_BYTES_MAX] };
+        address.path[zeros..zeros + path.len()].copy_from_slice(path);
+        address
+    }
 }
 
 #[repr(C)]
@@ -100,8 +112,45 @@ fn set_timeout(socket: Fd, option: usize, seconds: u64) -> Result<()> {
 
 /// Connects to the agent's socket. Its number is above 2, so that it never takes the place of a standard stream that the program
 /// was started without. Both directions time out.
+///
+/// In a sandbox the path may be hidden: then by the abstract name that the agent has, too, which goes as far as its network namespace does. Anybody may take such a name that nobody has, so the
+/// other side has to be this user or root.
 pub(crate) fn connect(path: &[u8]) -> Result<Fd> {
     assert!(path.len() < PATH_BYTES_MAX, "the socket's path was checked when it was read");
+    match connect_to(&Address::of(0, path), ADDRESS_BYTES) {
+        Err(errno @ (Errno::ENOENT | Errno::ENOTDIR | Errno::EACCES)) => {
+            let abstract_bytes = size_of::<u16>() + 1 + path.len();
+            let socket = connect_to(&Address::of(1, path), abstract_bytes).map_err(|_| errno)?;
+            if is_trusted(socket) {
+                return Ok(socket);
+            }
+            sys::close(socket);
+            Err(errno)
+        }
+        answer => answer,
+    }
+}
+
+/// Who listens at the other end is this user or root.
+fn is_trusted(socket: Fd) -> bool {
+    // Process, user, group.
+    let mut credentials = [u32::MAX; 3];
+    let mut bytes = size_of_val(&credentials) as u32;
+    let arguments = [
+        socket as usize,
+        SOL_SOCKET as usize,
+        SO_PEERCRED,
+        credentials.as_mut_ptr() as usize,
+        &raw mut bytes as usize,
+        0,
+    ];
+    // SAFETY: the kernel writes at most `bytes` bytes to the credentials, and how many to `bytes`.
+    let answer = unsafe { sys::call(sys::GETSOCKOPT, arguments) };
+    let user = credentials[1];
+    answer.is_ok() && (user == 0 || user == sys::geteuid())
+}
+
+fn connect_to(address: &Address, address_bytes: usize) -> Result<Fd> {
     let low = sys::socket(AF_UNIX as usize, SOCK_SEQPACKET | SOCK_CLOEXEC)?;
     let socket = if low > 2 {
         low
@@ -110,12 +159,10 @@ pub(crate) fn connect(path: &[u8]) -> Result<Fd> {
         sys::close(low);
         high?
     };
-    let mut address = Address { family: AF_UNIX, path: [0; PATH_BYTES_MAX] };
-    address.path[..path.len()].copy_from_slice(path);
     let connected = set_timeout(socket, SO_RCVTIMEO, ANSWER_TIMEOUT_S)
         .and_then(|()| set_timeout(socket, SO_SNDTIMEO, ANSWER_TIMEOUT_S))
         .and_then(|()| {
-            let arguments = [socket as usize, &raw const address as usize, size_of::<Address>(), 0, 0, 0];
+            let arguments = [socket as usize, &raw const *address as usize, address_bytes, 0, 0, 0];
             // SAFETY: the kernel reads the address, which lives.
             uninterrupted(|| unsafe { sys::call(sys::CONNECT, arguments) })
         });
@@ -272,4 +319,45 @@ pub(crate) fn call_agent_for_fd(path: &[u8], request: &Call, patience: Patience)
     }
     first.into_iter().for_each(sys::close);
     Err(Errno(reply.status.min(4095) as i32))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+    use std::os::unix::process::CommandExt;
+    use std::process::{Command, Stdio};
+
+    const LISTEN: &str = r"
+import os, socket, sys
+if sys.argv[1] != '0': os.setgid(int(sys.argv[1])), os.setuid(int(sys.argv[1]))
+listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+listener.bind('\0' + sys.argv[2])
+listener.listen()
+os.write(1, b'1')
+os.read(0, 1)";
+
+    /// As the user `uid`; 0: as who runs the test.
+    fn reach_one_of(uid: u32) -> Result<()> {
+        let path = format!("/nowhere/loam-{uid}/agent-{}.sock", std::process::id());
+        let mut other = Command::new("python3");
+        other.args(["-c", LISTEN, &uid.to_string(), &path]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut other = other.process_group(0).spawn().unwrap();
+        other.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+        let reached = connect(path.as_bytes()).map(sys::close);
+        drop(other.stdin.take());
+        assert!(other.wait().unwrap().success());
+        reached
+    }
+
+    #[test]
+    fn an_abstract_name_is_taken_from_this_user_alone_or_root() {
+        assert_eq!(reach_one_of(0), Ok(()));
+        if sys::geteuid() != 0 {
+            println!("passed over: only root can be another user");
+            return;
+        }
+        assert_eq!(reach_one_of(65_534), Err(Errno::ENOENT));
+        assert_eq!(connect(b"/nowhere/loam/agent-1.sock"), Err(Errno::ENOENT), "nobody is there");
+    }
 }

@@ -82,10 +82,8 @@ pub(crate) extern "C" fn child() {
     region::child_begins();
     if process::is_under_loam() {
         let _blocked = SignalsBlocked::new();
-        if process::has_fork_events() {
-            knock(process::probe());
-        }
-        if let Err(refusal) = join::join(Reason::Forked) {
+        let knock = if process::has_fork_events() { knock(process::probe()) } else { 0 };
+        if let Err(refusal) = join::join(Reason::Forked { knock }) {
             refusal.end_program();
         }
         region::child_joined();
@@ -94,16 +92,17 @@ pub(crate) extern "C" fn child() {
 }
 
 /// Touches the probe page, which is missing and registered: the fault comes out of the userfaultfd that the kernel made for this
-/// child, with our thread id, and so tells the agent which of its descriptors is ours. Then empties the page again, for a child
-/// of this child.
-fn knock(probe: usize) {
+/// child, and the agent answers with a number that nobody else gets. Who tells it that number has this memory, so it knows which of its descriptors is ours. (Thread ids, which come with faults, are
+/// those of the child's own pid namespace.) Then empties the page again, for a child of this child.
+fn knock(probe: usize) -> u64 {
     assert_ne!(probe, 0, "a process under Loam has a probe page");
     // SAFETY: the probe page is mapped for the life of the process, and only ever read.
     let empty = || unsafe { map::advise(probe, BASE_PAGE_BYTES, map::ADVICE_DONTNEED) };
     // In the parent something may have touched it: `mlockall`, a debugger. (What is locked is not so in a child.) The kernel may have swapped it out since, which
     // looks as if there were nothing.
     let _ = empty();
-    // SAFETY: as above.
-    unsafe { core::ptr::read_volatile(probe as *const u8) };
+    // SAFETY: as above, and it is aligned.
+    let number = unsafe { core::ptr::read_volatile(probe as *const u64) };
     let _ = empty();
+    number
 }

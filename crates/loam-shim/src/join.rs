@@ -21,14 +21,17 @@ const WINDOW_BYTES_MAX: u64 = 64 << 20;
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reason {
     Started,
-    Forked,
+    /// With what it found when it knocked ([`Hello::knock`]).
+    Forked {
+        knock: u64,
+    },
 }
 
 impl Reason {
     fn role(self) -> u32 {
         match self {
             Reason::Started => role::STARTED,
-            Reason::Forked => role::FORKED,
+            Reason::Forked { .. } => role::FORKED,
         }
     }
 }
@@ -96,7 +99,7 @@ pub(crate) fn join(reason: Reason) -> core::result::Result<(), Refusal> {
         Ok(socket) => socket,
         // Nobody is there any more: a program that starts now has nothing to lose.
         Err(Errno::ENOENT | Errno::ECONNREFUSED) if reason == Reason::Started => return Ok(()),
-        Err(errno) => return Err(failed(b"cannot reach the agent (loam run)")(errno)),
+        Err(errno) => return Err(failed(UNREACHABLE)(errno)),
     };
     let mut made = Made::default();
     let joined = shake_hands(socket, reason, &mut made);
@@ -134,6 +137,7 @@ impl Made {
     }
 }
 
+const UNREACHABLE: &[u8] = b"cannot reach the agent (loam run): a sandbox must show either its folder of sockets or this machine's network";
 const NO_ANSWER: &[u8] = b"the agent (loam run) does not answer as it should";
 const NO_MEMORY: &[u8] = b"no address space for the shim's own memory";
 const NO_REGION: &[u8] = b"no address space for so large a --region: raise ulimit -v, or give less";
@@ -141,8 +145,9 @@ const NO_HAND: &[u8] = b"cannot start the shim's thread";
 
 /// True: under Loam, the hand is at work.
 fn shake_hands(socket: Fd, reason: Reason, made: &mut Made) -> core::result::Result<bool, Refusal> {
-    let mut hello =
-        Hello { layout_version: LAYOUT_VERSION, role: reason.role(), pid: sys::getpid(), ..Hello::default() };
+    let knock = if let Reason::Forked { knock } = reason { knock } else { 0 };
+    let (layout_version, role) = (LAYOUT_VERSION, reason.role());
+    let mut hello = Hello { layout_version, role, pid: sys::getpid(), knock, ..Hello::default() };
     connect::send(socket, &hello, None).map_err(failed(NO_ANSWER))?;
     let (welcome, came) = connect::receive::<Welcome>(socket).map_err(failed(NO_ANSWER))?;
     made.fds[..FDS_MAX].copy_from_slice(&came);
@@ -165,7 +170,8 @@ fn shake_hands(socket: Fd, reason: Reason, made: &mut Made) -> core::result::Res
         (true, Some(table), Some(pool)) => (Some(Files { table, pool }), fourth),
         (true, ..) => return Err(failed(NO_ANSWER)(Errno::EPROTO)),
     };
-    if reason == Reason::Forked {
+    let is_forked = reason != Reason::Started;
+    if is_forked {
         region::set_token(welcome.region.direct.token);
     }
     let window_bytes = welcome.window_bytes as usize;
@@ -187,8 +193,7 @@ fn shake_hands(socket: Fd, reason: Reason, made: &mut Made) -> core::result::Res
     }
     hello.region_address = region::reserve(&welcome.region, files).map_err(failed(NO_REGION))? as u64;
     // With fork events the kernel has made the child's userfaultfd already, and the agent has it.
-    let opened =
-        if reason == Reason::Forked && has_fork_events { None } else { Some(userfault::open(device)) };
+    let opened = if is_forked && has_fork_events { None } else { Some(userfault::open(device)) };
     let own_userfaultfd = opened.and_then(Result::ok);
     made.fds[FDS_MAX] = own_userfaultfd;
     hello.window_address = window as u64;

@@ -21,9 +21,11 @@ impl Errno {
     pub(crate) const EINTR: Errno = Errno(4);
     pub(crate) const EAGAIN: Errno = Errno(11);
     pub(crate) const ENOMEM: Errno = Errno(12);
+    pub(crate) const EACCES: Errno = Errno(13);
     pub(crate) const EFAULT: Errno = Errno(14);
     pub(crate) const EBUSY: Errno = Errno(16);
     pub(crate) const EEXIST: Errno = Errno(17);
+    pub(crate) const ENOTDIR: Errno = Errno(20);
     pub(crate) const EINVAL: Errno = Errno(22);
     pub(crate) const EMFILE: Errno = Errno(24);
     pub(crate) const EPIPE: Errno = Errno(32);
@@ -62,11 +64,13 @@ pub(crate) const SENDMSG: usize = 46;
 pub(crate) const RECVMSG: usize = 47;
 pub(crate) const SOCKETPAIR: usize = 53;
 pub(crate) const SETSOCKOPT: usize = 54;
+pub(crate) const GETSOCKOPT: usize = 55;
 pub(crate) const CLONE: usize = 56;
 pub(crate) const EXIT: usize = 60;
 pub(crate) const KILL: usize = 62;
 pub(crate) const FCNTL: usize = 72;
 pub(crate) const CHDIR: usize = 80;
+pub(crate) const GETEUID: usize = 107;
 pub(crate) const MUNLOCK: usize = 150;
 pub(crate) const PRCTL: usize = 157;
 pub(crate) const GETTID: usize = 186;
@@ -141,6 +145,10 @@ pub(crate) fn close_range(first: u32, last: u32) -> Result<()> {
 
 pub(crate) fn getpid() -> u32 {
     plain(GETPID, 0, 0, 0).map_or(0, |pid| pid as u32)
+}
+
+pub(crate) fn geteuid() -> u32 {
+    plain(GETEUID, 0, 0, 0).map_or(u32::MAX, |uid| uid as u32)
 }
 
 pub(crate) fn gettid() -> u32 {

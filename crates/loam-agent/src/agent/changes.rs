@@ -2,6 +2,7 @@
 
 use super::moves::Moves;
 use super::process::{Hand, Process};
+use super::start::random_number;
 use super::{Agent, Token};
 use crate::procfs;
 use crate::uffd::Uffd;
@@ -55,6 +56,7 @@ impl Agent<'_> {
             pid: None,
             events: VecDeque::new(),
             probe: from.probe,
+            knock: random_number(),
             window: BaseRange::new(0, 0),
             token: 0,
             region: from.region,

@@ -6,8 +6,8 @@ use super::{Agent, Token};
 use crate::delays;
 use crate::uffd::{Event, RawMsg};
 use loam_core::borrower::{BaseRange, BaseState, SpaceKey};
+use loam_core::units::BASE_PAGE_BYTES;
 use loam_hand::part_number;
-use rustix::process::Pid;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 /// Events of one read.
@@ -34,6 +34,18 @@ pub(super) struct Reading {
 impl Reading {
     pub(super) fn new() -> Self {
         Self { raw: Box::new([[0; size_of::<RawMsg>()]; EVENTS]), fresh: Vec::with_capacity(EVENTS) }
+    }
+}
+
+/// What stands in a probe page.
+#[repr(align(4096))]
+struct ProbePage([u8; BASE_PAGE_BYTES]);
+
+impl ProbePage {
+    fn new(knock: u64) -> Self {
+        let mut page = Self([0; BASE_PAGE_BYTES]);
+        page.0[..size_of::<u64>()].copy_from_slice(&knock.to_ne_bytes());
+        page
     }
 }
 
@@ -160,12 +172,9 @@ impl Agent<'_> {
     fn fault(&mut self, key: SpaceKey, base: u64, writes: bool, tid: u32) {
         let process = self.processes.get_mut(&key).expect("the caller has it");
         if base == process.probe {
-            // A forked child knocks: now we know whose descriptor this is.
-            if process.pid.is_none() {
-                process.pid = Pid::from_raw(tid as i32);
-            }
-            let zeros = self.zeros.pointer(0);
-            let _ = process.uffd.copy(base << 12, zeros, 4096, false);
+            // A forked child knocks. Whose descriptor this is we know when it comes and says the number that it finds here.
+            let page = ProbePage::new(process.knock);
+            let _ = process.uffd.copy(base << 12, page.0.as_ptr(), BASE_PAGE_BYTES, false);
             return;
         }
         let part = process.hand.as_ref().map_or(0, |h| h.shared.control().part.load(Relaxed));

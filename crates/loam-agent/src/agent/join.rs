@@ -4,9 +4,10 @@ use super::moves::Moves;
 use super::pause::is_want;
 use super::process::{Hand, Process};
 use super::released::Released;
+use super::token::Door;
 use super::{Agent, Token};
 use crate::AgentError;
-use crate::control::{ControlError, Folder};
+use crate::control::{self, ControlError, Folder};
 use crate::delays;
 use crate::packets::{self, Received};
 use crate::procfs::{self, Mapping, Pagemap, Statm, StatmFigures};
@@ -24,7 +25,7 @@ use rustix::io::Errno;
 use rustix::net::{SocketFlags, SocketType, UCred};
 use rustix::process::{Pid, getuid};
 use std::collections::VecDeque;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Connections in handshake or call at a time; more wait in the listener's queue or are refused.
 const PEERS_MAX: usize = 4096;
@@ -87,6 +88,11 @@ pub(super) fn listen(folder: &Folder) -> Result<(OwnedFd, PathBuf), ControlError
     folder.listen(&format!("agent-{}.sock", std::process::id()), SocketType::SEQPACKET, 0o666)
 }
 
+/// And the one that they find where they do not see that.
+pub(super) fn listen_abstract(path: &Path) -> Result<OwnedFd, Errno> {
+    control::listen_abstract(path, SocketType::SEQPACKET)
+}
+
 /// What a shim calls an error of the kernel's. There are no others than these.
 fn errno_of(number: u32) -> Errno {
     let known = i32::try_from(number).ok().filter(|number| (1..4096).contains(number));
@@ -117,25 +123,30 @@ fn window_of(hello: &Hello) -> Option<BaseRange> {
 }
 
 impl Agent<'_> {
-    pub(super) fn accept(&mut self) {
+    pub(super) fn accept(&mut self, door: Door) {
+        let token = Token::Listener(door);
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         while self.peers.len() < PEERS_MAX {
             if !self.has_room() {
                 // Half-way it could not wait any more.
-                self.pause_accepting(Token::Listener, Some(Errno::MFILE));
+                self.pause_accepting(token, Some(Errno::MFILE));
                 return;
             }
-            match rustix::net::accept_with(&self.listener, flags) {
+            let listener = match door {
+                Door::Path => &self.listener,
+                Door::AbstractName => self.abstract_listener.as_ref().expect("it was listened to"),
+            };
+            match rustix::net::accept_with(listener, flags) {
                 Ok(socket) => self.take_in(socket),
                 Err(Errno::AGAIN) => return,
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
                 Err(errno) => {
-                    self.pause_accepting(Token::Listener, is_want(errno).then_some(errno));
+                    self.pause_accepting(token, is_want(errno).then_some(errno));
                     return;
                 }
             }
         }
-        self.pause_accepting(Token::Listener, None);
+        self.pause_accepting(token, None);
     }
 
     fn take_in(&mut self, socket: OwnedFd) {
@@ -230,7 +241,7 @@ impl Agent<'_> {
         let answer = match window_of(&hello) {
             None => Err((peer.socket, "its shim names addresses that cannot be".to_owned())),
             Some(window) if role == role::FORKED && self.fork_events => {
-                self.seat_child(peer.pid, *shared, peer.socket, window)
+                self.seat_child(peer.pid, hello.knock, *shared, peer.socket, window)
             }
             Some(window) => self.seat_new(peer.pid, *shared, peer.socket, window, &hello, uffd),
         };
@@ -291,6 +302,7 @@ impl Agent<'_> {
             pid: Some(pid),
             events: VecDeque::new(),
             probe: hello.probe_address >> 12,
+            knock: 0,
             window,
             token: 0,
             region: self.region_at(hello.region_address),
@@ -341,20 +353,21 @@ impl Agent<'_> {
         sane.then(|| BaseRange::new(address >> 12, (address + bytes) >> 12))
     }
 
-    /// A forked child whose userfaultfd came with the fork event, and whose thread knocked at the probe page.
+    /// A forked child whose userfaultfd came with the fork event, and which has knocked at the probe page.
     fn seat_child(
         &mut self,
         pid: Pid,
+        knock: u64,
         shared: Shared,
         socket: OwnedFd,
         window: BaseRange,
     ) -> Result<(), (OwnedFd, String)> {
-        let Some(key) = self.space_of(pid) else {
+        let Some(process) = self.processes.values_mut().find(|p| p.knock == knock && knock != 0) else {
             return Err((socket, "it forked, and the kernel did not report it".into()));
         };
-        if let Err(error) =
-            self.processes[&key].uffd.register(window.start << 12..window.end << 12, Watch::WriteProtect)
-        {
+        let key = process.key;
+        (process.pid, process.knock) = (Some(pid), 0);
+        if let Err(error) = process.uffd.register(window.start << 12..window.end << 12, Watch::WriteProtect) {
             return Err((socket, error.to_string()));
         }
         // While it waits for our answer, or what it maps by then would count as what it has.

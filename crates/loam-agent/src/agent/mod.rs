@@ -77,7 +77,9 @@ struct Agent<'a> {
     started: std::time::Instant,
     epoll: OwnedFd,
     alarm: Alarm,
+    /// Where shims connect: at the path, and by an abstract name.
     listener: OwnedFd,
+    abstract_listener: Option<OwnedFd>,
     socket_path: std::path::PathBuf,
     device: Option<OwnedFd>,
     fork_events: bool,
@@ -224,7 +226,7 @@ impl Agent<'_> {
 
     fn dispatch(&mut self, token: Token, flags: epoll::EventFlags) {
         match token {
-            Token::Listener => self.accept(),
+            Token::Listener(door) => self.accept(door),
             Token::Control => self.answer_control(),
             Token::Signals => self.take_signals(),
             Token::Disk => self.take_disk(),

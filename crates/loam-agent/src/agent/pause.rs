@@ -1,6 +1,7 @@
 //! Descriptors that epoll would report again and again while nothing can be done about them: not listened to for a moment.
 
 use super::moves::WORD_PAUSE;
+use super::token::Door;
 use super::{Agent, Token};
 use loam_core::borrower::SpaceKey;
 use loam_core::units::{Duration, Instant};
@@ -107,7 +108,8 @@ impl Agent<'_> {
     /// What a token that can be paused stands for, if that is still there.
     fn descriptor(&self, token: Token) -> Option<BorrowedFd<'_>> {
         match token {
-            Token::Listener => Some(self.listener.as_fd()),
+            Token::Listener(Door::Path) => Some(self.listener.as_fd()),
+            Token::Listener(Door::AbstractName) => self.abstract_listener.as_ref().map(AsFd::as_fd),
             Token::Control => self.report.control_fd(),
             Token::Faults(key) => self.processes.get(&key).map(|process| process.uffd.as_fd()),
             _ => None,
@@ -122,14 +124,14 @@ mod tests {
     #[test]
     fn a_pause_begins_once_and_ends_when_it_is_due() {
         let mut pauses = Pauses::default();
-        pauses.begin(Instant(30), Token::Listener);
+        pauses.begin(Instant(30), Token::Listener(Door::Path));
         pauses.begin(Instant(10), Token::Faults(SpaceKey(1)));
-        pauses.begin(Instant(5), Token::Listener);
+        pauses.begin(Instant(5), Token::Listener(Door::Path));
         assert_eq!(pauses.due(), Some(Instant(10)));
-        assert!(pauses.has(Token::Listener) && !pauses.has(Token::Control));
+        assert!(pauses.has(Token::Listener(Door::Path)) && !pauses.has(Token::Control));
         assert_eq!(pauses.take_due(Instant(9)), []);
         assert_eq!(pauses.take_due(Instant(10)), [Token::Faults(SpaceKey(1))]);
-        assert_eq!(pauses.take_due(Instant(30)), [Token::Listener]);
+        assert_eq!(pauses.take_due(Instant(30)), [Token::Listener(Door::Path)]);
         assert_eq!(pauses.due(), None);
     }
 }

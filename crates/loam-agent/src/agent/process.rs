@@ -53,12 +53,14 @@ pub(super) struct Process {
     pub uffd: Uffd,
     /// Without a hand nothing can be taken from it, but its faults are served.
     pub hand: Option<Hand>,
-    /// Known from the hand's hello, or from the thread that knocked at the probe page.
+    /// Known from the hand's hello.
     pub pid: Option<Pid>,
     /// Read and not yet dealt with, in order.
     pub events: VecDeque<Event>,
     /// Base page of the probe page.
     pub probe: u64,
+    /// What a forked child finds there, by which it is known when it comes; 0: it has come.
+    pub knock: u64,
     pub window: BaseRange,
     /// What it is in the table of a direct region; 0: nothing, or not yet.
     pub token: u32,

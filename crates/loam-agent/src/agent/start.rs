@@ -7,6 +7,7 @@ use super::program::Program;
 use super::protect::PutOff;
 use super::report::Report;
 use super::throttle::Throttle;
+use super::token::Door;
 use super::watch::Watch;
 use super::{Agent, Token, away, cluster, direct, join, lenders, pause, reserve, strangers};
 use crate::config::{Durability, Lenders, PageChoice, RunConfig};
@@ -101,6 +102,8 @@ fn serve(
     let direct = direct_memory(config)?;
     let folder = Folder::make(control::path()).map_err(setup)?;
     let (listener, socket_path) = join::listen(&folder).map_err(setup)?;
+    // Where it cannot be, shims that do not see the folder are left without us, or are ended.
+    let abstract_listener = join::listen_abstract(&socket_path).ok();
     report.listen(&folder);
     // Whatever can be refused comes before the program: it would be left without us.
     let alarm = Alarm::new().map_err(refused("timerfd_create"))?;
@@ -117,6 +120,7 @@ fn serve(
         epoll,
         alarm,
         listener,
+        abstract_listener,
         socket_path,
         device,
         fork_events,
@@ -188,10 +192,11 @@ impl Agent<'_> {
     /// Hears from now on of all that is there before lenders and processes are.
     fn listen(&self) -> Result<(), Errno> {
         self.poll_on(self.alarm.fd(), Token::Alarm, false)?;
-        self.poll_on(self.listener.as_fd(), Token::Listener, false)?;
+        self.poll_on(self.listener.as_fd(), Token::Listener(Door::Path), false)?;
         self.poll_on(self.away.fd(), Token::Away, false)?;
         self.poll_on(self.program.signal_fd(), Token::Signals, false)?;
         let others = [
+            (self.abstract_listener.as_ref().map(AsFd::as_fd), Token::Listener(Door::AbstractName)),
             (self.report.control_fd(), Token::Control),
             (self.program.end_fd(), Token::Signals),
             (self.disk.as_ref().map(|disk| disk.file.event_fd()), Token::Disk),
@@ -204,14 +209,18 @@ impl Agent<'_> {
     }
 }
 
-/// A space that nobody else has.
+/// A space that nobody else has. (0 is for tools, which store nothing.)
 pub(super) fn random_space() -> SpaceId {
+    SpaceId(random_number())
+}
+
+/// A number that nobody guesses, and not 0.
+pub(super) fn random_number() -> u64 {
     let mut bytes = [0_u8; 8];
     // Eight bytes are never refused once the machine has started.
     let got = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
     assert_eq!(got, Ok(bytes.len()), "the kernel has no random bytes");
-    // 0 is for tools, which store nothing.
-    SpaceId(u64::from_ne_bytes(bytes).max(1))
+    u64::from_ne_bytes(bytes).max(1)
 }
 
 /// Has the borrower size pages as the user chose.

@@ -2,10 +2,18 @@
 
 use loam_core::borrower::SpaceKey;
 
+/// Where shims connect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Door {
+    Path,
+    AbstractName,
+}
+
 /// Kind in the high byte, number below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Token {
-    Listener,
+    /// The socket at the path, and the one with the abstract name.
+    Listener(Door),
     Control,
     Signals,
     Disk,
@@ -22,7 +30,7 @@ pub(super) enum Token {
 impl Token {
     pub(super) const fn data(self) -> u64 {
         let (kind, n) = match self {
-            Self::Listener => (0_u64, 0_u32),
+            Self::Listener(door) => (0_u64, door as u32),
             Self::Control => (1, 0),
             Self::Signals => (2, 0),
             Self::Disk => (3, 0),
@@ -41,7 +49,8 @@ impl Token {
     pub(super) fn from_data(data: u64) -> Self {
         let n = data as u32;
         match data >> 56 {
-            0 => Self::Listener,
+            0 if n == Door::Path as u32 => Self::Listener(Door::Path),
+            0 => Self::Listener(Door::AbstractName),
             1 => Self::Control,
             2 => Self::Signals,
             3 => Self::Disk,

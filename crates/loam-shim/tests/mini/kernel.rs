@@ -195,7 +195,7 @@ pub struct Message {
 }
 
 pub enum Event {
-    Fault { address: u64, tid: u32 },
+    Fault { address: u64 },
     Fork(RawFd),
     Remove { start: u64, end: u64 },
     Other,
@@ -204,7 +204,7 @@ pub enum Event {
 impl Message {
     pub fn event(&self) -> Event {
         match self.words[0] as u8 {
-            0x12 => Event::Fault { address: self.words[2], tid: self.words[3] as u32 },
+            0x12 => Event::Fault { address: self.words[2] },
             0x13 => Event::Fork(self.words[1] as RawFd),
             0x15 | 0x16 => Event::Remove { start: self.words[1], end: self.words[2] },
             _ => Event::Other,

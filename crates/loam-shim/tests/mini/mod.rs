@@ -30,7 +30,8 @@ pub struct Process {
     pub userfaultfd: OwnedFd,
     pub joined: Option<Joined>,
     pub pages: BTreeMap<u64, Box<[u8]>>,
-    pub knocked_tid: u32,
+    /// What it found in its probe page; 0: it has not knocked.
+    pub knock: u64,
     pub window_removals: u32,
     pub faults: u32,
     queue: VecDeque<Message>,
@@ -293,8 +294,7 @@ impl Mini {
             }
             None => {
                 assert_eq!(hello.role, role::FORKED);
-                let of_child =
-                    |process: &Process| process.knocked_tid == hello.pid && process.joined.is_none();
+                let of_child = |process: &Process| process.knock == hello.knock && process.joined.is_none();
                 self.processes.iter().position(of_child).expect("the child knocked before it came")
             }
         };
@@ -367,17 +367,18 @@ impl Mini {
         while let Some(message) = self.processes[index].queue.pop_front() {
             let process = &mut self.processes[index];
             match message.event() {
-                Event::Fault { address, tid } => {
+                Event::Fault { address } => {
                     let page = address & !(PAGE - 1);
                     let is_adopted = self
                         .adopted
                         .iter()
                         .any(|(start, pages)| (*start..start + pages * PAGE).contains(&page));
                     process.faults += 1;
+                    let mut zeros = vec![0; BASE_PAGE_BYTES].into_boxed_slice();
                     if !is_adopted {
-                        process.knocked_tid = tid;
+                        process.knock = index as u64 + 1;
+                        zeros[..8].copy_from_slice(&process.knock.to_ne_bytes());
                     }
-                    let zeros = vec![0; BASE_PAGE_BYTES].into_boxed_slice();
                     let contents = process.pages.get(&page).unwrap_or(&zeros);
                     match kernel::copy(&process.userfaultfd, page, contents) {
                         Ok(()) => {
@@ -504,7 +505,7 @@ impl Process {
             userfaultfd,
             joined: None,
             pages: BTreeMap::new(),
-            knocked_tid: 0,
+            knock: 0,
             window_removals: 0,
             faults: 0,
             queue: VecDeque::new(),
