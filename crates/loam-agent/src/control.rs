@@ -1,10 +1,10 @@
 //! The folder of the control sockets. A shim gives its program's userfaultfd to whoever listens there, so it is this user's alone, or it is not used.
 
-use rustix::fd::{AsRawFd, OwnedFd};
+use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-use rustix::process::{Pid, geteuid, getuid};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, UCred};
+use rustix::process::{Gid, Pid, Uid, geteuid, getuid};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -150,6 +150,24 @@ pub(crate) fn listen_abstract(path: &Path, kind: SocketType) -> Result<OwnedFd, 
     rustix::net::bind(&socket, &address)?;
     rustix::net::listen(&socket, BACKLOG)?;
     Ok(socket)
+}
+
+/// Who has connected. None: nobody that has an id here, as he is of another pid namespace. (rustix has no place for an id of 0.)
+pub(crate) fn peer(socket: BorrowedFd<'_>) -> Option<UCred> {
+    let mut who = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut bytes = size_of_val(&who) as libc::socklen_t;
+    // SAFETY: the kernel writes at most `bytes` bytes to the structure, and how many to `bytes`; both live.
+    let answer = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut who).cast(),
+            &raw mut bytes,
+        )
+    };
+    let pid = Pid::from_raw(who.pid).filter(|_| answer == 0)?;
+    Some(UCred { pid, uid: Uid::from_raw(who.uid), gid: Gid::from_raw(who.gid) })
 }
 
 /// Somebody listens there. Does not wait.

@@ -114,13 +114,17 @@ fn set_timeout(socket: Fd, option: usize, seconds: u64) -> Result<()> {
 /// was started without. Both directions time out.
 ///
 /// In a sandbox the path may be hidden: then by the abstract name that the agent has, too, which goes as far as its network namespace does. Anybody may take such a name that nobody has, so the
-/// other side has to be this user or root.
+/// other side has to be this user or root, and not one that this user namespace does not know.
 pub(crate) fn connect(path: &[u8]) -> Result<Fd> {
     assert!(path.len() < PATH_BYTES_MAX, "the socket's path was checked when it was read");
     match connect_to(&Address::of(0, path), ADDRESS_BYTES) {
         Err(errno @ (Errno::ENOENT | Errno::ENOTDIR | Errno::EACCES)) => {
             let abstract_bytes = size_of::<u16>() + 1 + path.len();
-            let socket = connect_to(&Address::of(1, path), abstract_bytes).map_err(|_| errno)?;
+            let socket = match connect_to(&Address::of(1, path), abstract_bytes) {
+                // Nobody is there, or a sandbox forbids it.
+                Err(Errno::ECONNREFUSED | Errno::EPERM) => Err(errno),
+                answer => answer,
+            }?;
             if is_trusted(socket) {
                 return Ok(socket);
             }
@@ -130,6 +134,9 @@ pub(crate) fn connect(path: &[u8]) -> Result<Fd> {
         answer => answer,
     }
 }
+
+/// All users that a user namespace does not know look like this one there, ourselves among them.
+const NOBODY: u32 = 65_534;
 
 /// Who listens at the other end is this user or root.
 fn is_trusted(socket: Fd) -> bool {
@@ -147,7 +154,7 @@ fn is_trusted(socket: Fd) -> bool {
     // SAFETY: the kernel writes at most `bytes` bytes to the credentials, and how many to `bytes`.
     let answer = unsafe { sys::call(sys::GETSOCKOPT, arguments) };
     let user = credentials[1];
-    answer.is_ok() && (user == 0 || user == sys::geteuid())
+    answer.is_ok() && (user == 0 || user == sys::geteuid() && user != NOBODY)
 }
 
 fn connect_to(address: &Address, address_bytes: usize) -> Result<Fd> {

@@ -97,8 +97,12 @@ pub(crate) fn join(reason: Reason) -> core::result::Result<(), Refusal> {
     let path = process::path();
     let socket = match connect::connect(path.bytes()) {
         Ok(socket) => socket,
-        // Nobody is there any more: a program that starts now has nothing to lose.
-        Err(Errno::ENOENT | Errno::ECONNREFUSED) if reason == Reason::Started => return Ok(()),
+        // Nobody is there any more, or is not to be seen: a program that starts now has nothing to lose.
+        Err(Errno::ENOENT | Errno::ENOTDIR | Errno::EACCES | Errno::ECONNREFUSED)
+            if reason == Reason::Started =>
+        {
+            return Ok(());
+        }
         Err(errno) => return Err(failed(UNREACHABLE)(errno)),
     };
     let mut made = Made::default();
@@ -178,6 +182,7 @@ fn shake_hands(socket: Fd, reason: Reason, made: &mut Made) -> core::result::Res
     let has_fork_events = welcome.fork_events != 0;
     process::set_fork_events(has_fork_events);
 
+    process::mark_own().map_err(failed(NO_MEMORY))?;
     let control = map_shared(memory).map_err(failed(NO_MEMORY))?;
     made.control = Some((control, SHARED_BYTES));
     let window = map_guarded(window_bytes, process::place(Place::Window)).map_err(failed(NO_MEMORY))?;

@@ -3,10 +3,11 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize};
 
-use loam_hand::Control;
+use loam_hand::{BASE_PAGE_BYTES, Control};
 
 use crate::connect::PATH_BYTES_MAX;
-use crate::sys;
+use crate::sys::map::{self, map_guarded};
+use crate::sys::{self, Result};
 
 static PATH: [AtomicU8; PATH_BYTES_MAX] = [const { AtomicU8::new(0) }; PATH_BYTES_MAX];
 static PATH_BYTES: AtomicUsize = AtomicUsize::new(0);
@@ -15,9 +16,10 @@ static FORK_EVENTS: AtomicBool = AtomicBool::new(false);
 static PROBE: AtomicUsize = AtomicUsize::new(0);
 static PLACES: [AtomicUsize; 3] = [const { AtomicUsize::new(0) }; 3];
 
-/// Where the part of the program that runs is told, and to which process that place belongs: a child has it before it has its own.
+/// Where the part of the program that runs is told. A child has it before it has its own.
 static CONTROL: AtomicUsize = AtomicUsize::new(0);
-static CONTROL_PID: AtomicU32 = AtomicU32::new(0);
+/// Address of a page with the process's id. 0: none yet.
+static OWN: AtomicUsize = AtomicUsize::new(0);
 
 /// Memory of the shim's own that a forked child maps anew. The child takes the addresses that its parent had, which are free in
 /// it: elsewhere it could stand where the program counts on a hole.
@@ -97,9 +99,33 @@ pub(crate) fn set_probe(address: usize) {
     PROBE.store(address, Relaxed);
 }
 
+/// From now on [`is_own`], in this process.
+pub(crate) fn mark_own() -> Result<()> {
+    let mut page = OWN.load(Relaxed);
+    if page == 0 {
+        page = map_guarded(BASE_PAGE_BYTES, 0)?;
+        // SAFETY: just mapped, and nobody else's.
+        unsafe {
+            map::advise(page, BASE_PAGE_BYTES, map::ADVICE_WIPEONFORK)?;
+            let _ = map::advise(page, BASE_PAGE_BYTES, map::ADVICE_DONTDUMP);
+        }
+        OWN.store(page, Relaxed);
+    }
+    // SAFETY: mapped for the life of the process, aligned, and only ever used so.
+    unsafe { AtomicU32::from_ptr(page as *mut u32) }.store(sys::getpid(), Relaxed);
+    Ok(())
+}
+
+/// What is remembered here is this process's, and not of the one that it was forked from past libc: in the child of a `vfork` the id is another, and any other child finds the page empty. (The id alone
+/// does not tell: parent and child may both be the first of a pid namespace.)
+pub(crate) fn is_own() -> bool {
+    let page = OWN.load(Relaxed) as *mut u32;
+    // SAFETY: null, or as above.
+    !page.is_null() && unsafe { AtomicU32::from_ptr(page) }.load(Relaxed) == sys::getpid()
+}
+
 /// The process shares this memory with its agent from now on, for as long as it lives.
 pub(crate) fn set_control(control: &'static Control) {
-    CONTROL_PID.store(sys::getpid(), Relaxed);
     CONTROL.store(core::ptr::from_ref(control) as usize, Release);
 }
 
@@ -111,7 +137,6 @@ pub(crate) fn forget_control() {
 /// What it shares with its agent. None in a child that has not joined yet, and after a `vfork`.
 pub(crate) fn control() -> Option<&'static Control> {
     let control = CONTROL.load(Acquire) as *const Control;
-    let own = CONTROL_PID.load(Relaxed) == sys::getpid();
     // SAFETY: null, or what `set_control` was given, in the process that gave it: there it stays mapped.
-    if own { unsafe { control.as_ref() } } else { None }
+    if is_own() { unsafe { control.as_ref() } } else { None }
 }

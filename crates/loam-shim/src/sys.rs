@@ -302,6 +302,7 @@ pub(crate) mod map {
     pub(crate) const ADVICE_NOHUGEPAGE: usize = 15;
     pub(crate) const ADVICE_DONTDUMP: usize = 16;
     pub(crate) const ADVICE_DODUMP: usize = 17;
+    pub(crate) const ADVICE_WIPEONFORK: usize = 18;
     pub(crate) const ADVICE_POPULATE_WRITE: usize = 23;
     /// As [`ADVICE_DONTNEED`], of locked memory too.
     pub(crate) const ADVICE_DONTNEED_LOCKED: usize = 24;

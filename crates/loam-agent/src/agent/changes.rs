@@ -53,6 +53,7 @@ impl Agent<'_> {
             key: child,
             uffd,
             hand: None,
+            since: now,
             pid: None,
             events: VecDeque::new(),
             probe: from.probe,

@@ -150,20 +150,37 @@ impl Agent<'_> {
     }
 
     fn take_in(&mut self, socket: OwnedFd) {
-        let Ok(credentials) = rustix::net::sockopt::socket_peercred(&socket) else { return };
-        if !self.may_join(credentials) {
+        let Some(credentials) = control::peer(socket.as_fd()) else { return };
+        if self.may_join(credentials) {
+            self.take_in_as_peer(socket, credentials.pid, None);
+        } else {
             self.hear_stranger(socket);
-            return;
-        }
-        let number = self.next_peer;
-        if self.poll_on(socket.as_fd(), Token::Peer(number), false).is_ok() {
-            self.next_peer = self.next_peer.wrapping_add(1);
-            self.peers.insert(number, Peer { socket, pid: credentials.pid, stage: Stage::New });
         }
     }
 
-    /// It belongs to the tree. Of a program that was there before us a child whose parent has ended descends from nobody that we know: then the
-    /// kernel has told us of it; or, where it tells nothing of forks, it is this user's, as the program is.
+    /// `hello`: what it has said already.
+    pub(super) fn take_in_as_peer(&mut self, socket: OwnedFd, pid: Pid, hello: Option<Hello>) {
+        let number = self.next_peer;
+        if self.poll_on(socket.as_fd(), Token::Peer(number), false).is_ok() {
+            self.next_peer = self.next_peer.wrapping_add(1);
+            let peer = Peer { socket, pid, stage: Stage::New };
+            match hello {
+                Some(hello) => self.greet(number, peer, hello),
+                None => drop(self.peers.insert(number, peer)),
+            }
+        }
+    }
+
+    /// The child that finds this number when it knocks, and has not come yet.
+    pub(super) fn knocked(&self, knock: u64) -> Option<SpaceKey> {
+        self.processes
+            .values()
+            .find(|process| knock != 0 && process.knock == knock)
+            .map(|process| process.key)
+    }
+
+    /// It belongs to the tree. Of a program that was there before us a child whose parent has ended descends from nobody that we know: then it
+    /// has joined already (or will say who it is, [`Self::answer_stranger`]); or, where the kernel tells nothing of forks, it is this user's, as the program is.
     fn may_join(&self, who: UCred) -> bool {
         let known = || match self.fork_events {
             true => self.space_of(who.pid).is_some(),
@@ -299,6 +316,7 @@ impl Agent<'_> {
             key,
             uffd,
             hand: None,
+            since: self.now(),
             pid: Some(pid),
             events: VecDeque::new(),
             probe: hello.probe_address >> 12,
@@ -362,10 +380,16 @@ impl Agent<'_> {
         socket: OwnedFd,
         window: BaseRange,
     ) -> Result<(), (OwnedFd, String)> {
-        let Some(process) = self.processes.values_mut().find(|p| p.knock == knock && knock != 0) else {
+        let Some(key) = self.knocked(knock) else {
             return Err((socket, "it forked, and the kernel did not report it".into()));
         };
-        let key = process.key;
+        // One that had its number before, if we have not heard of its end yet.
+        if let Some(old) = self.space_of(pid) {
+            self.hand_gone_for_good(old);
+        }
+        let Some(process) = self.processes.get_mut(&key) else {
+            return Err((socket, "it has ended".into()));
+        };
         (process.pid, process.knock) = (Some(pid), 0);
         if let Err(error) = process.uffd.register(window.start << 12..window.end << 12, Watch::WriteProtect) {
             return Err((socket, error.to_string()));

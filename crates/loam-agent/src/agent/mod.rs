@@ -268,7 +268,7 @@ impl Agent<'_> {
                 conn.bye(&self.pool);
             }
         }
-        self.tell_if_was_over();
+        self.end_watch();
         let status = self.program.status().unwrap_or(Status { code: None, signal: None });
         let summary = self.summary(Some(status));
         let recording = self.take_recording();

@@ -11,13 +11,15 @@ use crate::procfs::{Pagemap, Statm, StatmFigures};
 use crate::shared::Shared;
 use crate::uffd::{Event, Uffd};
 use loam_core::borrower::{BaseRange, BatchId, SpaceKey};
-use loam_core::units::Instant;
+use loam_core::units::{Duration, Instant};
 use loam_hand::{COMMAND_SPANS, Command, RING_COMMANDS, kind, state};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::process::Pid;
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
+/// Who has had no hand for so long gets none.
+const JOINS_MAX: Duration = Duration::from_millis(200);
 const MADV_DONTFORK: u32 = 10;
 const MADV_DOFORK: u32 = 11;
 
@@ -53,6 +55,8 @@ pub(super) struct Process {
     pub uffd: Uffd,
     /// Without a hand nothing can be taken from it, but its faults are served.
     pub hand: Option<Hand>,
+    /// When it was heard of.
+    pub since: Instant,
     /// Known from the hand's hello.
     pub pid: Option<Pid>,
     /// Read and not yet dealt with, in order.
@@ -127,6 +131,11 @@ impl Process {
     /// Nobody waits for its hand.
     pub(super) fn stands_still(&self) -> bool {
         self.hand.as_ref().is_some_and(Hand::stands_still)
+    }
+
+    /// It has no hand, and gets none any more: it was made past libc, or its hand has ended. One that is just joining takes milliseconds.
+    pub(super) fn stays_without_hand(&self, now: Instant) -> bool {
+        self.hand.is_none() && now >= self.since + JOINS_MAX
     }
 
     /// Changes of mappings have been read and not been dealt with: nothing may be installed by what was known before.

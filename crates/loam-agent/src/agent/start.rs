@@ -102,8 +102,12 @@ fn serve(
     let direct = direct_memory(config)?;
     let folder = Folder::make(control::path()).map_err(setup)?;
     let (listener, socket_path) = join::listen(&folder).map_err(setup)?;
-    // Where it cannot be, shims that do not see the folder are left without us, or are ended.
-    let abstract_listener = join::listen_abstract(&socket_path).ok();
+    // Without it, shims that do not see the folder are left without us, or are ended.
+    let abstract_listener = join::listen_abstract(&socket_path)
+        .inspect_err(|errno| {
+            report.warn(&format!("what runs in a sandbox that hides {} is not served: its abstract name cannot be had ({errno})", socket_path.display()));
+        })
+        .ok();
     report.listen(&folder);
     // Whatever can be refused comes before the program: it would be left without us.
     let alarm = Alarm::new().map_err(refused("timerfd_create"))?;

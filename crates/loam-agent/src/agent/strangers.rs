@@ -2,6 +2,7 @@
 //! socket's name. They run without Loam.
 
 use super::{Agent, Token};
+use crate::control;
 use crate::packets::{self, Received};
 use loam_hand::{Hello, LAYOUT_VERSION, Welcome, role, status};
 use rustix::fd::{AsFd, OwnedFd};
@@ -40,11 +41,21 @@ impl Agent<'_> {
         }
     }
 
-    /// A program that starts is told to run without us. A forked child is not: what its parent has elsewhere would be zeros to it.
+    /// A program that starts is told to run without us. A forked child is not: what its parent has elsewhere would be zeros to it. One that says the number that stood in its memory is a child of one
+    /// that we serve, though it may descend from nobody of whom we know.
     pub(super) fn answer_stranger(&mut self, number: u32) {
         let Some(socket) = self.strangers.sockets.get(&number) else { return };
         match packets::receive::<Hello>(socket.as_fd()) {
             Received::Nothing => return,
+            Received::Packet(hello, _)
+                if hello.role == role::FORKED && self.knocked(hello.knock).is_some() =>
+            {
+                let socket = self.strangers.sockets.remove(&number).expect("it has spoken just now");
+                if let Some(credentials) = control::peer(socket.as_fd()) {
+                    self.take_in_as_peer(socket, credentials.pid, Some(hello));
+                }
+                return;
+            }
             Received::Packet(hello, _) if hello.role == role::STARTED => {
                 let welcome = Welcome {
                     layout_version: LAYOUT_VERSION,

@@ -304,7 +304,7 @@ impl Agent<'_> {
         let unjoined = self.processes.values().filter(|p| p.statm.is_none()).map(|p| p.inherited_pages).sum();
         // The looks above have their own times.
         let now = self.now();
-        let standing = self.standing_pages();
+        let standing = self.standing_pages(now);
         // What a child has of its parent's has not come.
         let come = (resident - newcomers).saturating_sub(self.all_inherited_pages());
         let watch = &mut self.watch;
@@ -400,11 +400,21 @@ impl Agent<'_> {
         (cached, sum - once + files.saturating_sub(here))
     }
 
-    /// What processes have that stand still, and the least that the others need; 0: none does.
-    fn standing_pages(&self) -> u64 {
-        let standing = self.processes.values().filter(|process| process.stands_still());
-        let pages: u64 = standing.map(|process| self.borrower.local_in(process.key).0).sum();
-        if pages > 0 { pages + ADOPTED_PAGES_MIN } else { 0 }
+    /// What processes have from which nothing can be taken, as they stand still or have no hand, and the least that the others need; 0: there are none.
+    fn standing_pages(&self, now: Instant) -> u64 {
+        let (mut pages, mut shared) = (0, 0);
+        for process in self.processes.values() {
+            let local = self.borrower.local_in(process.key).0;
+            if process.stands_still() {
+                pages += local;
+            } else if process.stays_without_hand(now) {
+                let of_it = self.borrower.shared_in(process.key).0;
+                pages += local - of_it;
+                // Those of one family mostly have the same.
+                shared = shared.max(of_it);
+            }
+        }
+        if pages + shared > 0 { pages + shared + ADOPTED_PAGES_MIN } else { 0 }
     }
 
     /// Tells once when the budget is not held for longer than a burst lasts.
@@ -453,8 +463,9 @@ impl Agent<'_> {
         }
     }
 
-    /// At the end: tells of a burst that was too short to be told of at once.
-    pub(super) fn tell_if_was_over(&mut self) {
+    /// At the end: tells of a burst that was too short to be told of at once, and counts who has ended and never came.
+    pub(super) fn end_watch(&mut self) {
+        self.watch.strangers.end();
         self.tell_burst("had, for a moment,");
     }
 

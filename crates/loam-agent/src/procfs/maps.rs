@@ -3,6 +3,7 @@
 use super::{FILE_BYTES_MAX, ProcError, open, read_text, text_of};
 use loam_core::borrower::BaseRange;
 use rustix::process::Pid;
+use std::ffi::OsStr;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
@@ -207,15 +208,16 @@ impl Detail {
     }
 }
 
-/// It has a mapping of the file at `path`. False where that cannot be told.
+/// It has a mapping of a file that is called as the one at `path` is, wherever its own root is. False where that cannot be told.
 pub(crate) fn has_mapped(pid: Pid, path: &Path) -> bool {
-    let Some(path) = path.to_str() else { return false };
-    read_text(pid, "maps").is_ok_and(|text| text.lines().any(|line| is_of_file(line, path)))
+    let Some(name) = path.file_name().and_then(OsStr::to_str) else { return false };
+    read_text(pid, "maps").is_ok_and(|text| text.lines().any(|line| is_of_file(line, name)))
 }
 
-/// The line of `maps` is one of the file at `path`.
-fn is_of_file(line: &str, path: &str) -> bool {
-    line.split_once(path).is_some_and(|(before, after)| before.ends_with(' ') && after.is_empty())
+/// The line of `maps` is one of a file with that name.
+pub(super) fn is_of_file(line: &str, name: &str) -> bool {
+    let line = line.strip_suffix(" (deleted)").unwrap_or(line);
+    line.rsplit_once('/').is_some_and(|(_, last)| last == name)
 }
 
 /// All mappings, without their flags. Quick: the kernel looks at no page.

@@ -147,8 +147,12 @@ pub(crate) fn ran(pid: Pid, except: Option<Pid>) -> Result<Duration, ProcError> 
     let mut ticks = of(read_text(pid, "stat")?)?;
     if let Some(thread) = except {
         let path = format!("/proc/{}/task/{}/stat", pid.as_raw_nonzero(), thread.as_raw_nonzero());
-        let text = std::fs::read_to_string(path).map_err(|error| ProcError::io(pid, "task/stat", &error))?;
-        ticks = ticks.saturating_sub(of(text)?);
+        match std::fs::read_to_string(path) {
+            Ok(text) => ticks = ticks.saturating_sub(of(text)?),
+            // In a pid namespace of its own it knows that thread by another id than we do. What it runs is little.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(ProcError::io(pid, "task/stat", &error)),
+        }
     }
     Ok(Duration::from_millis(ticks * 1000 / rustix::param::clock_ticks_per_second()))
 }

@@ -37,8 +37,12 @@ struct Seen {
     since: Instant,
     /// The shim is in it: its libraries may still be linked and started, and it comes when they have been.
     has_shim: bool,
-    /// It counts as one that runs without Loam: its program.
-    without_loam: Option<String>,
+    /// Its program, when it was seen last.
+    name: String,
+    /// It counts as one that runs without Loam.
+    counted: bool,
+    /// Its program is among those that are named.
+    named: bool,
 }
 
 /// Base pages of all strangers.
@@ -73,33 +77,51 @@ impl Strangers {
         has_shim: impl FnOnce() -> bool,
         name: impl FnOnce() -> String,
     ) {
-        let seen = self.seen.entry(pid).or_insert(Seen { since: now, has_shim: false, without_loam: None });
-        if seen.without_loam.is_some() {
+        let new = || Seen { since: now, has_shim: false, name: String::new(), counted: false, named: false };
+        let seen = self.seen.entry(pid).or_insert_with(new);
+        if seen.counted {
             return;
         }
-        seen.has_shim = has_shim();
-        if seen.has_shim && now < seen.since + STARTS_MAX {
-            return;
+        (seen.has_shim, seen.name) = (has_shim(), name());
+        if !seen.has_shim || now >= seen.since + STARTS_MAX {
+            self.count(pid);
         }
+    }
+
+    fn count(&mut self, pid: Pid) {
+        let Some(seen) = self.seen.get_mut(&pid).filter(|seen| !seen.counted) else { return };
+        seen.counted = true;
         self.without_loam += 1;
-        let name = seen.without_loam.insert(name());
-        if self.names.len() < NAMES_MAX || self.names.contains_key(name) {
-            *self.names.entry(name.clone()).or_default() += 1;
+        if self.names.len() < NAMES_MAX || self.names.contains_key(&seen.name) {
+            seen.named = true;
+            *self.names.entry(seen.name.clone()).or_default() += 1;
         }
     }
 
     /// It is served now.
     pub(super) fn joined(&mut self, pid: Pid) {
         self.here.remove(&pid);
-        let Some(Seen { has_shim: true, without_loam: Some(name), .. }) = self.seen.remove(&pid) else {
-            return;
-        };
+        let Some(seen) = self.seen.remove(&pid).filter(|seen| seen.has_shim && seen.counted) else { return };
         // It has only taken long to start.
         self.without_loam -= 1;
-        if let Some(times) = self.names.get_mut(&name) {
+        if let Some(times) = self.names.get_mut(&seen.name).filter(|_| seen.named) {
             *times -= 1;
             self.names.retain(|_, times| *times > 0);
         }
+    }
+
+    /// Forgets those that are not there any more. Who had taken time to start, and has ended, has run without Loam. (Their numbers may be others' by and by.)
+    fn keep(&mut self, is_there: impl Fn(Pid) -> bool) {
+        let ended: Vec<Pid> = self.seen.keys().copied().filter(|&pid| !is_there(pid)).collect();
+        for pid in ended {
+            self.count(pid);
+            self.seen.remove(&pid);
+        }
+    }
+
+    /// All have ended.
+    pub(super) fn end(&mut self) {
+        self.keep(|_| false);
     }
 
     /// The programs of those that have run without Loam, the first few.
@@ -123,8 +145,8 @@ impl Agent<'_> {
             self.processes.values().filter(|p| p.statm.is_some()).filter_map(|p| p.pid).collect();
         let strangers = &mut self.watch.strangers;
         strangers.here.retain(|pid, _| tree.contains(pid) && !known.contains(pid));
-        // The number of one that has ended may be another's by and by. (The list may miss one that lives.)
-        strangers.seen.retain(|pid, _| tree.contains(pid) || Statm::open(*pid).is_ok());
+        // (The list may miss one that lives.)
+        strangers.keep(|pid| tree.contains(&pid) || Statm::open(pid).is_ok());
         let joining: Vec<Pid> = self.peers.values().map(Peer::pid).collect();
         for &pid in tree.iter().filter(|pid| !known.contains(pid)) {
             // One that has ended is there until somebody waits for it, without memory.
@@ -231,5 +253,24 @@ mod tests {
         strangers.saw_again(pid(21), at(0), || false, named("01"));
         assert_eq!((strangers.without_loam, strangers.names().len()), (21, NAMES_MAX));
         assert_eq!(strangers.names["01"], 2);
+        // One that had no place among them takes none away.
+        strangers.saw_again(pid(22), at(0), || true, named("99"));
+        strangers.saw_again(pid(22), at(1_000), || true, named("99"));
+        strangers.joined(pid(22));
+        assert_eq!((strangers.without_loam, strangers.names().len()), (21, NAMES_MAX));
+    }
+
+    #[test]
+    fn who_has_ended_and_never_came_has_run_without_loam() {
+        let mut strangers = Strangers::default();
+        for number in 1..=3 {
+            strangers.saw_again(pid(number), at(0), || number != 2, named(&number.to_string()));
+        }
+        strangers.joined(pid(3));
+        strangers.keep(|of| of == pid(1));
+        assert_eq!(state(&strangers), (1, vec!["2".into()]));
+        strangers.end();
+        strangers.end();
+        assert_eq!(state(&strangers), (2, vec!["1".into(), "2".into()]));
     }
 }

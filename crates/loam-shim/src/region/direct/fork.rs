@@ -46,7 +46,7 @@ pub(in crate::region) fn prepare() {
     let signals = DIRECT.hold();
     *HELD.lock() = Some(signals);
     let mut direct = DIRECT.lock();
-    let Some(direct) = direct.as_mut().filter(|direct| direct.process == sys::getpid()) else { return };
+    let Some(direct) = direct.as_mut().filter(|direct| direct.is_own()) else { return };
     direct.forks = true;
     if direct.mapped == 0 {
         return; // nothing that a child could need
@@ -102,7 +102,7 @@ pub(in crate::region) fn parent() {
             runs(direct).for_each(|(at, bytes)| map::populate(at, bytes));
         }
     }
-    if let Some(direct) = DIRECT.lock().as_mut().filter(|direct| direct.process == sys::getpid()) {
+    if let Some(direct) = DIRECT.lock().as_mut().filter(|direct| direct.is_own()) {
         direct.forks = false;
     }
 }

@@ -20,6 +20,7 @@ use loam_hand::{BASE_PAGE_BYTES, RegionPlan};
 
 use crate::lock::Lock;
 use crate::message;
+use crate::process;
 use crate::sys::map::map_guarded;
 use crate::sys::{self, Errno, Fd, Result};
 use marks::Marks;
@@ -129,10 +130,15 @@ pub(super) fn zero(pages: Range<usize>) -> bool {
 /// Does something in the process that has the chunks, unless it is just forking.
 fn with<T>(what: impl FnOnce(&mut Direct) -> T) -> Option<T> {
     let mut direct = DIRECT.lock();
-    direct.as_mut().filter(|direct| direct.process == sys::getpid() && !direct.forks).map(what)
+    direct.as_mut().filter(|direct| direct.is_own() && !direct.forks).map(what)
 }
 
 impl Direct {
+    /// This process has the chunks, and not one from which it was forked.
+    fn is_own(&self) -> bool {
+        self.process == sys::getpid() && process::is_own()
+    }
+
     fn slot_pages(&self) -> usize {
         self.chunk_bytes / BASE_PAGE_BYTES
     }
