@@ -128,6 +128,8 @@ print(raw, status(child), check(), os.path.exists(os.environ["LOAM_SOCKET"]), os
         assert_eq!((run.ended.code(), run.ended.stderr.as_str()), (0, ""), "{sandbox} {script}");
         let said = String::from_utf8_lossy(&run.ended.stdout);
         assert!(said.starts_with(&format!("0 0 True {sees}")), "{sandbox} {script}: {said}");
+        // The child that was made past libc.
+        assert!(run.number("/processes_without_loam") <= 1.0, "{sandbox} {script}: {}", run.summary);
         let adopted = run.number("/adopted_bytes");
         assert!(adopted > f64::from(80 << 20), "{sandbox} {script}: it borrowed: {}", run.summary);
     }

@@ -142,7 +142,7 @@ unsafe extern "C" fn loam_join_at(path: *const c_char, line: *mut c_char, line_b
             region::serve_late();
             0
         }
-        Ok(()) => refused(b"the agent has ended before it could be joined: connect again"),
+        Ok(()) => refused(b"the agent has ended before it could be joined, or its socket is hidden from here: connect again"),
         Err(refusal) => {
             refusal.write_into(line);
             1

@@ -27,10 +27,12 @@ impl Errno {
     pub(crate) const EEXIST: Errno = Errno(17);
     pub(crate) const ENOTDIR: Errno = Errno(20);
     pub(crate) const EINVAL: Errno = Errno(22);
+    pub(crate) const ENFILE: Errno = Errno(23);
     pub(crate) const EMFILE: Errno = Errno(24);
     pub(crate) const EPIPE: Errno = Errno(32);
     pub(crate) const EPROTO: Errno = Errno(71);
     pub(crate) const ECONNRESET: Errno = Errno(104);
+    pub(crate) const ENOBUFS: Errno = Errno(105);
     pub(crate) const ECONNREFUSED: Errno = Errno(111);
 }
 

@@ -54,6 +54,7 @@ impl Agent<'_> {
             uffd,
             hand: None,
             since: now,
+            family: from.family,
             pid: None,
             events: VecDeque::new(),
             probe: from.probe,

@@ -150,11 +150,11 @@ impl Agent<'_> {
     }
 
     fn take_in(&mut self, socket: OwnedFd) {
-        let Some(credentials) = control::peer(socket.as_fd()) else { return };
-        if self.may_join(credentials) {
-            self.take_in_as_peer(socket, credentials.pid, None);
-        } else {
-            self.hear_stranger(socket);
+        match control::peer(socket.as_fd()) {
+            Some(credentials) if self.may_join(credentials) => {
+                self.take_in_as_peer(socket, credentials.pid, None);
+            }
+            _ => self.hear_stranger(socket),
         }
     }
 
@@ -317,6 +317,7 @@ impl Agent<'_> {
             uffd,
             hand: None,
             since: self.now(),
+            family: key,
             pid: Some(pid),
             events: VecDeque::new(),
             probe: hello.probe_address >> 12,

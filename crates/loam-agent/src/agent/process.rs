@@ -18,7 +18,7 @@ use rustix::process::Pid;
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
-/// Who has had no hand for so long gets none.
+/// Who has had no hand for so long gets none, as it seems.
 const JOINS_MAX: Duration = Duration::from_millis(200);
 const MADV_DONTFORK: u32 = 10;
 const MADV_DOFORK: u32 = 11;
@@ -57,6 +57,8 @@ pub(super) struct Process {
     pub hand: Option<Hand>,
     /// When it was heard of.
     pub since: Instant,
+    /// The first of those of which it was forked, itself if it was not.
+    pub family: SpaceKey,
     /// Known from the hand's hello.
     pub pid: Option<Pid>,
     /// Read and not yet dealt with, in order.
@@ -133,7 +135,7 @@ impl Process {
         self.hand.as_ref().is_some_and(Hand::stands_still)
     }
 
-    /// It has no hand, and gets none any more: it was made past libc, or its hand has ended. One that is just joining takes milliseconds.
+    /// It has no hand, and seems to get none any more: it was made past libc, or its hand has ended. One that is just joining takes milliseconds, mostly.
     pub(super) fn stays_without_hand(&self, now: Instant) -> bool {
         self.hand.is_none() && now >= self.since + JOINS_MAX
     }

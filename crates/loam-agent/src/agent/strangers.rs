@@ -38,7 +38,10 @@ impl Agent<'_> {
         let socket = self.strangers.sockets[&number].as_fd();
         if self.poll_on(socket, Token::Stranger(number), false).is_err() {
             self.strangers.sockets.remove(&number);
+            return;
         }
+        // Mostly it has spoken already, and is none of those that are in the way of others.
+        self.answer_stranger(number);
     }
 
     /// A program that starts is told to run without us. A forked child is not: what its parent has elsewhere would be zeros to it. One that says the number that stood in its memory is a child of one

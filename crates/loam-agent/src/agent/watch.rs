@@ -17,6 +17,7 @@ use crate::procfs::{self, Statm};
 use loam_core::borrower::SpaceKey;
 use loam_core::units::{BASE_PAGE_BYTES, BasePages, Duration, Instant};
 use rustix::process::Pid;
+use std::collections::BTreeMap;
 use tree::{StrangerPages, Strangers};
 
 /// Watched at least this often, and at most.
@@ -402,7 +403,8 @@ impl Agent<'_> {
 
     /// What processes have from which nothing can be taken, as they stand still or have no hand, and the least that the others need; 0: there are none.
     fn standing_pages(&self, now: Instant) -> u64 {
-        let (mut pages, mut shared) = (0, 0);
+        // Of a family the one that shares most with its relatives: they mostly share the same.
+        let (mut pages, mut shared) = (0, BTreeMap::<SpaceKey, u64>::new());
         for process in self.processes.values() {
             let local = self.borrower.local_in(process.key).0;
             if process.stands_still() {
@@ -410,11 +412,12 @@ impl Agent<'_> {
             } else if process.stays_without_hand(now) {
                 let of_it = self.borrower.shared_in(process.key).0;
                 pages += local - of_it;
-                // Those of one family mostly have the same.
-                shared = shared.max(of_it);
+                let most = shared.entry(process.family).or_default();
+                *most = of_it.max(*most);
             }
         }
-        if pages + shared > 0 { pages + shared + ADOPTED_PAGES_MIN } else { 0 }
+        pages += shared.values().sum::<u64>();
+        if pages > 0 { pages + ADOPTED_PAGES_MIN } else { 0 }
     }
 
     /// Tells once when the budget is not held for longer than a burst lasts.

@@ -148,6 +148,8 @@ pub(in crate::region) fn child_copies() {
     let Some(direct) = direct.as_mut() else { return };
     // Without a fork under way nothing was mapped; or this is the child of one that has no part in the pool itself, and stays without.
     if fork.is_none() && direct.mapped > 0 {
+        // Its own id may be that of the one whose chunks these are: in another pid namespace, or when that has ended.
+        direct.process = 0;
         return;
     }
     let parent = core::mem::replace(&mut direct.token, token);
