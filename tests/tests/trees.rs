@@ -135,6 +135,55 @@ print(raw, status(child), check(), os.path.exists(os.environ["LOAM_SOCKET"]), os
     }
 }
 
+/// What takes a process of one thread (Charliecloud and Apptainer begin so where they are not root) a program can do with its memory elsewhere, and goes on borrowing; what it forks and starts then does, too.
+#[test]
+fn who_leaves_its_user_namespace_goes_on_borrowing() {
+    let _alone = place::alone();
+    let python = r#"
+import ctypes, os, sys
+memory = bytearray(96 << 20)
+def fill(seed):
+    for at in range(0, len(memory), 4096): memory[at] = 1 + (seed + at // 4096) % 251
+def check(seed): return all(memory[at] == 1 + (seed + at // 4096) % 251 for at in range(0, len(memory), 4096))
+fill(0)
+libc = ctypes.CDLL(None, use_errno=True)
+left = libc.unshare(int(sys.argv[1], 0))
+right = check(0)
+fill(7)
+child = os.fork()
+if child == 0: os._exit(not check(7))
+print(left, right, os.waitpid(child, 0)[1], check(7), len(os.listdir("/proc/self/task")))"#;
+    const NEWUSER: u32 = 0x1000_0000;
+    const NEWNS: u32 = 0x2_0000;
+    const NEWPID: u32 = 0x2000_0000;
+    for (flags, hears_of_forks) in
+        [(NEWUSER | NEWNS, true), (NEWUSER | NEWPID, true), (NEWUSER | NEWPID, false)]
+    {
+        if !hears_of_forks && !place::is_root() {
+            continue; // it takes root to give a capability up, and to have it
+        }
+        let scratch = Scratch::new("namespaces");
+        let mut program = Command::new("python3");
+        program.args(["-c", python, &flags.to_string()]);
+        let borrow = Borrow::new(scratch.path()).local_mib(48);
+        let borrow = if hears_of_forks { borrow } else { borrow.without_fork_events() };
+        let run = borrow.run(&program, None, LIMIT);
+        let what = format!("{flags:#x} {hears_of_forks}");
+        assert_eq!((run.ended.code(), run.ended.stderr.as_str()), (0, ""), "{what}");
+        assert_eq!(String::from_utf8_lossy(&run.ended.stdout), "0 True 0 True 2\n", "{what}");
+        assert!(run.number("/evictions/moved") > 10_000.0, "{what}: {}", run.summary);
+    }
+    // The usual way there: a program that leaves all of them, and starts another.
+    let scratch = Scratch::new("namespaces");
+    let mut program = Command::new("unshare");
+    program.args(["-Urmpf", "--mount-proc", "python3", "-c", python, &NEWUSER.to_string()]);
+    let run = Borrow::new(scratch.path()).local_mib(48).run(&program, None, LIMIT);
+    assert_eq!((run.ended.code(), run.ended.stderr.as_str()), (0, ""));
+    assert_eq!(String::from_utf8_lossy(&run.ended.stdout), "0 True 0 True 2\n");
+    assert!(run.number("/adopted_bytes") > f64::from(80 << 20), "it borrowed: {}", run.summary);
+    assert_eq!(run.number("/processes_without_loam"), 0.0, "{}", run.summary);
+}
+
 /// Where the network is another one, too, nobody can come to the agent. Who starts there runs without Loam, and is named. A forked child may need what its parent has elsewhere: it is ended with a line.
 #[test]
 fn what_runs_where_the_agent_cannot_be_reached() {

@@ -54,7 +54,7 @@ pub(crate) fn lines(summary: &Summary) -> String {
     }
     if summary.processes_without_loam > 0 {
         say(format!(
-            "  processes {} served; {} ran without Loam (static, set-user-id, a cleaned environment, under valgrind, in a sandbox without a way to the agent, or a child made past libc): {}",
+            "  processes {} served; {} ran without Loam (static, set-user-id, a cleaned environment, under valgrind, in a sandbox without Loam's library or a way to the agent, or a child made past libc): {}",
             count(summary.processes),
             count(summary.processes_without_loam),
             printable(&summary.programs_without_loam.join(", "), 200)

@@ -17,7 +17,7 @@ use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 pub use plan::{REGION_BYTES_MAX, RegionPlan};
 
 /// Changes with every change of the layout; the agent refuses a shim that was built with another.
-pub const LAYOUT_VERSION: u32 = 12;
+pub const LAYOUT_VERSION: u32 = 13;
 /// Bytes of a base page.
 pub const BASE_PAGE_BYTES: usize = 4096;
 /// Commands that may be posted and not yet taken back by the agent.
@@ -50,6 +50,9 @@ pub mod kind {
     /// Huge pages are not for this process any more: a property of the process and not of its mappings, which must not differ from their neighbours by it
     /// (`mremap` refuses what has become two mappings). It has no spans, and its failure is ignored.
     pub const NO_HUGE_PAGES: u32 = 5;
+    /// Step aside ([`super::call::STEP_ASIDE`]), if the program still wants it ([`super::aside`]). `Span::extra` of the one span is the number of a socket in the process's own table, by which the
+    /// hand sends the userfaultfd and then its socket. Then its thread ends, and [`super::Control::hand_tid`] becomes 0; what is posted meanwhile waits for the next hand.
+    pub const STEP_ASIDE: u32 = 6;
 }
 
 /// What became of one page of an EVICT command.
@@ -80,6 +83,21 @@ pub mod state {
     pub const DONE: u32 = 3;
     /// Taken back by the agent before the hand began.
     pub const CANCELLED: u32 = 4;
+}
+
+/// What becomes of a hand that is to step aside ([`Control::aside`]). The thread that asks takes it back where nobody can say whether the hand will hear of it: one of the two is first.
+pub mod aside {
+    /// Nobody asks, or not any more.
+    pub const NOBODY: u32 = 0;
+    /// It goes: it sends what it has, and ends.
+    pub const GOES: u32 = 1;
+    /// It could not send what it has, and stays.
+    pub const STAYS: u32 = 2;
+
+    /// A thread asks, and has the other end of this socket.
+    pub const fn wanted(socket: u32) -> u32 {
+        socket.wrapping_add(3)
+    }
 }
 
 /// A run of base pages of the program.
@@ -134,8 +152,10 @@ pub struct Control {
     pub hand_sleeps: AtomicU32,
     /// 1: the agent sleeps or is about to: the hand writes one byte to the socket when a command is done.
     pub agent_sleeps: AtomicU32,
-    /// Thread id of the hand; not 0 once it has its own descriptor table and holds nothing else of the program's.
+    /// Thread id of the hand; not 0 once it has its own descriptor table and holds nothing else of the program's, and until it steps aside.
     pub hand_tid: AtomicU32,
+    /// Whether the hand is to step aside, and does: a value of [`aside`]. Between the hand and the thread that asks.
+    pub aside: AtomicU32,
     /// Commands that the hand has done or passed over: a slot that the agent cancelled is free again only
     /// when this has passed it.
     pub finished: AtomicU32,
@@ -365,6 +385,9 @@ pub mod call {
     pub const MAY_COPY: u32 = 17;
     /// The program keeps memory from children that it will fork: what they have by the agent's record is compared with what they have.
     pub const KEEPS: u32 = 18;
+    /// The process is about to do what only one of a single thread may, so its hand is to step aside ([`super::kind::STEP_ASIDE`]). `address` is the number of the socket. Answered when the hand has
+    /// been told; ESRCH: there is none.
+    pub const STEP_ASIDE: u32 = 19;
 }
 
 /// [`Call::terms`] with a page of `page_bytes`, or 0, and 1 plus the number of a plan, or 0. `None`: pages have no such size, or there is no such number.

@@ -7,6 +7,8 @@
 //! its own as well: a process that shares that with anybody may not go to another mount namespace (`setns`).
 //!
 //! It sleeps in a receive on its socket; when the agent hangs up, the program is ended.
+//!
+//! It may step aside for a moment ([`crate::alone`]): then another one goes on where it ended.
 
 use core::arch::asm;
 use core::cell::Cell;
@@ -14,7 +16,7 @@ use core::hint::spin_loop;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 use loam_hand::{
-    BASE_PAGE_BYTES, COMMAND_PAGES, COMMAND_SPANS, Command, Control, RING_COMMANDS, kind, state,
+    BASE_PAGE_BYTES, COMMAND_PAGES, COMMAND_SPANS, Command, Control, RING_COMMANDS, Ready, aside, kind, state,
 };
 
 use crate::message::{self, Piece};
@@ -106,6 +108,15 @@ pub(crate) fn start(start: &Start) -> Result<()> {
     Ok(())
 }
 
+/// Takes the stack away of a hand that has ended.
+pub(crate) fn forget_stack() {
+    let low = process::place(Place::Stack);
+    if low != 0 {
+        // SAFETY: `start` has mapped it, and the one thread that used it is no more.
+        unsafe { unmap(low, STACK_BYTES + BASE_PAGE_BYTES) };
+    }
+}
+
 /// The hand's first function.
 ///
 /// # Safety
@@ -125,9 +136,9 @@ unsafe extern "C" fn main(start: *const Start) -> ! {
     // A program that has given up its rights may not, nor one that sees no /proc.
     let pagemap = sys::open_to_read(c"/proc/self/pagemap").ok();
     assert_eq!(control.hand_tid.load(Relaxed), 0, "one hand a process");
+    let mut executed = control.finished.load(SeqCst);
     control.hand_tid.store(sys::gettid(), Release);
     let hand = Hand { start, control, pagemap, window_executes: Cell::new(false) };
-    let mut executed = 0_u32;
     let mut spin_ns = SPIN_NS_MAX;
     loop {
         hand.wait_for_command(executed, &mut spin_ns);
@@ -136,10 +147,13 @@ unsafe extern "C" fn main(start: *const Start) -> ! {
         while executed != posted {
             let slot = executed as usize % RING_COMMANDS;
             throttle::look(control);
-            hand.execute(slot, &control.commands[slot]);
+            let goes_on = hand.execute(slot, &control.commands[slot]);
             executed = executed.wrapping_add(1);
             control.finished.store(executed, SeqCst);
             hand.tell_agent();
+            if goes_on == GoesOn::No {
+                sys::exit_thread_clearing(&control.hand_tid);
+            }
         }
     }
 }
@@ -151,6 +165,14 @@ fn keep_only(a: Fd, b: Fd) {
     let close = |first: u32, last: u32| first > last || sys::close_range(first, last).is_ok();
     let closed = (low == 0 || close(0, low - 1)) && close(low + 1, high - 1) && close(high + 1, u32::MAX);
     assert!(closed, "close_range is older than what Loam needs");
+}
+
+/// Whether the hand has more to do.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum GoesOn {
+    Yes,
+    /// Another one has.
+    No,
 }
 
 /// The hand at work.
@@ -197,10 +219,10 @@ impl Hand {
         }
     }
 
-    fn execute(&self, slot: usize, command: &Command) {
+    fn execute(&self, slot: usize, command: &Command) -> GoesOn {
         match command.state.compare_exchange(state::POSTED, state::RUNNING, SeqCst, SeqCst) {
             Ok(_) => {}
-            Err(state::CANCELLED) => return,
+            Err(state::CANCELLED) => return GoesOn::Yes,
             Err(_) => self.broken(b"a command that is not posted"),
         }
         match command.kind.load(Relaxed) {
@@ -232,8 +254,37 @@ impl Hand {
                     signal => sys::exit_group(128 + signal),
                 }
             }
+            kind::STEP_ASIDE => {
+                let socket = self.spans(command).next().map_or(u32::MAX, |(_, _, socket)| socket);
+                let goes = self.steps_aside(socket);
+                command.state.store(state::DONE, SeqCst);
+                return goes;
+            }
             _ => self.broken(b"a command of an unknown kind"),
         }
+        GoesOn::Yes
+    }
+
+    /// For the thread that has the other end of `socket`, a number of the process's own table, if it still wants that.
+    fn steps_aside(&self, socket: u32) -> GoesOn {
+        let word = &self.control.aside;
+        if word.compare_exchange(aside::wanted(socket), aside::GOES, SeqCst, SeqCst).is_err() {
+            return GoesOn::Yes;
+        }
+        if self.send_own(socket as Fd).is_ok() {
+            return GoesOn::No;
+        }
+        word.store(aside::STAYS, SeqCst);
+        GoesOn::Yes
+    }
+
+    fn send_own(&self, socket: Fd) -> Result<()> {
+        let to = sys::descriptor_of_process(socket)?;
+        let nothing = Ready::default();
+        let sent = connect::send(to, &nothing, Some(self.start.userfaultfd))
+            .and_then(|()| connect::send(to, &nothing, Some(self.start.socket)));
+        sys::close(to);
+        sent
     }
 
     /// The spans of a command, checked: address, pages, extra.

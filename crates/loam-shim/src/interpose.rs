@@ -10,7 +10,7 @@ use loam_hand::{BASE_PAGE_BYTES, Call, call, part_begins, terms_word};
 use crate::connect::{self, Patience};
 use crate::start::errno_location;
 use crate::sys::{self, Errno, SignalsBlocked, map};
-use crate::{process, region, throttle, userfault};
+use crate::{alone, process, region, throttle, userfault};
 
 const MADV_DONTNEED: c_int = map::ADVICE_DONTNEED as c_int;
 const MADV_FREE: c_int = 8;
@@ -226,6 +226,18 @@ unsafe extern "C" fn shmat(id: c_int, address: *const c_void, flags: c_int) -> *
         Ok(address) => core::ptr::with_exposed_provenance_mut(address),
         Err(errno) => answer(Err(errno)) as isize as *mut c_void,
     }
+}
+
+/// `unshare(2)`: of a user namespace, and of what a process of one thread has for itself anyway, the kernel lets only such a process go.
+#[unsafe(no_mangle)]
+extern "C" fn unshare(flags: c_int) -> c_int {
+    answer(alone::unshare(flags as u32 as usize))
+}
+
+/// `setns(2)`: nor into another user namespace, or one of time.
+#[unsafe(no_mangle)]
+extern "C" fn setns(fd: c_int, kinds: c_int) -> c_int {
+    answer(alone::setns(fd, kinds as u32 as usize))
 }
 
 /// The call itself: none of the exported functions calls another (see [`crate::region`]).

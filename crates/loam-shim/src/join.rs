@@ -190,6 +190,7 @@ fn shake_hands(socket: Fd, reason: Reason, made: &mut Made) -> core::result::Res
     made.window = Some((low, window_bytes + 2 * BASE_PAGE_BYTES));
     own(low, window_bytes + 2 * BASE_PAGE_BYTES).map_err(failed(NO_MEMORY))?;
     process::set_place(Place::Window, low);
+    process::set_window_bytes(window_bytes);
     if process::probe() == 0 {
         let probe = map_guarded(BASE_PAGE_BYTES, 0).map_err(failed(NO_MEMORY))?;
         // SAFETY: just mapped; its contents stay. A core dump has no use for it, and would touch it.

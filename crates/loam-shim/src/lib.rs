@@ -2,7 +2,7 @@
 //!
 //! It does only what must be done inside the program: it makes the userfaultfd and hands it to the agent ([`join`]),
 //! starts the *hand*, the one thread that takes pages away on the agent's commands ([`hand`], [`evict`]), gives
-//! forked children a hand of their own ([`fork`]), tells the agent of requests that would clash with ours
+//! forked children a hand of their own ([`fork`]), has the hand step aside for what only a process of one thread may do ([`alone`]), tells the agent of requests that would clash with ours
 //! ([`interpose`]), has whoever allocates wait while the tree takes memory faster than it can leave ([`throttle`]), and serves large allocations from the region if there is one ([`region`]). Without `LOAM_SOCKET` in the environment it does nothing.
 //!
 //! Rules of this crate: no allocation, no thread-local storage, no libc wrappers (they write `errno`, which the hand
@@ -18,6 +18,7 @@ compile_error!(
     "the shim is written for Linux on x86-64: its system calls and the clone of the hand are assembly"
 );
 
+mod alone;
 mod connect;
 mod delays;
 mod evict;

@@ -145,9 +145,7 @@ pub(crate) fn kill_self(pieces: &[Piece<'_>]) -> ! {
 
 /// The program's descriptor 2 as it is now: the hand has a descriptor table of its own, without it.
 fn program_stderr() -> Option<Fd> {
-    let process = sys::pidfd_open(sys::getpid()).ok()?;
-    // SAFETY: plain numbers only; a new descriptor is all that it makes.
-    unsafe { sys::call(sys::PIDFD_GETFD, [process as usize, 2, 0, 0, 0, 0]) }.ok().map(|fd| fd as Fd)
+    sys::descriptor_of_process(2).ok()
 }
 
 /// The program's name as the kernel knows it, into `name`; the part that is used.

@@ -14,6 +14,7 @@ static PATH_BYTES: AtomicUsize = AtomicUsize::new(0);
 static UNDER_LOAM: AtomicBool = AtomicBool::new(false);
 static FORK_EVENTS: AtomicBool = AtomicBool::new(false);
 static PROBE: AtomicUsize = AtomicUsize::new(0);
+static WINDOW_BYTES: AtomicUsize = AtomicUsize::new(0);
 static PLACES: [AtomicUsize; 3] = [const { AtomicUsize::new(0) }; 3];
 
 /// Where the part of the program that runs is told. A child has it before it has its own.
@@ -97,6 +98,15 @@ pub(crate) fn probe() -> usize {
 
 pub(crate) fn set_probe(address: usize) {
     PROBE.store(address, Relaxed);
+}
+
+/// Bytes of the window; its place is [`Place::Window`]'s, behind a page without access.
+pub(crate) fn window_bytes() -> usize {
+    WINDOW_BYTES.load(Relaxed)
+}
+
+pub(crate) fn set_window_bytes(bytes: usize) {
+    WINDOW_BYTES.store(bytes, Relaxed);
 }
 
 /// From now on [`is_own`], in this process.

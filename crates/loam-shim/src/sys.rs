@@ -7,7 +7,7 @@ use core::arch::asm;
 use core::sync::atomic::AtomicU32;
 
 pub(crate) use file::{
-    above_standard, each_entry, open_to_read, pair, read, read_beginning, send_byte, wait_for_byte,
+    above_standard, each_entry, open_to_read, pair, read, read_beginning, read_link, send_byte, wait_for_byte,
 };
 
 /// An error number of the kernel, positive.
@@ -31,6 +31,7 @@ impl Errno {
     pub(crate) const EMFILE: Errno = Errno(24);
     pub(crate) const EPIPE: Errno = Errno(32);
     pub(crate) const EPROTO: Errno = Errno(71);
+    pub(crate) const EUSERS: Errno = Errno(87);
     pub(crate) const ECONNRESET: Errno = Errno(104);
     pub(crate) const ENOBUFS: Errno = Errno(105);
     pub(crate) const ECONNREFUSED: Errno = Errno(111);
@@ -79,10 +80,14 @@ pub(crate) const GETTID: usize = 186;
 pub(crate) const TGKILL: usize = 234;
 pub(crate) const FUTEX: usize = 202;
 pub(crate) const CLOCK_GETTIME: usize = 228;
-pub(crate) const EXIT_GROUP: usize = 231;
 pub(crate) const GETDENTS64: usize = 217;
+pub(crate) const SET_TID_ADDRESS: usize = 218;
+pub(crate) const EXIT_GROUP: usize = 231;
 pub(crate) const OPENAT: usize = 257;
+pub(crate) const READLINKAT: usize = 267;
+pub(crate) const UNSHARE: usize = 272;
 pub(crate) const PRLIMIT64: usize = 302;
+pub(crate) const SETNS: usize = 308;
 pub(crate) const PROCESS_VM_READV: usize = 310;
 pub(crate) const KCMP: usize = 312;
 pub(crate) const USERFAULTFD: usize = 323;
@@ -232,6 +237,13 @@ pub(crate) fn exit_thread(status: u32) -> ! {
     }
 }
 
+/// Ends the calling thread only, and says when it needs its stack no more: `tid` is 0 then. Some other thread must have its memory.
+pub(crate) fn exit_thread_clearing(tid: &AtomicU32) -> ! {
+    // SAFETY: the kernel writes the one word, which is mapped for the life of the process.
+    let _ = unsafe { call(SET_TID_ADDRESS, [tid.as_ptr() as usize, 0, 0, 0, 0, 0]) };
+    exit_thread(0)
+}
+
 const FUTEX_WAIT_PRIVATE: usize = 128;
 const FUTEX_WAKE_PRIVATE: usize = 129;
 
@@ -255,6 +267,14 @@ pub(crate) fn kill(pid: u32, signal: u32) -> Result<()> {
 
 pub(crate) fn pidfd_open(pid: u32) -> Result<Fd> {
     plain(PIDFD_OPEN, pid as usize, 0, 0).map(|fd| fd as Fd)
+}
+
+/// A descriptor of the process's own table, for the hand, which has another one.
+pub(crate) fn descriptor_of_process(fd: Fd) -> Result<Fd> {
+    let process = pidfd_open(getpid())?;
+    let own = plain(PIDFD_GETFD, process as usize, fd as usize, 0);
+    close(process);
+    own.map(|fd| fd as Fd)
 }
 
 pub(crate) fn pidfd_kill(process: Fd, signal: u32) -> Result<()> {

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use loam_hand::result::{BUSY, CANCELLED, DENIED, HOLE, MOVED};
 use loam_hand::{call, kind, state, status};
-use mini::{Mini, PAGE, Victim, kernel};
+use mini::{Asides, Mini, PAGE, Victim, kernel};
 
 fn count(results: &[u8], what: u8) -> usize {
     results.iter().filter(|result| **result == what).count()
@@ -498,13 +498,102 @@ fn advice_and_the_hands_end() {
     assert_eq!(mini.ask(&victim, "check", "check"), -1);
 }
 
+/// The kernel lets only a process of one thread leave its user namespace.
 #[test]
-fn the_hand_is_a_thread_all_the_same() {
-    // What a process with one thread may do and one with two may not; a program that makes itself a user namespace is
-    // refused under Loam. If this changes, the list of limits in the documentation does too.
+fn the_hand_steps_aside_for_what_takes_one_thread() {
+    let mut mini = Mini::new(true);
+    let (victim, open) = mini.start_and_greet();
+    let area = mini.fill(&victim, 64);
+    let leave = |mini: &mut Mini| count(&mini.evict(0, &[(area, 32)]), MOVED);
+    assert_eq!(leave(&mut mini), 32);
+    let control = mini.processes[0].control();
+    let first = control.hand_tid.load(SeqCst);
+    // With a namespace of processes, of which only its children become a part: a process that has left its own so makes no threads any more.
+    assert_eq!(mini.ask(&victim, "unshare", "unshare"), 0);
+    let second = control.hand_tid.load(SeqCst);
+    assert!(second != 0 && second != first, "another hand");
+    let number = mini.aside.take().expect("it was told");
+    mini.wait_done(0, number);
+    mini.collect(0, number);
+    assert_eq!(mini.ask(&victim, "open", "open"), open, "the program sees no descriptor of the shim");
+    assert_eq!(threads(&victim), 2);
+    assert_eq!(mini.ask(&victim, "check", "check"), -1);
+    assert_eq!((mini.processes[0].faults, leave(&mut mini)), (32, 32));
+    assert_eq!(mini.ask(&victim, "fork 1", "status"), 0, "its children are served");
+    // There is no hand to come back from here on, so it stays.
+    mini.calls.clear();
+    assert_eq!(mini.ask(&victim, "unshare", "unshare"), i64::from(libc::EINVAL));
+    assert_eq!((control.hand_tid.load(SeqCst), mini.calls.len()), (second, 0));
+}
+
+/// What is refused all the same leaves the process as it was.
+#[test]
+fn the_hand_comes_back_where_it_was_in_vain() {
     let mut mini = Mini::new(true);
     let (victim, _) = mini.start_and_greet();
-    assert_eq!(mini.ask(&victim, "unshare", "unshare"), i64::from(libc::EINVAL));
+    let area = mini.fill(&victim, 64);
+    for _ in 0..2 {
+        assert_eq!(count(&mini.evict(0, &[(area, 32)]), MOVED), 32);
+        let first = mini.processes[0].control().hand_tid.load(SeqCst);
+        assert_eq!(mini.ask(&victim, "setns", "setns"), i64::from(libc::EINVAL), "it is there already");
+        assert_ne!(mini.processes[0].control().hand_tid.load(SeqCst), first);
+        let number = mini.aside.take().expect("it was told");
+        mini.wait_done(0, number);
+        mini.collect(0, number);
+        assert_eq!(mini.ask(&victim, "check", "check"), -1);
+    }
+}
+
+#[test]
+fn the_hand_stays_where_nobody_is_told_or_it_cannot_give_away_what_it_has() {
+    for asides in [Asides::ToldWrong, Asides::Unheard, Asides::Told] {
+        let mut mini = Mini::new(true);
+        mini.asides = asides;
+        mini.refused = Some(call::STEP_ASIDE).filter(|_| asides == Asides::Told);
+        let (victim, open) = mini.start_and_greet();
+        let area = mini.fill(&victim, 64);
+        let first = mini.processes[0].control().hand_tid.load(SeqCst);
+        assert_eq!(mini.ask(&victim, "unshare", "unshare"), i64::from(libc::EINVAL));
+        if let Some(number) = mini.aside.take() {
+            mini.wait_done(0, number);
+            mini.collect(0, number);
+        }
+        assert_eq!(count(&mini.evict(0, &[(area, 32)]), MOVED), 32);
+        assert_eq!(mini.processes[0].control().hand_tid.load(SeqCst), first);
+        assert_eq!(mini.ask(&victim, "check", "check"), -1);
+        assert_eq!(mini.ask(&victim, "open", "open"), open);
+    }
+}
+
+#[test]
+fn a_program_of_several_threads_is_refused_as_ever() {
+    let mut mini = Mini::new(true);
+    let (victim, _) = mini.start_and_greet();
+    assert_eq!(mini.ask(&victim, "unshare_threaded", "unshare"), i64::from(libc::EINVAL));
+    assert_eq!(mini.calls, [], "nobody was asked");
+}
+
+/// The hand has gone, or not yet: nobody reads zeros.
+#[test]
+fn an_agent_that_dies_while_the_hand_steps_aside_ends_the_program() {
+    for _ in 0..20 {
+        let mut mini = Mini::new(true);
+        mini.asides = Asides::ToldLast;
+        let (mut victim, _) = mini.start_and_greet();
+        let area = mini.fill(&victim, 64);
+        assert_eq!(count(&mini.evict(0, &[(area, 64)]), MOVED), 64);
+        mini.tell(&victim, "unshare");
+        mini.tell(&victim, "check");
+        mini.until("the call", |mini| mini.processes.is_empty().then_some(()));
+        let (status, _) = end_with_agent(&mut mini, &mut victim);
+        assert_eq!(status.signal(), Some(libc::SIGKILL), "{status:?}");
+        let said = stderr(&mut victim);
+        assert!(said.starts_with("loam: the agent (loam run) has died; loam-victim is ended"), "{said}");
+    }
+}
+
+fn threads(victim: &Victim) -> usize {
+    std::fs::read_dir(format!("/proc/{}/task", victim.child.id())).unwrap().count()
 }
 
 /// Not a check but a measurement: `cargo test --release -p loam-shim -- --ignored --nocapture cost`.

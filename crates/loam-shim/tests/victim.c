@@ -80,6 +80,10 @@ static void *churn(void *argument) {
     free(copy);
     return (void *)bad;
 }
+static void *sleeper(void *nothing) {
+    for (;;) pause();
+    return nothing;
+}
 static long open_descriptors(void) {
     DIR *directory = opendir("/proc/self/fd");
     long count = 0;
@@ -170,7 +174,17 @@ int main(int argc, char **argv) {
             say("spinning", 0);
             for (volatile uint64_t i = 0;; i++) {}
         } else if (!strcmp(word, "unshare")) {
+            say("unshare", unshare(CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID) ? errno : 0);
+        } else if (!strcmp(word, "unshare_threaded")) {
+            pthread_t thread;
+            pthread_create(&thread, NULL, sleeper, NULL);
             say("unshare", unshare(CLONE_NEWUSER) ? errno : 0);
+        } else if (!strcmp(word, "setns")) {
+            int fd = open("/proc/self/ns/user", O_RDONLY);
+            say("setns", setns(fd, 0) ? errno : 0);
+            close(fd);
+        } else if (!strcmp(word, "open")) {
+            say("open", open_descriptors());
         } else if (!strcmp(word, "exec")) {
             execv(argv[0], argv);
             _exit(5);

@@ -375,6 +375,11 @@ impl Hand {
         }
     }
 
+    /// Has it make way for another one of the same process, who begins where it ends. Nothing more is known of that here: meanwhile it stands still, as that of a process that is stopped.
+    pub(super) fn step_aside(&mut self, socket: u32) {
+        self.order(Order { kind: kind::STEP_ASIDE, spans: vec![(0, 0, socket)], batch: None });
+    }
+
     /// Has all of the process's memory be made of base pages from now on.
     pub(super) fn turn_off_huge_pages(&mut self) {
         if !std::mem::replace(&mut self.has_small_pages, true) {

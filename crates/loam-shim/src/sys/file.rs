@@ -3,7 +3,8 @@
 use core::ffi::CStr;
 
 use super::{
-    Errno, Fd, GETDENTS64, OPENAT, READ, RECVFROM, Result, SENDTO, SOCKETPAIR, call, close, duplicate_from,
+    Errno, Fd, GETDENTS64, OPENAT, READ, READLINKAT, RECVFROM, Result, SENDTO, SOCKETPAIR, call, close,
+    duplicate_from,
 };
 
 const AF_UNIX: usize = 1;
@@ -95,6 +96,13 @@ pub(crate) fn each_entry(fd: Fd, mut found: impl FnMut(&[u8])) {
             rest = &rest[length..];
         }
     }
+}
+
+/// What a symbolic link of /proc says; how many bytes, as far as there is room.
+pub(crate) fn read_link(path: &CStr, into: &mut [u8]) -> Result<usize> {
+    let arguments = [CWD as usize, path.as_ptr() as usize, into.as_mut_ptr() as usize, into.len(), 0, 0];
+    // SAFETY: the path ends with a zero byte, and at most `into.len()` bytes are written to `into`.
+    unsafe { call(READLINKAT, arguments) }
 }
 
 /// The beginning of a file; how many bytes.

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use kernel::{Event, Message};
 use loam_hand::{
     BASE_PAGE_BYTES, Call, CallReply, Control, Hello, LAYOUT_VERSION, RING_COMMANDS, Ready, RegionPlan,
-    SHARED_BYTES, TRANSFER_BYTES, Welcome, call, kind, role, state, status,
+    SHARED_BYTES, TRANSFER_BYTES, Welcome, aside, call, kind, role, state, status,
 };
 
 pub const PAGE: u64 = BASE_PAGE_BYTES as u64;
@@ -57,12 +57,29 @@ pub struct Mini {
     /// Requests to let a range go are not answered before [`Mini::answer_held`].
     pub holds: bool,
     held: Vec<(OwnedFd, Call)>,
+    /// What the hand finds that is to step aside.
+    pub asides: Asides,
     /// The region that programs shall have.
     pub region: RegionPlan,
     listener: Option<OwnedFd>,
     path: PathBuf,
+    /// The command that told a hand to step aside.
+    pub aside: Option<u32>,
     adopted: Vec<(u64, u64)>,
     output: HashMap<RawFd, Vec<u8>>,
+}
+
+/// What becomes of a call that the hand is to step aside.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Asides {
+    /// The hand is told.
+    Told,
+    /// It is told of a descriptor that there is not, and so is everybody else.
+    ToldWrong,
+    /// It is told, and the agent dies before it answers.
+    ToldLast,
+    /// It is not told, and nobody answers: the agent hangs up.
+    Unheard,
 }
 
 /// The program's end of things.
@@ -119,9 +136,11 @@ impl Mini {
             refused: None,
             holds: false,
             held: Vec::new(),
+            asides: Asides::Told,
             region: RegionPlan::default(),
             listener: Some(listener),
             path,
+            aside: None,
             adopted: Vec::new(),
             output: HashMap::new(),
         }
@@ -250,6 +269,19 @@ impl Mini {
                 call::RELEASE if self.refused == Some(call::RELEASE) => {}
                 call::RELEASE => self.bring_home(asked.address, asked.bytes, true),
                 call::FORK_PREPARE => self.bring_home(0, u64::MAX, false),
+                call::STEP_ASIDE if self.asides == Asides::Unheard => return,
+                call::STEP_ASIDE if self.refused != Some(call::STEP_ASIDE) => {
+                    let mut socket = asked.address as u32;
+                    if self.asides == Asides::ToldWrong {
+                        socket += 1000;
+                        self.processes[0].control().aside.store(aside::wanted(socket), SeqCst);
+                    }
+                    let number = self.post_command(0, kind::STEP_ASIDE, 0, &[(0, 0, socket)]);
+                    if self.asides == Asides::ToldLast {
+                        return self.die();
+                    }
+                    self.aside = Some(number);
+                }
                 _ => {}
             }
             let is_refused = self.refused == Some(asked.what);
