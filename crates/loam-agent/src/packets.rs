@@ -1,6 +1,6 @@
 //! Packets between the agent and shims: one structure of `loam-hand` each, descriptors beside it.
 
-use loam_hand::{Call, CallReply, Hello, Ready, Welcome};
+use loam_hand::{Call, CallReply, Hello, LAYOUT_VERSION, Ready, Welcome};
 use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{
@@ -60,6 +60,26 @@ pub(crate) fn send<T: Packet>(
 
 /// Receives one packet; never waits.
 pub(crate) fn receive<T: Packet>(socket: BorrowedFd<'_>) -> Received<T> {
+    match receive_of_any_size(socket) {
+        (Received::Packet(..), bytes) if bytes != size_of::<T>() => Received::Closed,
+        (received, _) => received,
+    }
+}
+
+/// The first one of a shim. One of another version may be of another size; all begin with their version.
+pub(crate) fn receive_hello(socket: BorrowedFd<'_>) -> Received<Hello> {
+    match receive_of_any_size::<Hello>(socket) {
+        (Received::Packet(hello, _), bytes)
+            if bytes != size_of::<Hello>() && hello.layout_version == LAYOUT_VERSION =>
+        {
+            Received::Closed
+        }
+        (received, _) => received,
+    }
+}
+
+/// As far as it goes, and how many bytes it has, up to those.
+fn receive_of_any_size<T: Packet>(socket: BorrowedFd<'_>) -> (Received<T>, usize) {
     let mut packet = T::default();
     // SAFETY: `Packet` promises that any bytes make a valid value.
     let bytes = unsafe {
@@ -69,8 +89,8 @@ pub(crate) fn receive<T: Packet>(socket: BorrowedFd<'_>) -> Received<T> {
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
     let got = match rustix::net::recvmsg(socket, &mut [IoSliceMut::new(bytes)], &mut ancillary, flags) {
-        Err(Errno::AGAIN | Errno::INTR) => return Received::Nothing,
-        Err(_) => return Received::Closed,
+        Err(Errno::AGAIN | Errno::INTR) => return (Received::Nothing, 0),
+        Err(_) => return (Received::Closed, 0),
         Ok(got) => got.bytes,
     };
     let mut fd = None;
@@ -81,7 +101,7 @@ pub(crate) fn receive<T: Packet>(socket: BorrowedFd<'_>) -> Received<T> {
             }
         }
     }
-    if got == size_of::<T>() { Received::Packet(packet, fd) } else { Received::Closed }
+    if got == 0 { (Received::Closed, 0) } else { (Received::Packet(packet, fd), got) }
 }
 
 /// Rings the hand's doorbell.
@@ -102,4 +122,34 @@ pub(crate) fn take_bells(socket: BorrowedFd<'_>) -> bool {
         }
     }
     true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fd::AsFd;
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    #[test]
+    fn a_hello_of_another_version_may_have_another_size() {
+        let hear = |words: &[u32]| {
+            let (ours, theirs) =
+                socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::empty(), None).unwrap();
+            let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+            rustix::net::send(&theirs, &bytes, SendFlags::empty()).unwrap();
+            match receive_hello(ours.as_fd()) {
+                Received::Packet(hello, _) => Some((hello.layout_version, hello.role)),
+                Received::Nothing => panic!("it was sent"),
+                Received::Closed => None,
+            }
+        };
+        let whole = size_of::<Hello>() / 4;
+        let of = |version: u32, words: usize| [&[version, 2][..], &vec![0; words - 2]].concat();
+        assert_eq!(hear(&of(LAYOUT_VERSION, whole)), Some((LAYOUT_VERSION, 2)));
+        assert_eq!(hear(&of(LAYOUT_VERSION, whole - 1)), None);
+        for words in [2, whole - 1, whole, whole + 10] {
+            assert_eq!(hear(&of(LAYOUT_VERSION + 1, words)), Some((LAYOUT_VERSION + 1, 2)), "{words}");
+        }
+        assert_eq!(hear(&[]), None, "nothing is the end");
+    }
 }

@@ -215,6 +215,20 @@ pub(crate) fn send<T: Packet>(socket: Fd, packet: &T, passed: Option<Fd>) -> Res
 
 /// Receives a packet and the descriptors that came with it (close-on-exec). EPIPE: the agent has hung up.
 pub(crate) fn receive<T: Packet>(socket: Fd) -> Result<(T, [Option<Fd>; FDS_MAX])> {
+    receive_if(socket, |_, is_whole| is_whole)
+}
+
+/// The first answer. Of an agent of another version it may have another size; then it is good for its version alone, with which it begins in all of them.
+pub(crate) fn receive_welcome(socket: Fd) -> Result<(Welcome, [Option<Fd>; FDS_MAX])> {
+    receive_if(socket, |welcome: &Welcome, is_whole| {
+        is_whole || welcome.layout_version != 0 && welcome.layout_version != LAYOUT_VERSION
+    })
+}
+
+fn receive_if<T: Packet>(
+    socket: Fd,
+    is_good: impl FnOnce(&T, bool) -> bool,
+) -> Result<(T, [Option<Fd>; FDS_MAX])> {
     let mut packet = MaybeUninit::new(T::default());
     let mut slice = Slice { address: packet.as_mut_ptr() as usize, bytes: size_of::<T>() };
     let mut control = Control { bytes: 0, level: 0, kind: 0, fds: [-1; FDS_MAX] };
@@ -239,16 +253,14 @@ pub(crate) fn receive<T: Packet>(socket: Fd) -> Result<(T, [Option<Fd>; FDS_MAX]
             *slot = Some(fd);
         }
     }
-    let error = if received == 0 {
-        Errno::EPIPE
-    } else if received != size_of::<T>() || header.flags & (MSG_CTRUNC | MSG_TRUNC) != 0 {
-        Errno::EPROTO
-    } else {
-        // SAFETY: initialised above, and every bit pattern is valid for a `Packet`.
-        return Ok((unsafe { packet.assume_init() }, fds));
-    };
+    // SAFETY: initialised above, and every bit pattern is valid for a `Packet`.
+    let packet = unsafe { packet.assume_init() };
+    let is_whole = received == size_of::<T>() && header.flags & (MSG_CTRUNC | MSG_TRUNC) == 0;
+    if received > 0 && is_good(&packet, is_whole) {
+        return Ok((packet, fds));
+    }
     fds.into_iter().flatten().for_each(sys::close);
-    Err(error)
+    Err(if received == 0 { Errno::EPIPE } else { Errno::EPROTO })
 }
 
 /// A bell rings: waits for the agent's next doorbell byte. EPIPE: the agent has died.

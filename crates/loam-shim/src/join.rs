@@ -1,8 +1,7 @@
 //! Joining the agent: the handshake of a started program and of a forked child.
 
 use loam_hand::{
-    BASE_PAGE_BYTES, Control, Hello, LAYOUT_VERSION, Ready, SHARED_BYTES, TRANSFER_BYTES, Welcome, role,
-    status,
+    BASE_PAGE_BYTES, Control, Hello, LAYOUT_VERSION, Ready, SHARED_BYTES, TRANSFER_BYTES, role, status,
 };
 
 use crate::connect::{self, FDS_MAX};
@@ -153,14 +152,14 @@ fn shake_hands(socket: Fd, reason: Reason, made: &mut Made) -> core::result::Res
     let (layout_version, role) = (LAYOUT_VERSION, reason.role());
     let mut hello = Hello { layout_version, role, pid: sys::getpid(), knock, ..Hello::default() };
     connect::send(socket, &hello, None).map_err(failed(NO_ANSWER))?;
-    let (welcome, came) = connect::receive::<Welcome>(socket).map_err(failed(NO_ANSWER))?;
+    let (welcome, came) = connect::receive_welcome(socket).map_err(failed(NO_ANSWER))?;
     made.fds[..FDS_MAX].copy_from_slice(&came);
     let [memory, second, third, fourth] = came;
-    if !goes_on(welcome.status)? {
-        return Ok(false);
-    }
     if welcome.layout_version != LAYOUT_VERSION {
         return Err(Refusal::Version { agent: welcome.layout_version });
+    }
+    if !goes_on(welcome.status)? {
+        return Ok(false);
     }
     let sane = (TRANSFER_BYTES as u64..=WINDOW_BYTES_MAX).contains(&welcome.window_bytes)
         && welcome.window_bytes.is_multiple_of(BASE_PAGE_BYTES as u64);

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
 use loam_hand::result::{BUSY, CANCELLED, DENIED, HOLE, MOVED};
-use loam_hand::{call, kind, state, status};
+use loam_hand::{LAYOUT_VERSION, call, kind, state, status};
 use mini::{Asides, Mini, PAGE, Victim, kernel};
 
 fn count(results: &[u8], what: u8) -> usize {
@@ -441,6 +441,25 @@ fn exec_exit_abort_and_a_leaving_main_thread() {
         Some(0),
         "libc's last thread ends the process, hand or not"
     );
+}
+
+/// Its answer may have another size, and whatever stands where ours has the status.
+#[test]
+fn an_agent_of_another_version_is_named() {
+    for (answer, says) in [
+        ([LAYOUT_VERSION + 1, 0, 0, 0, status::GO_ON, 0], "different versions"),
+        ([LAYOUT_VERSION + 1, 7, 7, 7, status::RUN_WITHOUT, 7], "different versions"),
+        ([LAYOUT_VERSION, 0, 0, 0, 0, 0], "does not answer as it should"),
+        ([0; 6], "does not answer as it should"),
+    ] {
+        let mut mini = Mini::new(true);
+        mini.stranger = Some(answer);
+        let mut victim = mini.start();
+        let status = mini.until("the end", |_| victim.child.try_wait().unwrap());
+        assert_eq!(status.code(), Some(125));
+        let said = stderr(&mut victim);
+        assert!(said.contains(says) && said.lines().count() == 1, "{answer:?}: {said}");
+    }
 }
 
 #[test]

@@ -192,7 +192,7 @@ impl Agent<'_> {
     pub(super) fn take_peer(&mut self, number: u32) {
         let Some(peer) = self.peers.remove(&number) else { return };
         match peer.stage {
-            Stage::New => match packets::receive::<Hello>(peer.socket.as_fd()) {
+            Stage::New => match packets::receive_hello(peer.socket.as_fd()) {
                 Received::Packet(hello, _) => self.greet(number, peer, hello),
                 Received::Nothing => {
                     self.peers.insert(number, peer);
@@ -217,6 +217,13 @@ impl Agent<'_> {
     }
 
     fn greet(&mut self, number: u32, mut peer: Peer, hello: Hello) {
+        if hello.layout_version != LAYOUT_VERSION {
+            // It says it, and ends or goes on without us.
+            let welcome =
+                Welcome { layout_version: LAYOUT_VERSION, status: status::EXIT, ..Welcome::default() };
+            let _ = packets::send(peer.socket.as_fd(), &welcome, &[]);
+            return;
+        }
         if hello.role == role::CALL {
             peer.stage = Stage::Calls;
             self.peers.insert(number, peer);

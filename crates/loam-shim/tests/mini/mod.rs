@@ -57,6 +57,8 @@ pub struct Mini {
     /// Requests to let a range go are not answered before [`Mini::answer_held`].
     pub holds: bool,
     held: Vec<(OwnedFd, Call)>,
+    /// What an agent of another version would answer.
+    pub stranger: Option<[u32; 6]>,
     /// What the hand finds that is to step aside.
     pub asides: Asides,
     /// The region that programs shall have.
@@ -136,6 +138,7 @@ impl Mini {
             refused: None,
             holds: false,
             held: Vec::new(),
+            stranger: None,
             asides: Asides::Told,
             region: RegionPlan::default(),
             listener: Some(listener),
@@ -287,6 +290,10 @@ impl Mini {
             let is_refused = self.refused == Some(asked.what);
             let status = if is_refused { libc::EFAULT as u32 } else { 0 };
             kernel::send(&socket, &CallReply { status, ..CallReply::default() }, &[]);
+            return;
+        }
+        if let Some(words) = &self.stranger {
+            kernel::send(&socket, words, &[]);
             return;
         }
         let memory = kernel::memfd(SHARED_BYTES);
