@@ -4,81 +4,201 @@
 //! It gives its descriptors to the thread that asks before it goes: as long as somebody has the userfaultfd, whoever touches a page that is elsewhere waits for it, and never
 //! reads zeros. To the agent the hand stands still for so long, as that of a process that is stopped.
 
-use core::ffi::CStr;
-use core::sync::atomic::Ordering::{Acquire, SeqCst};
+use core::arch::asm;
+use core::sync::atomic::AtomicBool;
+use core::sync::atomic::Ordering::{Acquire, Release, SeqCst};
 
 use loam_hand::{BASE_PAGE_BYTES, Call, Control, Ready, aside, call};
 
 use crate::connect::{self, Patience};
 use crate::process::{self, Place};
 use crate::room::Room;
-use crate::sys::{self, Errno, Fd, Result, SignalsBlocked};
+use crate::sys::{self, Errno, Fd, Result, SignalsBlocked, map};
 use crate::{delays, hand, message};
 
-const CLONE_VM: usize = 0x100;
-const CLONE_SIGHAND: usize = 0x800;
-const CLONE_THREAD: usize = 0x1_0000;
 const CLONE_NEWUSER: usize = 0x1000_0000;
+/// Only children come into this one. Whoever has left its own makes no thread any more, so the hand must be back before.
 const CLONE_NEWPID: usize = 0x2000_0000;
-const CLONE_NEWTIME: usize = 0x80;
-/// What a process of several threads may not let go.
-const ALONE: usize = CLONE_NEWUSER | CLONE_THREAD | CLONE_SIGHAND | CLONE_VM;
-/// Namespaces that only children come into. Whoever has left its own cannot make a thread any more, so the hand must be there before.
-const FOR_CHILDREN: usize = CLONE_NEWPID | CLONE_NEWTIME;
 
-/// The kernel knows of a thread for a moment after it has ended. Where nobody says how many there are, a refusal holds after so long.
-const ENDS_WITHIN_NS: u64 = 100_000_000;
+/// The kernel counts a thread for a moment after it has ended, and may have no room for another one just then.
+const SETTLES_WITHIN_NS: u64 = 1_000_000_000;
 /// Rounds of a wait before it sleeps.
 const ROUNDS_AWAKE: u32 = 200;
 
+/// One thread is at it. (There should be no other; a process of several makes the plain call.)
+static BUSY: AtomicBool = AtomicBool::new(false);
+
 /// `unshare(2)`.
 pub(crate) fn unshare(flags: usize) -> Result<usize> {
-    // SAFETY: plain numbers; what the process shares with others is the caller's to say.
-    let unshare = |flags| unsafe { sys::call(sys::UNSHARE, [flags, 0, 0, 0, 0, 0]) };
-    match flags & ALONE != 0 {
-        true => first_and_later(flags, unshare),
-        false => unshare(flags),
+    let whole = Request { number: sys::UNSHARE, arguments: [flags, 0] };
+    if flags & CLONE_NEWUSER == 0 {
+        return whole.make();
     }
+    let Some(alone) = Alone::new() else { return whole.make() };
+    // Before anything has changed, as it is made in two pieces.
+    whole.try_in_child()?;
+    let piece = |flags| Request { number: sys::UNSHARE, arguments: [flags, 0] };
+    let answer = alone.make(&piece(flags & !CLONE_NEWPID))?;
+    if flags & CLONE_NEWPID == 0 { Ok(answer) } else { piece(CLONE_NEWPID).make() }
 }
 
-/// `setns(2)`. Of what kind the namespace is `kinds` need not say, so only the refusal tells.
+/// `setns(2)`. Of what kind the namespace is `kinds` need not say, so only the refusal tells that it takes one thread.
 pub(crate) fn setns(fd: Fd, kinds: usize) -> Result<usize> {
-    // SAFETY: plain numbers; in which namespaces the process is is the caller's to say.
-    let enter = |kinds| unsafe { sys::call(sys::SETNS, [fd as usize, kinds, 0, 0, 0, 0]) };
-    match enter(kinds) {
-        Err(errno) if takes_one_thread(errno) => first_and_later(kinds, enter),
-        answer => answer,
+    let request = Request { number: sys::SETNS, arguments: [fd as usize, kinds] };
+    let refused = match request.make() {
+        Err(errno) if takes_one_thread(errno) => Err(errno),
+        answer => return answer,
+    };
+    // (Of a namespace of processes as well: no hand could come back.)
+    if kinds & CLONE_NEWPID != 0 {
+        return refused;
+    }
+    let Some(alone) = Alone::new() else { return refused };
+    match request.try_in_child() {
+        // A child has our memory, which who enters another time must have for itself.
+        Ok(_) | Err(Errno::EUSERS) => alone.make(&request),
+        refused => refused,
     }
 }
 
-/// The kernel says this of processes that have several threads, and of what is wrong.
+/// The kernel says this to processes that have several threads, and of what is wrong.
 fn takes_one_thread(errno: Errno) -> bool {
     matches!(errno, Errno::EINVAL | Errno::EUSERS)
 }
 
-/// The call, without a hand, and then its part that would leave no room for one.
-fn first_and_later(kinds: usize, call: impl Fn(usize) -> Result<usize>) -> Result<usize> {
-    let Some(control) = process::control().filter(|_| is_worth_it()) else { return call(kinds) };
-    let (first, later) = (kinds & !FOR_CHILDREN, kinds & FOR_CHILDREN);
-    if first == 0 && later != 0 {
-        return call(kinds);
-    }
-    let answer = without_hand(control, || call(first))?;
-    if later == 0 { Ok(answer) } else { call(later) }
+/// A system call of plain numbers.
+struct Request {
+    number: usize,
+    arguments: [usize; 2],
 }
 
-/// It would not be alone without its hand, or a hand could not come back.
-fn is_worth_it() -> bool {
-    const HAND_AND_CALLER: usize = 2;
-    let is_left = |of: &CStr, for_children: &CStr| {
-        let (mut own, mut of_children) = ([0; 64], [0; 64]);
+impl Request {
+    fn make(&self) -> Result<usize> {
+        // SAFETY: `unshare` or `setns`: plain numbers. In which namespaces the process is is the caller's to say.
+        unsafe { sys::call(self.number, [self.arguments[0], self.arguments[1], 0, 0, 0, 0]) }
+    }
+
+    /// What it would answer to a process of one thread: to one that does nothing else.
+    fn try_in_child(&self) -> Result<usize> {
+        const CLONE_VM: usize = 0x100;
+        const CLONE_VFORK: usize = 0x4000;
+        const WAIT_ALL: usize = 0x4000_0000;
+        // If it does not come so far.
+        let mut tried = -(Errno::EINVAL.0 as isize);
+        let child: isize;
+        // SAFETY: the child runs on our stack and touches nothing of it: its few instructions use registers only, write the answer to `tried`, which is ours and which nobody else uses meanwhile, and
+        // end it. This thread goes on when it has ended. In this thread only rax, rcx and r11 change.
+        unsafe {
+            asm!(
+                "syscall",
+                "test rax, rax",
+                "jnz 2f",
+                "mov rax, r12",
+                "mov rdi, r13",
+                "mov rsi, r14",
+                "syscall",
+                "mov qword ptr [r15], rax",
+                "mov eax, {exit}",
+                "xor edi, edi",
+                "syscall",
+                "ud2",
+                "2:",
+                exit = const sys::EXIT,
+                inlateout("rax") sys::CLONE as isize => child,
+                in("rdi") CLONE_VM | CLONE_VFORK,
+                in("rsi") 0,
+                in("rdx") 0,
+                in("r10") 0,
+                in("r8") 0,
+                in("r12") self.number,
+                in("r13") self.arguments[0],
+                in("r14") self.arguments[1],
+                in("r15") &raw mut tried,
+                lateout("rcx") _,
+                lateout("r11") _,
+            );
+        }
+        if child < 0 {
+            return Err(Errno(-child as i32));
+        }
+        // It sends no signal, and nobody else waits for such.
+        // SAFETY: plain numbers; no status is asked for.
+        let _ = unsafe { sys::call(sys::WAIT4, [child as usize, 0, WAIT_ALL, 0, 0, 0]) };
+        if tried < 0 { Err(Errno(-tried as i32)) } else { Ok(tried as usize) }
+    }
+}
+
+/// A process that has a hand and, as far as we know, one thread besides, with its signals blocked.
+struct Alone {
+    control: &'static Control,
+    _blocked: SignalsBlocked,
+    _room: Room,
+}
+
+impl Alone {
+    /// `None`: without its hand it would not be of one thread, or no hand could come back.
+    fn new() -> Option<Alone> {
+        let control = process::control().filter(|_| process::is_under_loam())?;
+        let blocked = SignalsBlocked::new();
+        if BUSY.swap(true, Acquire) {
+            return None;
+        }
+        let alone = Alone { control, _blocked: blocked, _room: Room::new() };
+        (threads() == Some(2) && !has_left_own_processes()).then_some(alone)
+    }
+
+    /// Makes a call that is known to be answered well, without a hand.
+    fn make(&self, request: &Request) -> Result<usize> {
+        let Some([userfaultfd, socket]) = step_aside(self.control) else { return request.make() };
+        delays::maybe(2);
+        let until_ns = sys::now_ns() + SETTLES_WITHIN_NS;
+        let answer = while_it(takes_one_thread, until_ns, || request.make());
+        delays::maybe(2);
+        let window = process::place(Place::Window) + BASE_PAGE_BYTES;
+        let window_bytes = process::window_bytes();
+        // As a new hand expects it. (If it cannot be: it tries again when it has to.)
+        // SAFETY: the window is the shim's own, and nobody is at it.
+        let _ = unsafe { map::protect(window, window_bytes, map::PROTECTION_READ_WRITE) };
+        let start = hand::Start { control: self.control, window, window_bytes, socket, userfaultfd };
+        let until_ns = sys::now_ns() + SETTLES_WITHIN_NS;
+        let started = while_it(|errno| errno == Errno::EAGAIN, until_ns, || hand::start_again(&start));
+        if let Err(errno) = started {
+            message::exit_errno(b"cannot start the shim's thread again", errno);
+        }
+        [userfaultfd, socket].into_iter().for_each(sys::close);
+        answer
+    }
+}
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        BUSY.store(false, Release);
+    }
+}
+
+/// Tries again where it is refused so, for a while.
+fn while_it<T>(passes: impl Fn(Errno) -> bool, until_ns: u64, attempt: impl Fn() -> Result<T>) -> Result<T> {
+    let mut rounds = 0;
+    loop {
+        match attempt() {
+            Err(errno) if passes(errno) && sys::now_ns() < until_ns => rest(&mut rounds),
+            answer => return answer,
+        }
+    }
+}
+
+fn rest(rounds: &mut u32) {
+    *rounds += 1;
+    if *rounds < ROUNDS_AWAKE { sys::sched_yield() } else { sys::sleep_ms(1) }
+}
+
+/// Its children are to be in another namespace than it is itself.
+fn has_left_own_processes() -> bool {
+    let (mut own, mut of_children) = ([0; 64], [0; 64]);
+    sys::read_link(c"/proc/self/ns/pid", &mut own).is_err()
         // Nobody is there yet: then it cannot be read.
-        sys::read_link(of, &mut own).is_ok()
-            && (sys::read_link(for_children, &mut of_children).is_err() || own != of_children)
-    };
-    threads().is_none_or(|threads| threads <= HAND_AND_CALLER)
-        && !is_left(c"/proc/self/ns/pid", c"/proc/self/ns/pid_for_children")
-        && !is_left(c"/proc/self/ns/time", c"/proc/self/ns/time_for_children")
+        || sys::read_link(c"/proc/self/ns/pid_for_children", &mut of_children).is_err()
+        || own != of_children
 }
 
 /// `None` where nobody says it.
@@ -87,37 +207,7 @@ fn threads() -> Option<usize> {
     let mut threads = 0;
     sys::each_entry(tasks, |name| threads += usize::from(name.first().is_some_and(u8::is_ascii_digit)));
     sys::close(tasks);
-    Some(threads).filter(|threads| *threads > 0)
-}
-
-/// Calls in a process that has one thread, as far as we know.
-fn without_hand(control: &'static Control, call: impl Fn() -> Result<usize>) -> Result<usize> {
-    let _blocked = SignalsBlocked::new();
-    let _room = Room::new();
-    let Some([userfaultfd, socket]) = step_aside(control) else { return call() };
-    delays::maybe(2);
-    let until_ns = sys::now_ns() + ENDS_WITHIN_NS;
-    let answer = loop {
-        let is_last = threads() == Some(1) || sys::now_ns() >= until_ns;
-        match call() {
-            Err(errno) if takes_one_thread(errno) && !is_last => sys::sched_yield(),
-            answer => break answer,
-        }
-    };
-    delays::maybe(2);
-    hand::forget_stack();
-    let start = hand::Start {
-        control,
-        window: process::place(Place::Window) + BASE_PAGE_BYTES,
-        window_bytes: process::window_bytes(),
-        socket,
-        userfaultfd,
-    };
-    if let Err(errno) = hand::start(&start) {
-        message::exit_errno(b"cannot start the shim's thread again", errno);
-    }
-    [userfaultfd, socket].into_iter().for_each(sys::close);
-    answer
+    Some(threads)
 }
 
 /// Has the hand end, and returns what it had: the userfaultfd and its socket. `None`: it is still there.
@@ -131,21 +221,21 @@ fn step_aside(control: &Control) -> Option<[Fd; 2]> {
     delays::maybe(2);
     // Where nobody answers the hand may have been told all the same.
     let is_taken_back = || control.aside.compare_exchange(wanted, aside::NOBODY, SeqCst, SeqCst).is_ok();
-    let come =
-        if !is_told && is_taken_back() || !has_ended(control) { None } else { Some([own, own].map(receive)) };
-    [own, its].into_iter().for_each(sys::close);
+    let goes = (is_told || !is_taken_back()) && has_ended(control);
+    sys::close(its);
+    let come = goes.then(|| [own, own].map(receive));
+    sys::close(own);
     come
 }
 
 /// False: it stays. (If the agent dies the hand ends the program.)
 fn has_ended(control: &Control) -> bool {
-    let mut rounds = 0_u32;
+    let mut rounds = 0;
     while control.hand_tid.load(Acquire) != 0 {
         if control.aside.load(SeqCst) == aside::STAYS {
             return false;
         }
-        rounds += 1;
-        if rounds < ROUNDS_AWAKE { sys::sched_yield() } else { sys::sleep_ms(1) }
+        rest(&mut rounds);
     }
     true
 }
@@ -154,10 +244,10 @@ fn has_ended(control: &Control) -> bool {
 fn receive(from: Fd) -> Fd {
     match connect::receive::<Ready>(from) {
         Ok((_, [Some(fd), ..])) => fd,
+        Err(errno) => message::exit_errno(b"cannot take over what the shim's thread had", errno),
         // Its memory could be wrong from now on.
         Ok(_) => message::kill_self(&[message::Piece::Text(
-            b"internal error: the hand has ended and given nothing away; the program is ended",
+            b"internal error: the shim's thread has ended and given nothing away; the program is ended",
         )]),
-        Err(errno) => message::exit_errno(b"cannot take over what the shim's thread had", errno),
     }
 }

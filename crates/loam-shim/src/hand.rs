@@ -63,6 +63,20 @@ pub(crate) fn start(start: &Start) -> Result<()> {
     delays::maybe(4);
     join::own(low, bytes)?;
     process::set_place(Place::Stack, low);
+    if let Err(errno) = run_on(stack, start) {
+        // SAFETY: no thread was made, so the stack has no user.
+        unsafe { unmap(low, bytes) };
+        return Err(errno);
+    }
+    Ok(())
+}
+
+/// The same after another one that has ended: on its stack, which is marked as ours.
+pub(crate) fn start_again(start: &Start) -> Result<()> {
+    run_on(process::place(Place::Stack) + BASE_PAGE_BYTES, start)
+}
+
+fn run_on(stack: usize, start: &Start) -> Result<()> {
     let top = stack + STACK_BYTES;
     assert!(top.is_multiple_of(16), "the calling convention's alignment");
     let flags = CLONE_VM | CLONE_SIGHAND | CLONE_THREAD;
@@ -95,8 +109,6 @@ pub(crate) fn start(start: &Start) -> Result<()> {
         }
     }
     if answer < 0 {
-        // SAFETY: no thread was made, so the stack has no user.
-        unsafe { unmap(low, bytes) };
         return Err(Errno(-answer as i32));
     }
     // SAFETY: `join` has mapped it, shared, for the life of the process; all fields are atomics.
@@ -106,15 +118,6 @@ pub(crate) fn start(start: &Start) -> Result<()> {
         sys::sched_yield();
     }
     Ok(())
-}
-
-/// Takes the stack away of a hand that has ended.
-pub(crate) fn forget_stack() {
-    let low = process::place(Place::Stack);
-    if low != 0 {
-        // SAFETY: `start` has mapped it, and the one thread that used it is no more.
-        unsafe { unmap(low, STACK_BYTES + BASE_PAGE_BYTES) };
-    }
 }
 
 /// The hand's first function.

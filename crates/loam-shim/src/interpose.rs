@@ -228,7 +228,7 @@ unsafe extern "C" fn shmat(id: c_int, address: *const c_void, flags: c_int) -> *
     }
 }
 
-/// `unshare(2)`: of a user namespace, and of what a process of one thread has for itself anyway, the kernel lets only such a process go.
+/// `unshare(2)`: only a process of one thread may leave its user namespace.
 #[unsafe(no_mangle)]
 extern "C" fn unshare(flags: c_int) -> c_int {
     answer(alone::unshare(flags as u32 as usize))

@@ -70,6 +70,7 @@ pub(crate) const SETSOCKOPT: usize = 54;
 pub(crate) const GETSOCKOPT: usize = 55;
 pub(crate) const CLONE: usize = 56;
 pub(crate) const EXIT: usize = 60;
+pub(crate) const WAIT4: usize = 61;
 pub(crate) const KILL: usize = 62;
 pub(crate) const FCNTL: usize = 72;
 pub(crate) const CHDIR: usize = 80;

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
 use loam_hand::result::{BUSY, CANCELLED, DENIED, HOLE, MOVED};
-use loam_hand::{LAYOUT_VERSION, call, kind, state, status};
+use loam_hand::{LAYOUT_VERSION, aside, call, kind, state, status};
 use mini::{Asides, Mini, PAGE, Victim, kernel};
 
 fn count(results: &[u8], what: u8) -> usize {
@@ -545,21 +545,39 @@ fn the_hand_steps_aside_for_what_takes_one_thread() {
     assert_eq!((control.hand_tid.load(SeqCst), mini.calls.len()), (second, 0));
 }
 
-/// What is refused all the same leaves the process as it was.
+/// What would be refused all the same is tried beforehand, by a child: nobody steps aside for that.
 #[test]
-fn the_hand_comes_back_where_it_was_in_vain() {
+fn the_hand_stays_where_it_would_be_in_vain() {
     let mut mini = Mini::new(true);
-    let (victim, _) = mini.start_and_greet();
-    let area = mini.fill(&victim, 64);
-    for _ in 0..2 {
+    let (victim, open) = mini.start_and_greet();
+    let first = mini.processes[0].control().hand_tid.load(SeqCst);
+    assert_eq!(mini.ask(&victim, "setns", "setns"), i64::from(libc::EINVAL), "it is there already");
+    assert_eq!((mini.processes[0].control().hand_tid.load(SeqCst), &mini.calls[..]), (first, &[][..]));
+    assert_eq!(mini.ask(&victim, "open", "open"), open);
+    assert_eq!(mini.ask(&victim, "unshare_most", "unshare"), 0, "and of time");
+}
+
+#[test]
+fn the_hand_steps_aside_for_a_namespace_that_is_there() {
+    // Of the kind that was asked for, or of whatever it is.
+    for kind in [0, 1] {
+        let mut mini = Mini::new(true);
+        let (victim, open) = mini.start_and_greet();
+        let area = mini.fill(&victim, 64);
         assert_eq!(count(&mini.evict(0, &[(area, 32)]), MOVED), 32);
         let first = mini.processes[0].control().hand_tid.load(SeqCst);
-        assert_eq!(mini.ask(&victim, "setns", "setns"), i64::from(libc::EINVAL), "it is there already");
+        assert_eq!(mini.ask(&victim, &format!("setns_other {kind}"), "setns"), 0);
         assert_ne!(mini.processes[0].control().hand_tid.load(SeqCst), first);
         let number = mini.aside.take().expect("it was told");
         mini.wait_done(0, number);
         mini.collect(0, number);
         assert_eq!(mini.ask(&victim, "check", "check"), -1);
+        // A child has shared all of it.
+        mini.ask(&victim, "refill", "refilled");
+        assert_eq!(count(&mini.evict(0, &[(area + 32 * PAGE, 32)]), MOVED), 32);
+        assert_eq!(mini.ask(&victim, "check", "check"), -1);
+        assert_eq!(mini.ask(&victim, "open", "open"), open);
+        assert_eq!(threads(&victim), 2);
     }
 }
 
@@ -595,12 +613,14 @@ fn a_program_of_several_threads_is_refused_as_ever() {
 /// The hand has gone, or not yet: nobody reads zeros.
 #[test]
 fn an_agent_that_dies_while_the_hand_steps_aside_ends_the_program() {
-    for _ in 0..20 {
+    let mut gone = 0;
+    for _ in 0..40 {
         let mut mini = Mini::new(true);
         mini.asides = Asides::ToldLast;
         let (mut victim, _) = mini.start_and_greet();
         let area = mini.fill(&victim, 64);
         assert_eq!(count(&mini.evict(0, &[(area, 64)]), MOVED), 64);
+        let control = mini.processes[0].control();
         mini.tell(&victim, "unshare");
         mini.tell(&victim, "check");
         mini.until("the call", |mini| mini.processes.is_empty().then_some(()));
@@ -608,7 +628,12 @@ fn an_agent_that_dies_while_the_hand_steps_aside_ends_the_program() {
         assert_eq!(status.signal(), Some(libc::SIGKILL), "{status:?}");
         let said = stderr(&mut victim);
         assert!(said.starts_with("loam: the agent (loam run) has died; loam-victim is ended"), "{said}");
+        let mut answers = String::new();
+        victim.child.stdout.take().unwrap().read_to_string(&mut answers).unwrap();
+        assert!(!answers.contains("check"), "nobody reads what is away: {answers}");
+        gone += usize::from(control.aside.load(SeqCst) == aside::GOES);
     }
+    assert!(gone > 0, "the hand has stepped aside in none of these runs");
 }
 
 fn threads(victim: &Victim) -> usize {

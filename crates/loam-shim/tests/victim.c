@@ -183,6 +183,26 @@ int main(int argc, char **argv) {
             int fd = open("/proc/self/ns/user", O_RDONLY);
             say("setns", setns(fd, 0) ? errno : 0);
             close(fd);
+        } else if (!strcmp(word, "setns_other")) {
+            int ready[2];
+            if (pipe(ready)) _exit(6);
+            pid_t pid = fork();
+            if (pid == 0) {
+                char done = unshare(CLONE_NEWUSER) ? 'n' : 'y';
+                if (write(ready[1], &done, 1) != 1) _exit(7);
+                for (;;) pause();
+            }
+            char done = 'n', path[64];
+            if (read(ready[0], &done, 1) != 1 || done != 'y') _exit(8);
+            snprintf(path, sizeof path, "/proc/%d/ns/user", (int)pid);
+            int fd = open(path, O_RDONLY);
+            say("setns", setns(fd, a ? CLONE_NEWUSER : 0) ? errno : 0);
+            kill(pid, SIGKILL);
+            waitpid(pid, NULL, 0);
+            close(fd), close(ready[0]), close(ready[1]);
+        } else if (!strcmp(word, "unshare_most")) {
+            /* More of them than there may be. */
+            say("unshare", unshare(CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWTIME) ? errno : 0);
         } else if (!strcmp(word, "open")) {
             say("open", open_descriptors());
         } else if (!strcmp(word, "exec")) {

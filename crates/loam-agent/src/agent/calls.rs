@@ -135,7 +135,8 @@ impl Agent<'_> {
         }
         let Some(space) = self.space_of(pid) else {
             // Whoever has something to say is told that nobody has heard it; there is nothing to bring home for the others.
-            let unheard = is_advice(request.what).then(|| Errno::SRCH.raw_os_error().unsigned_abs());
+            let is_to_hear = is_advice(request.what) || request.what == call::STEP_ASIDE;
+            let unheard = is_to_hear.then(|| Errno::SRCH.raw_os_error().unsigned_abs());
             reply(&socket, unheard.unwrap_or(0));
             return;
         };

@@ -65,7 +65,7 @@ pub struct Mini {
     pub region: RegionPlan,
     listener: Option<OwnedFd>,
     path: PathBuf,
-    /// The command that told a hand to step aside.
+    /// The command that told the first one's hand to step aside.
     pub aside: Option<u32>,
     adopted: Vec<(u64, u64)>,
     output: HashMap<RawFd, Vec<u8>>,
@@ -274,16 +274,18 @@ impl Mini {
                 call::FORK_PREPARE => self.bring_home(0, u64::MAX, false),
                 call::STEP_ASIDE if self.asides == Asides::Unheard => return,
                 call::STEP_ASIDE if self.refused != Some(call::STEP_ASIDE) => {
+                    let asks = |p: &Process| p.joined.as_ref().is_some_and(|j| j.pid == hello.pid);
+                    let index = self.processes.iter().position(asks).expect("it has joined");
                     let mut socket = asked.address as u32;
                     if self.asides == Asides::ToldWrong {
                         socket += 1000;
-                        self.processes[0].control().aside.store(aside::wanted(socket), SeqCst);
+                        self.processes[index].control().aside.store(aside::wanted(socket), SeqCst);
                     }
-                    let number = self.post_command(0, kind::STEP_ASIDE, 0, &[(0, 0, socket)]);
+                    let number = self.post_command(index, kind::STEP_ASIDE, 0, &[(0, 0, socket)]);
                     if self.asides == Asides::ToldLast {
                         return self.die();
                     }
-                    self.aside = Some(number);
+                    self.aside = Some(number).filter(|_| index == 0);
                 }
                 _ => {}
             }
