@@ -20,8 +20,10 @@ const CLONE_NEWUSER: usize = 0x1000_0000;
 /// Only children come into this one. Whoever has left its own makes no thread any more, so the hand must be back before.
 const CLONE_NEWPID: usize = 0x2000_0000;
 
-/// The kernel counts a thread for a moment after it has ended, and may have no room for another one just then.
+/// The kernel counts a thread for a moment after it has ended, and a namespace longer after its last process has.
 const SETTLES_WITHIN_NS: u64 = 1_000_000_000;
+/// There was room for one thread more, and will be again: without a hand the program cannot go on.
+const ROOM_WITHIN_NS: u64 = 10_000_000_000;
 /// Rounds of a wait before it sleeps.
 const ROUNDS_AWAKE: u32 = 200;
 
@@ -30,16 +32,20 @@ static BUSY: AtomicBool = AtomicBool::new(false);
 
 /// `unshare(2)`.
 pub(crate) fn unshare(flags: usize) -> Result<usize> {
-    let whole = Request { number: sys::UNSHARE, arguments: [flags, 0] };
+    let request = |flags| Request { number: sys::UNSHARE, arguments: [flags, 0] };
+    let whole = request(flags);
     if flags & CLONE_NEWUSER == 0 {
         return whole.make();
     }
     let Some(alone) = Alone::new() else { return whole.make() };
-    // Before anything has changed, as it is made in two pieces.
-    whole.try_in_child()?;
-    let piece = |flags| Request { number: sys::UNSHARE, arguments: [flags, 0] };
-    let answer = alone.make(&piece(flags & !CLONE_NEWPID))?;
-    if flags & CLONE_NEWPID == 0 { Ok(answer) } else { piece(CLONE_NEWPID).make() }
+    let (first, second) = (request(flags & !CLONE_NEWPID), request(flags & CLONE_NEWPID));
+    // Before anything has changed.
+    match first.try_in_child(second.arguments[0]) {
+        Tried::Answer(answer) => answer?,
+        Tried::NoChild => return whole.make(),
+    };
+    let answer = alone.make(&first)?;
+    if second.arguments[0] == 0 { Ok(answer) } else { soon(settles, || second.make()) }
 }
 
 /// `setns(2)`. Of what kind the namespace is `kinds` need not say, so only the refusal tells that it takes one thread.
@@ -54,16 +60,29 @@ pub(crate) fn setns(fd: Fd, kinds: usize) -> Result<usize> {
         return refused;
     }
     let Some(alone) = Alone::new() else { return refused };
-    match request.try_in_child() {
+    match request.try_in_child(0) {
         // A child has our memory, which who enters another time must have for itself.
-        Ok(_) | Err(Errno::EUSERS) => alone.make(&request),
-        refused => refused,
+        Tried::Answer(Ok(_) | Err(Errno::EUSERS)) => alone.make(&request),
+        Tried::Answer(refused) => refused,
+        Tried::NoChild => refused,
     }
 }
 
 /// The kernel says this to processes that have several threads, and of what is wrong.
 fn takes_one_thread(errno: Errno) -> bool {
     matches!(errno, Errno::EINVAL | Errno::EUSERS)
+}
+
+/// It says this for a moment after a thread has ended, or a child that had such a namespace.
+fn settles(errno: Errno) -> bool {
+    takes_one_thread(errno) || errno == Errno::ENOSPC
+}
+
+/// What a child was told.
+enum Tried {
+    Answer(Result<usize>),
+    /// There was no room for one.
+    NoChild,
 }
 
 /// A system call of plain numbers.
@@ -78,9 +97,11 @@ impl Request {
         unsafe { sys::call(self.number, [self.arguments[0], self.arguments[1], 0, 0, 0, 0]) }
     }
 
-    /// What it would answer to a process of one thread: to one that does nothing else.
-    fn try_in_child(&self) -> Result<usize> {
+    /// What it would answer to a process of one thread, and then `unshare` with the flags `more`, if there are any: to a child that does nothing else.
+    fn try_in_child(&self, more: usize) -> Tried {
         const CLONE_VM: usize = 0x100;
+        /// Or it would close all of them at its end, which may take long.
+        const CLONE_FILES: usize = 0x400;
         const CLONE_VFORK: usize = 0x4000;
         const WAIT_ALL: usize = 0x4000_0000;
         // If it does not come so far.
@@ -97,6 +118,14 @@ impl Request {
                 "mov rdi, r13",
                 "mov rsi, r14",
                 "syscall",
+                "test rax, rax",
+                "js 3f",
+                "test r9, r9",
+                "jz 3f",
+                "mov eax, {unshare}",
+                "mov rdi, r9",
+                "syscall",
+                "3:",
                 "mov qword ptr [r15], rax",
                 "mov eax, {exit}",
                 "xor edi, edi",
@@ -104,12 +133,14 @@ impl Request {
                 "ud2",
                 "2:",
                 exit = const sys::EXIT,
+                unshare = const sys::UNSHARE,
                 inlateout("rax") sys::CLONE as isize => child,
-                in("rdi") CLONE_VM | CLONE_VFORK,
+                in("rdi") CLONE_VM | CLONE_FILES | CLONE_VFORK,
                 in("rsi") 0,
                 in("rdx") 0,
                 in("r10") 0,
                 in("r8") 0,
+                in("r9") more,
                 in("r12") self.number,
                 in("r13") self.arguments[0],
                 in("r14") self.arguments[1],
@@ -119,12 +150,12 @@ impl Request {
             );
         }
         if child < 0 {
-            return Err(Errno(-child as i32));
+            return Tried::NoChild;
         }
         // It sends no signal, and nobody else waits for such.
         // SAFETY: plain numbers; no status is asked for.
         let _ = unsafe { sys::call(sys::WAIT4, [child as usize, 0, WAIT_ALL, 0, 0, 0]) };
-        if tried < 0 { Err(Errno(-tried as i32)) } else { Ok(tried as usize) }
+        Tried::Answer(if tried < 0 { Err(Errno(-tried as i32)) } else { Ok(tried as usize) })
     }
 }
 
@@ -139,29 +170,24 @@ impl Alone {
     /// `None`: without its hand it would not be of one thread, or no hand could come back.
     fn new() -> Option<Alone> {
         let control = process::control().filter(|_| process::is_under_loam())?;
-        let blocked = SignalsBlocked::new();
-        if BUSY.swap(true, Acquire) {
-            return None;
-        }
-        let alone = Alone { control, _blocked: blocked, _room: Room::new() };
-        (threads() == Some(2) && !has_left_own_processes()).then_some(alone)
+        let (_blocked, _room) = (SignalsBlocked::new(), Room::new());
+        let may = threads() == Some(2) && !has_left_own_processes();
+        (may && !BUSY.swap(true, Acquire)).then(|| Alone { control, _blocked, _room })
     }
 
     /// Makes a call that is known to be answered well, without a hand.
     fn make(&self, request: &Request) -> Result<usize> {
-        let Some([userfaultfd, socket]) = step_aside(self.control) else { return request.make() };
-        delays::maybe(2);
-        let until_ns = sys::now_ns() + SETTLES_WITHIN_NS;
-        let answer = while_it(takes_one_thread, until_ns, || request.make());
-        delays::maybe(2);
         let window = process::place(Place::Window) + BASE_PAGE_BYTES;
         let window_bytes = process::window_bytes();
+        let Some([userfaultfd, socket]) = step_aside(self.control) else { return request.make() };
+        delays::maybe(2);
+        let answer = soon(settles, || request.make());
+        delays::maybe(2);
         // As a new hand expects it. (If it cannot be: it tries again when it has to.)
         // SAFETY: the window is the shim's own, and nobody is at it.
         let _ = unsafe { map::protect(window, window_bytes, map::PROTECTION_READ_WRITE) };
         let start = hand::Start { control: self.control, window, window_bytes, socket, userfaultfd };
-        let until_ns = sys::now_ns() + SETTLES_WITHIN_NS;
-        let started = while_it(|errno| errno == Errno::EAGAIN, until_ns, || hand::start_again(&start));
+        let started = within(ROOM_WITHIN_NS, |errno| errno == Errno::EAGAIN, || hand::start_again(&start));
         if let Err(errno) = started {
             message::exit_errno(b"cannot start the shim's thread again", errno);
         }
@@ -176,9 +202,18 @@ impl Drop for Alone {
     }
 }
 
+/// In a forked child.
+pub(crate) fn child_begins() {
+    BUSY.store(false, Release);
+}
+
+fn soon<T>(passes: impl Fn(Errno) -> bool, attempt: impl Fn() -> Result<T>) -> Result<T> {
+    within(SETTLES_WITHIN_NS, passes, attempt)
+}
+
 /// Tries again where it is refused so, for a while.
-fn while_it<T>(passes: impl Fn(Errno) -> bool, until_ns: u64, attempt: impl Fn() -> Result<T>) -> Result<T> {
-    let mut rounds = 0;
+fn within<T>(limit_ns: u64, passes: impl Fn(Errno) -> bool, attempt: impl Fn() -> Result<T>) -> Result<T> {
+    let (mut rounds, until_ns) = (0, sys::now_ns() + limit_ns);
     loop {
         match attempt() {
             Err(errno) if passes(errno) && sys::now_ns() < until_ns => rest(&mut rounds),

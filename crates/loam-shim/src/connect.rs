@@ -218,11 +218,15 @@ pub(crate) fn receive<T: Packet>(socket: Fd) -> Result<(T, [Option<Fd>; FDS_MAX]
     receive_if(socket, |_, is_whole| is_whole)
 }
 
-/// The first answer. Of an agent of another version it may have another size; then it is good for its version alone, with which it begins in all of them.
+/// The first answer. Of an agent of another version it may have another size; then it is good for its version alone, with which it begins in all of them, and the rest is zeros.
 pub(crate) fn receive_welcome(socket: Fd) -> Result<(Welcome, [Option<Fd>; FDS_MAX])> {
-    receive_if(socket, |welcome: &Welcome, is_whole| {
+    let mut came_whole = false;
+    let (welcome, fds) = receive_if(socket, |welcome: &Welcome, is_whole| {
+        came_whole = is_whole;
         is_whole || welcome.layout_version != 0 && welcome.layout_version != LAYOUT_VERSION
-    })
+    })?;
+    let of_another = Welcome { layout_version: welcome.layout_version, ..Welcome::default() };
+    Ok((if came_whole { welcome } else { of_another }, fds))
 }
 
 fn receive_if<T: Packet>(

@@ -7,6 +7,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use loam_hand::{BASE_PAGE_BYTES, Call, call};
 
+use crate::alone;
 use crate::connect::{self, Patience};
 use crate::join::{self, Reason};
 use crate::message;
@@ -79,6 +80,7 @@ pub(crate) extern "C" fn parent() {
 pub(crate) extern "C" fn child() {
     process::forget_control();
     room::child_begins();
+    alone::child_begins();
     region::child_begins();
     if process::is_under_loam() {
         let _blocked = SignalsBlocked::new();

@@ -155,7 +155,9 @@ fn shake_hands(socket: Fd, reason: Reason, made: &mut Made) -> core::result::Res
     let (welcome, came) = connect::receive_welcome(socket).map_err(failed(NO_ANSWER))?;
     made.fds[..FDS_MAX].copy_from_slice(&came);
     let [memory, second, third, fourth] = came;
-    if welcome.layout_version != LAYOUT_VERSION {
+    // A program that is not of its tree may run without it, whatever its version.
+    let is_left_alone = reason == Reason::Started && welcome.status == status::RUN_WITHOUT;
+    if welcome.layout_version != LAYOUT_VERSION && !is_left_alone {
         return Err(Refusal::Version { agent: welcome.layout_version });
     }
     if !goes_on(welcome.status)? {

@@ -29,6 +29,7 @@ impl Errno {
     pub(crate) const EINVAL: Errno = Errno(22);
     pub(crate) const ENFILE: Errno = Errno(23);
     pub(crate) const EMFILE: Errno = Errno(24);
+    pub(crate) const ENOSPC: Errno = Errno(28);
     pub(crate) const EPIPE: Errno = Errno(32);
     pub(crate) const EPROTO: Errno = Errno(71);
     pub(crate) const EUSERS: Errno = Errno(87);

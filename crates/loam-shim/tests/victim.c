@@ -200,9 +200,6 @@ int main(int argc, char **argv) {
             kill(pid, SIGKILL);
             waitpid(pid, NULL, 0);
             close(fd), close(ready[0]), close(ready[1]);
-        } else if (!strcmp(word, "unshare_most")) {
-            /* More of them than there may be. */
-            say("unshare", unshare(CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWTIME) ? errno : 0);
         } else if (!strcmp(word, "open")) {
             say("open", open_descriptors());
         } else if (!strcmp(word, "exec")) {

@@ -171,7 +171,7 @@ impl Agent<'_> {
             call::USERFAULTFD => self.give_userfaultfd(&socket),
             call::STEP_ASIDE => {
                 let hand = self.processes.get_mut(&space).and_then(|process| process.hand.as_mut());
-                let is_told = hand.map(|hand| hand.step_aside(request.address as u32));
+                let is_told = hand.map(|hand| hand.step_aside(now, request.address as u32));
                 reply(&socket, if is_told.is_some() { 0 } else { Errno::SRCH.raw_os_error().unsigned_abs() });
             }
             call::KEEPS => {

@@ -187,7 +187,10 @@ impl Agent<'_> {
     pub(super) fn hands_due(&self) -> Option<Instant> {
         let awaits = self.processes.len() > 1 && self.borrower.waiting() > BasePages(0);
         let has = |may: &dyn Fn(&Process) -> bool| self.processes.values().any(may);
-        let interval = if has(&|p| p.outlives_its_hand || awaits && p.is_to_give()) {
+        let is_due = |p: &Process| {
+            p.outlives_its_hand || awaits && p.is_to_give() || p.may_wait_for_itself(|| self.now())
+        };
+        let interval = if has(&is_due) {
             HANDS_INTERVAL
         } else if has(&Process::stands_still) {
             STANDING_INTERVAL

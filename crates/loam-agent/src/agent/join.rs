@@ -218,9 +218,9 @@ impl Agent<'_> {
 
     fn greet(&mut self, number: u32, mut peer: Peer, hello: Hello) {
         if hello.layout_version != LAYOUT_VERSION {
-            // It says it, and ends or goes on without us.
+            // It says it itself. (Not that it is to end: older ones look at that first, and would say nothing.)
             let welcome =
-                Welcome { layout_version: LAYOUT_VERSION, status: status::EXIT, ..Welcome::default() };
+                Welcome { layout_version: LAYOUT_VERSION, status: status::GO_ON, ..Welcome::default() };
             let _ = packets::send(peer.socket.as_fd(), &welcome, &[]);
             return;
         }

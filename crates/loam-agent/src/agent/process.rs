@@ -23,6 +23,9 @@ const JOINS_MAX: Duration = Duration::from_millis(200);
 const MADV_DONTFORK: u32 = 10;
 const MADV_DOFORK: u32 = 11;
 
+/// A hand that steps aside is back in milliseconds; so long at most it is looked whether somebody waits for it meanwhile.
+const ASIDE_MAX: Duration = Duration::from_millis(1_000);
+
 /// A command for the hand: `(address, pages, extra)` spans.
 #[derive(Clone, Debug)]
 pub(super) struct Order {
@@ -130,6 +133,12 @@ impl Process {
             && self.hand.as_ref().is_none_or(|hand| hand.shared.control().hand_tid.load(SeqCst) != 0)
     }
 
+    /// Its hand has evictions to do, and may have stepped aside.
+    pub(super) fn may_wait_for_itself(&self, now: impl Fn() -> Instant) -> bool {
+        let until = |hand: &Hand| Some(hand.may_be_away_until).filter(|until| *until > Instant(0));
+        self.hand.as_ref().is_some_and(|hand| until(hand).is_some_and(|until| until > now()) && hand.evicts())
+    }
+
     /// Nobody waits for its hand.
     pub(super) fn stands_still(&self) -> bool {
         self.hand.as_ref().is_some_and(Hand::stands_still)
@@ -160,6 +169,8 @@ pub(super) struct Hand {
     hidden: Released,
     /// It was told to end.
     leaves: bool,
+    /// It was told to step aside.
+    may_be_away_until: Instant,
     standing: Standing,
     /// It was told that huge pages are not for its process.
     has_small_pages: bool,
@@ -177,6 +188,7 @@ impl Hand {
             forks: 0,
             hidden: Released::default(),
             leaves: false,
+            may_be_away_until: Instant(0),
             standing: Standing::default(),
             has_small_pages: false,
         }
@@ -375,8 +387,10 @@ impl Hand {
         }
     }
 
-    /// Has it make way for another one of the same process, who begins where it ends. Nothing more is known of that here: meanwhile it stands still, as that of a process that is stopped.
-    pub(super) fn step_aside(&mut self, socket: u32) {
+    /// Has it make way for another one of the same process, who begins where it ends. Nothing more is known of that here: meanwhile it stands still, as that of a process that is stopped; but this one
+    /// runs, and may wait for a page.
+    pub(super) fn step_aside(&mut self, now: Instant, socket: u32) {
+        self.may_be_away_until = now + ASIDE_MAX;
         self.order(Order { kind: kind::STEP_ASIDE, spans: vec![(0, 0, socket)], batch: None });
     }
 

@@ -4,7 +4,7 @@
 use super::{Agent, Token};
 use crate::control;
 use crate::packets::{self, Received};
-use loam_hand::{Hello, LAYOUT_VERSION, Welcome, role, status};
+use loam_hand::{LAYOUT_VERSION, Welcome, role, status};
 use rustix::fd::{AsFd, OwnedFd};
 use std::collections::BTreeMap;
 
@@ -48,10 +48,12 @@ impl Agent<'_> {
     /// that we serve, though it may descend from nobody of whom we know.
     pub(super) fn answer_stranger(&mut self, number: u32) {
         let Some(socket) = self.strangers.sockets.get(&number) else { return };
-        match packets::receive::<Hello>(socket.as_fd()) {
+        match packets::receive_hello(socket.as_fd()) {
             Received::Nothing => return,
             Received::Packet(hello, _)
-                if hello.role == role::FORKED && self.knocked(hello.knock).is_some() =>
+                if hello.layout_version == LAYOUT_VERSION
+                    && hello.role == role::FORKED
+                    && self.knocked(hello.knock).is_some() =>
             {
                 let socket = self.strangers.sockets.remove(&number).expect("it has spoken just now");
                 if let Some(credentials) = control::peer(socket.as_fd()) {
