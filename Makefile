@@ -14,7 +14,7 @@ STEP = @printf '\n== %s (%s)\n' "$@" "$$(date +%T)"
 # One step after the other, also under -j: they share the cores, and the end-to-end tests measure.
 .NOTPARALLEL:
 
-.PHONY: help build demo test setup compile lint fmt unit bare-metal deny sim-fuzz sim-soak e2e bench bench-compare bench-cluster bench-pages bench-plans bench-btree bench-write-cache fuzz delays torture soak region-soak traces man install uninstall clean
+.PHONY: help build demo test setup compile lint fmt unit bare-metal deny sim-fuzz sim-soak e2e bench bench-compare bench-cluster bench-pages bench-latency bench-plans bench-btree bench-write-cache fuzz delays torture soak region-soak traces man install uninstall clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -121,6 +121,10 @@ bench-cluster: build ## GMS beside N-chance, a lost lender, mounts, each on seve
 bench-pages: build ## page sizes that are found beside fixed ones, on nine kernels (two hours and more)
 	cargo build --release --locked -p loam-kernels
 	LOAM_BIN=$(RELEASE)/loam bench/pages.py
+
+bench-latency: build ## page sizes that are found beside fixed ones, with lenders 50 us away each way (a proxy)
+	cargo build --release --locked -p loam-kernels
+	LOAM_BIN=$(RELEASE)/loam bench/latency.py
 
 bench-plans: build ## what a fetch plan is worth to the kernels, on this machine and over a cable of 10 Gbit/s (network namespaces; root)
 	cargo build --release --locked -p loam-kernels

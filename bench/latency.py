@@ -6,6 +6,7 @@
 One run of each. The proxies run on this machine, too: on two cores what they take is in each time, so only times of one run of this script say something of each other.
 """
 import argparse
+import filecmp
 import os
 import socket
 import subprocess
@@ -13,18 +14,12 @@ import sys
 import tempfile
 import time
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-LOAM = os.environ.get("LOAM_BIN", os.path.join(ROOT, "target/release/loam"))
-KERNEL = os.path.join(ROOT, "target/release/loam-kernel")
+from btree import free_port
+from pages import KERNEL, LOAM, ROOT
+
 # About a quarter of their memory.
 KERNELS = ["himeno:130:8:32", "cg:130:6:33", "is:136:3:34", "ft:170:2:40", "sp:130:2:32"]
 LENT = "2G"
-
-
-def free_port():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
 
 
 def wait_for(port):
@@ -84,7 +79,7 @@ def main():
                     lenders = [word for port in far for word in ("--lender", f"127.0.0.1:{port}")]
                     loam = [LOAM, "run", "--quiet", "--local", f"{local}M", *lenders, "--page", size, "--"]
                     took = run(loam + program, asked.limit, under)
-                    if took is not None and open(plain, "rb").read() != open(under, "rb").read():
+                    if took is not None and not filecmp.cmp(plain, under, shallow=False):
                         sys.exit(f"{kernel} with {size}: the output differs from the plain run's")
                     cells.append(f"> {asked.limit:.0f}" if took is None else f"{took:.1f}")
                 print(f"| {kernel} | {local}M | {' | '.join(cells)} |", flush=True)
