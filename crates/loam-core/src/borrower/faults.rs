@@ -159,6 +159,7 @@ impl Borrower {
             }
             self.wait_from(now, key, base);
             self.holes.touch(key, base, self.sizer.turned_over());
+            self.touch_watched(key, base);
         }
         match state {
             BaseState::Local => self.surprise(key, base, entry),
@@ -522,6 +523,7 @@ impl Borrower {
                         let copy = entry.copy.expect("a page that is away has a copy");
                         if self.copies.get(copy).buffer().is_none()
                             && !self.holes.has(key, b)
+                            && !self.rescues.has(key, b)
                             && self.start_fetch(key, b, copy, page_size, marks.contains(b))
                         {
                             self.set_entry(key, b, Entry { state: BaseState::Fetching, ..entry });

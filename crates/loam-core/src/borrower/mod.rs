@@ -47,6 +47,7 @@ mod ranking;
 mod ranks;
 mod recall;
 mod replicas;
+mod rescues;
 mod seed;
 mod sequential;
 mod sharing;
@@ -102,6 +103,7 @@ use leftovers::Leftovers;
 use plans::Rest;
 use ranking::Ranking;
 use ranks::Ranks;
+use rescues::Rescues;
 use sequential::Readers;
 use space::{Incomplete, Space, Stream};
 use terms::Planners;
@@ -161,6 +163,8 @@ pub struct Borrower {
     ranks_turn: bool,
     /// Base pages that were left out of a page on purpose.
     holes: Holes,
+    /// Base pages that stayed in their buffers when others were rescued.
+    rescues: Rescues,
     /// Base pages that have left so far.
     left: BasePages,
     /// Pages that have left, of which something is to be told.
@@ -301,6 +305,7 @@ impl Borrower {
             steps: Vec::new(),
             message: 0,
             holes: Holes::default(),
+            rescues: Rescues::default(),
             left: BasePages(0),
             doubts: VecDeque::new(),
             streams_from: None,

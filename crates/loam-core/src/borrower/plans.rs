@@ -43,6 +43,7 @@ impl Borrower {
     pub(super) fn serve_missing(&mut self, key: SpaceKey, base: u64) {
         let fresh = self.entry(key, base).state == BaseState::Empty;
         let size = if fresh { self.fresh_size_at(key, base) } else { self.size_at(key, base) };
+        let size = self.rescue_size_at(key, base, size);
         if self.is_urgent(key, base) {
             self.bring_waited(key, base, size);
             return;
@@ -66,7 +67,10 @@ impl Borrower {
             let part = bases_of(step, start, subpage).intersect(range);
             part.start..part.end
         };
-        let missing = |s: &Self, b: u64| matches!(s.entry(key, b).state, BaseState::Empty | BaseState::Away);
+        // (What is watched stays where it is. Nobody waits for it, or it would not be.)
+        let missing = |s: &Self, b: u64| {
+            matches!(s.entry(key, b).state, BaseState::Empty | BaseState::Away) && !s.rescues.has(key, b)
+        };
         // Looking at each takes as long as a third of a small fault: not where all of the page has room, and all that is missing of it comes.
         let wanted = if self.in_pieces && self.frames + range.len() <= self.limit {
             let missing = self.spaces.get(&key).map_or(0, |space| space.table.missing_in(range));
@@ -101,6 +105,7 @@ impl Borrower {
                 }
                 self.message = 0;
             }
+            let hole = hole.filter(|&hole| range.contains(hole));
             if fault.subpages > 1 && (many || hole.is_some() || wanted < range.len()) {
                 self.incomplete.insert((key, start), Incomplete { size, subpage: fault.subpage });
             }
@@ -118,7 +123,7 @@ impl Borrower {
         let inside = at.0 == key && base - at.1 < page.size.base_pages();
         let subpage = (base.saturating_sub(at.1) / self.subpage.min(page.size.base_pages())) as u32;
         // A base page that was left out on purpose says nothing: where it is was drawn.
-        if inside && page.subpage != subpage && !self.holes.has(key, base) {
+        if inside && page.subpage != subpage && !self.holes.has(key, base) && !self.rescues.has(key, base) {
             self.incomplete.remove(&at);
             let distance = subpage as i32 - page.subpage as i32;
             *self.next_distances.entry(distance).or_default() += 1;
@@ -182,7 +187,8 @@ impl Borrower {
         self.message = step.message;
         let mut goes_on = true;
         for b in part.start..part.end {
-            if Some(b) == hole || !matches!(self.entry(key, b).state, BaseState::Empty | BaseState::Away) {
+            let is_missing = matches!(self.entry(key, b).state, BaseState::Empty | BaseState::Away);
+            if Some(b) == hole || !is_missing || self.rescues.has(key, b) {
                 continue;
             }
             // Nobody waits for it: it never makes anybody wait for a frame.

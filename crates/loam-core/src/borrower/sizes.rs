@@ -42,7 +42,7 @@ impl Borrower {
     }
 
     /// A fault brings a page, `missing` base pages of it. Answers with one that is to be left out: the same as before, if the page is here in part without one.
-    /// (What another fault brings is not wanted for that.)
+    /// (What another fault brings is not wanted for that.) Of a rescue it may lie outside of the page.
     pub(super) fn note_page(
         &mut self,
         key: SpaceKey,
@@ -50,6 +50,9 @@ impl Borrower {
         size: PageSize,
         missing: u64,
     ) -> Option<u64> {
+        if let Some(stays) = self.note_rescue(key, base, size) {
+            return stays;
+        }
         let left_out = self.holes.of_page(key, size.first(base));
         let left_out = left_out.filter(|&hole| self.is_still_left_out(key, base, size, hole) && hole != base);
         self.leave_out(key, base, size, missing).or(left_out)
@@ -67,7 +70,7 @@ impl Borrower {
         let first = size.first(base);
         self.note_coming(key, first, size);
         if self.is_buffered(entry) {
-            return None; // rescued: nothing is fetched for it
+            return None; // it has been fetched ahead
         }
         let page = Brought { fault: Place { space: key, base }, size, fetched: BasePages(missing) };
         let hole = self.sizer.brought(self.waits_changed_at, &page)?;
@@ -141,7 +144,7 @@ impl Borrower {
     }
 
     /// A page comes that somebody wants.
-    fn note_coming(&mut self, key: SpaceKey, first: u64, size: PageSize) {
+    pub(super) fn note_coming(&mut self, key: SpaceKey, first: u64, size: PageSize) {
         if !self.sizer.watches_pages() {
             return;
         }
@@ -156,6 +159,7 @@ impl Borrower {
         let at = Place { space: key, base: first };
         self.left.0 += pages;
         self.note_aged(now);
+        self.rescued_leave(key, BaseRange::new(first, first + size.base_pages()));
         if let Some(hole) = self.holes.of_page(key, first) {
             let is_away = self.entry(key, hole).state == BaseState::Away;
             let &Hole { touched, page, .. } = self.holes.get(key, hole).expect("it was found");
@@ -205,6 +209,7 @@ impl Borrower {
         let pages = PageSize::LARGEST.first(range.start)..range.end;
         forget(&mut self.incomplete, (key, pages.start)..(key, pages.end));
         self.holes.forget(key, pages);
+        self.forget_rescues(key, range);
         if let Some(space) = self.spaces.get_mut(&key) {
             space.table.forget_brought(range);
         }

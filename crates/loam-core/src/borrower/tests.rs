@@ -16,6 +16,7 @@ mod plans;
 mod queue;
 mod recalls;
 mod replicas;
+mod rescues;
 mod sharing;
 mod sizes;
 mod terms;

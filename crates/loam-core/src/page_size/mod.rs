@@ -151,6 +151,8 @@ pub enum Seen {
     Again,
     /// It was not left out, but came as zeros ([`PageSizer::filled`]).
     Filled,
+    /// It stayed in its victim buffer when another base page of its page was rescued ([`PageSizer::rescued`]).
+    Rescued,
 }
 
 /// What became of a base page while its page was local.
@@ -194,6 +196,24 @@ pub trait PageSizer: fmt::Debug + Send {
     /// The size of the page of zeros that a fault in fresh memory brings.
     fn fresh_size(&mut self, at: Place) -> PageSize {
         self.size(at)
+    }
+
+    /// How much of a page of `size` a fault brings back whose own base page is still in a victim buffer: no more than that.
+    fn rescue_size(&mut self, at: Place, size: PageSize) -> PageSize {
+        let _ = at;
+        size
+    }
+
+    /// A fault is answered from a victim buffer, with a page of `size` where pages are as large as `most`. Answered with another base page of the larger one that is to
+    /// stay in its buffer, to see whether it is wanted ([`Self::watched`]).
+    fn rescued(&mut self, at: Place, size: PageSize, most: PageSize) -> Option<u64> {
+        let _ = (at, size, most);
+        None
+    }
+
+    /// What became of that base page: a thread has waited for it while what was rescued was local, or not.
+    fn watched(&mut self, probe: &Probed) {
+        let _ = probe;
     }
 
     /// The largest size that it gives now: what memory is held ready for.

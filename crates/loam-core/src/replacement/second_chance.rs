@@ -1,13 +1,15 @@
 //! FIFO with a second chance: the live agent's policy.
 
+mod left;
 mod loops;
 mod queues;
 
+use self::left::{Leavers, Left};
 use self::loops::{Change, Loops, Way};
 use self::queues::{Proven, Queued, Queues, Voids};
 use super::{PageRef, Replacement};
 use crate::page_size::PageSize;
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::VecDeque;
 
 /// This part of the frames is on trial at least. (With a 64th, a sweep across large pages had none of them for long enough to come to its second use, and what
 /// was known of them was that they were of no use; with an eighth, pages that are used all the time leave more often.)
@@ -51,7 +53,7 @@ pub struct SecondChanceFifo {
     /// Base pages that have left so far.
     clock: u64,
     /// Pages that have left and not come back, and in what order they did.
-    left_at: BTreeMap<PageRef, Left>,
+    left_at: Leavers,
     left: VecDeque<(PageRef, u64)>,
     voids: Voids,
     /// Where the last victim was taken from, and that it was put back and is the next one.
@@ -68,14 +70,6 @@ struct Taken {
     way: Way,
     /// The level of a proven one.
     proven: Option<u8>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Left {
-    at: u64,
-    level: u8,
-    /// It was taken away to see whether it is in use.
-    sample: bool,
 }
 
 impl SecondChanceFifo {
@@ -100,7 +94,7 @@ impl SecondChanceFifo {
     /// Gives pages to another one: they come last there, in the order in which they stood here. None of them is there already; those that have left are forgotten.
     pub(super) fn give(&mut self, to: &mut Self, gives: impl Fn(PageRef) -> bool) {
         self.sweep(&mut |_| true);
-        self.left_at.retain(|&page, _| !gives(page));
+        self.left_at.forget(&gives);
         for way in [Way::InTurn, Way::Kept] {
             let Queues { trial, proven, .. } = core::mem::take(self.of(way));
             for queued in trial {
@@ -138,15 +132,16 @@ impl SecondChanceFifo {
         let page = taken.queued.page();
         self.clock += taken.queued.size.base_pages();
         let sample = taken.way == Way::Kept && taken.proven.is_some();
-        self.left_at.insert(page, Left { at: self.clock, level: taken.proven.unwrap_or(0), sample });
+        let (size, level) = (taken.queued.size, taken.proven.unwrap_or(0));
+        self.left_at.insert(page, Left { at: self.clock, size, level, sample });
         self.left.push_back((page, self.clock));
         while self.left.len() > REMEMBERED_MIN
             && let Some(&(page, at)) = self.left.front()
             && self.clock - at >= self.frames()
         {
             self.left.pop_front();
-            if let Some(left) = self.left_at.get(&page).copied().filter(|left| left.at == at) {
-                self.left_at.remove(&page);
+            if let Some(left) = self.left_at.get(page).filter(|left| left.at == at) {
+                self.left_at.remove(page);
                 if left.sample {
                     self.loops.sampled(false);
                 }
@@ -228,7 +223,7 @@ impl Replacement for SecondChanceFifo {
 
     fn inserted_sized(&mut self, page: PageRef, size: PageSize) {
         let (queued, frames) = (Queued::new(page, size), self.frames());
-        let left = self.left_at.remove(&page);
+        let left = self.left_at.take(page, size);
         if let Some(change) =
             self.loops.arrived(page, size.base_pages(), (self.len(), frames), left.is_some())
         {
@@ -272,11 +267,11 @@ impl Replacement for SecondChanceFifo {
     }
 
     fn kept(&mut self, page: PageRef) {
-        self.left_at.remove(&page);
+        self.left_at.remove(page);
     }
 
     fn put_back(&mut self, page: PageRef) {
-        self.left_at.remove(&page);
+        self.left_at.remove(page);
         let last = self.last.expect("a victim was given before");
         let queued = Queued::new(page, last.queued.size);
         match last.proven {
@@ -291,7 +286,7 @@ impl Replacement for SecondChanceFifo {
 mod tests {
     use super::*;
     use crate::borrower::SpaceKey;
-    use alloc::collections::BTreeSet;
+    use alloc::collections::{BTreeMap, BTreeSet};
     use alloc::vec::Vec;
     use proptest::prelude::*;
 
@@ -402,6 +397,22 @@ mod tests {
     }
 
     /// It comes and goes without anybody asking for a victim: what is kept does not grow, and what has come last leaves last.
+    /// A part of a page that comes back soon has been in use, as a whole page has: it stays where others on trial leave.
+    #[test]
+    fn a_part_that_comes_back_has_proven_itself() {
+        for (parts, size) in [([1, 2], 0), ([0, 2], 0), ([0, 2], 1)] {
+            let (mut fifo, large) = (SecondChanceFifo::default(), PageSize::from_log2(2));
+            (0..64).for_each(|n| fifo.inserted_sized(page(n * 4), large));
+            assert_eq!(fifo.victim(), Some(page(0)));
+            parts.iter().for_each(|&first| fifo.inserted_sized(page(first), PageSize::from_log2(size)));
+            for n in 64..256 {
+                let leaves = fifo.victim().expect("pages are here");
+                assert!(!parts.contains(&leaves.first), "{leaves:?} is in use: {parts:?}");
+                fifo.inserted_sized(page(n * 4), large);
+            }
+        }
+    }
+
     #[test]
     fn what_leaves_by_itself_leaves_nothing_behind() {
         let mut fifo = SecondChanceFifo::default();

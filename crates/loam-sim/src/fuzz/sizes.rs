@@ -30,6 +30,15 @@ impl PageSizer for AnySize {
         true // so that what is kept for it is tried, too
     }
 
+    fn rescue_size(&mut self, _: Place, size: PageSize) -> PageSize {
+        PageSize::from_log2(self.dice.below(u64::from(size.log2()) + 1) as u8)
+    }
+
+    fn rescued(&mut self, at: Place, _: PageSize, most: PageSize) -> Option<u64> {
+        let base = most.first(at.base) + self.dice.below(most.base_pages());
+        (base != at.base && self.dice.once_in(3)).then_some(base)
+    }
+
     fn brought(&mut self, _: Instant, page: &Brought) -> Option<u64> {
         let hole = page.size.first(page.fault.base) + self.dice.below(page.size.base_pages());
         (hole != page.fault.base && self.dice.once_in(3)).then_some(hole)

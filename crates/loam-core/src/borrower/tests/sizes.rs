@@ -29,6 +29,17 @@ impl PageSizer for Wild {
         let hole = page.size.first(page.fault.base) + self.draw.below(page.size.base_pages());
         (hole != page.fault.base && self.draw.below(2) == 0).then_some(hole)
     }
+    fn rescue_size(&mut self, _: Place, size: PageSize) -> PageSize {
+        PageSize::from_log2(self.draw.below(u64::from(size.log2()) + 1) as u8)
+    }
+    fn rescued(&mut self, at: Place, _: PageSize, most: PageSize) -> Option<u64> {
+        let base = most.first(at.base) + self.draw.below(most.base_pages());
+        (base != at.base).then_some(base)
+    }
+    fn watched(&mut self, probe: &Probed) {
+        assert!(probe.part == 7 && probe.seen == Seen::Rescued && probe.reach <= PageSize::LARGEST);
+        assert!(probe.reach > PageSize::SMALLEST && (probe.wanted || probe.after == BasePages(0)));
+    }
     fn watches_pages(&self) -> bool {
         true
     }

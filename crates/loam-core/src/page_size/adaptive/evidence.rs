@@ -227,6 +227,11 @@ impl Costs {
         self.of(0.0) / self.of(size.base_pages() as f64)
     }
 
+    /// What a fault costs that is answered from a buffer, of one that is not.
+    pub(super) fn rescue_share(&self) -> f64 {
+        (RESCUE_NS / self.of(1.0)).min(1.0)
+    }
+
     /// Of a page of `n` base pages.
     fn of(&self, n: f64) -> f64 {
         let queued_ns = (self.wait_ns - self.quick_ns).max(0.0) / self.fetched.max(1.0);
@@ -250,6 +255,10 @@ fn wanted(log2: u8, ring: impl Fn(usize) -> f64) -> f64 {
 const FRESH_FAULT_NS: f64 = 15_000.0;
 const ZEROS_NS: f64 = 1_000.0;
 
+/// What a fault costs that finds its base page in a buffer, and a base page that comes from there and leaves again: copied twice, and looked at for changes. (Assumed, as for zeros.)
+const RESCUE_NS: f64 = 20_000.0;
+const RESCUED_NS: f64 = 4_000.0;
+
 /// See the module's documentation.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Evidence {
@@ -261,6 +270,9 @@ pub(super) struct Evidence {
     early: [Early; PageSize::COUNT],
     /// How often a page of this size was here, by way of smaller ones, before the first of those left.
     together: [Rate; PageSize::COUNT],
+    /// What [`Self::rings`] and [`Self::early`] are, of what is rescued from a buffer.
+    rescued: [Rate; PageSize::COUNT],
+    rescued_early: [Early; PageSize::COUNT],
 }
 
 impl Evidence {
@@ -274,8 +286,58 @@ impl Evidence {
             Seen::Filled => self.zeros[level].add(probe.wanted),
             Seen::LeftOut => self.rings[level].add(probe.wanted),
             Seen::Again if probe.wanted => self.rings[level].correct(),
-            Seen::Again => {}
+            Seen::Again | Seen::Rescued => {}
         }
+    }
+
+    /// The same of a page that came from a buffer.
+    pub(super) fn rescued(&mut self, probe: &Probed, turns: f64) {
+        let level = usize::from(probe.reach.log2());
+        self.rescued[level].add(probe.wanted);
+        if probe.wanted {
+            self.rescued_early[level].add(turns);
+        }
+    }
+
+    /// How much of a page of the size `most` is worth bringing back from buffers for one base page of it, `least` or more.
+    pub(super) fn rescue_size(
+        &self,
+        prior: &Self,
+        (least, most): (PageSize, PageSize),
+        returns: Back,
+    ) -> PageSize {
+        let seen = |of: &Self| of.rescued.iter().map(|ring| ring.total).sum::<f64>();
+        if seen(self) + seen(prior) < SHRINK_MIN {
+            return most;
+        }
+        let ring = |level: usize| {
+            let all = prior.rescued[level].with_prior(ASSUMED, ASSUMED_WEIGHT);
+            self.rescued[level].with_prior(all, PRIOR_WEIGHT)
+        };
+        let early = |level: usize| {
+            let all = prior.rescued_early[level].with_prior(0.0, ASSUMED_WEIGHT);
+            self.rescued_early[level].with_prior(all, PRIOR_WEIGHT)
+        };
+        let cost = |size: PageSize| {
+            let n = size.base_pages() as f64;
+            let early_in =
+                (1..=usize::from(size.log2())).map(|j| (1_u32 << (j - 1)) as f64 * ring(j) * early(j)).sum();
+            (RESCUE_NS + n * RESCUED_NS) / worth(n, wanted(size.log2(), ring), early_in, returns)
+        };
+        let sizes = (least.log2()..=most.log2()).map(PageSize::from_log2);
+        let costs = sizes.map(|size| (size, cost(size)));
+        costs.min_by(|a, b| a.1.total_cmp(&b.1)).expect("there is one at least").0
+    }
+
+    /// The share of a page of this size that is wanted once it is back from buffers.
+    pub(super) fn rescued_share(&self, size: PageSize) -> f64 {
+        let ring = |level: usize| self.rescued[level].with_prior(ASSUMED, ASSUMED_WEIGHT);
+        wanted(size.log2(), ring) / size.base_pages() as f64
+    }
+
+    /// Those of which it is known.
+    pub(super) fn rescues(&self) -> f64 {
+        self.rescued.iter().map(|ring| ring.total).sum()
     }
 
     /// A page has left. What was here when it came would not have come with a larger one, and says nothing.

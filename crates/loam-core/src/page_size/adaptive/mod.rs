@@ -23,7 +23,12 @@
 //! - *early(n)* × *rate*: what is wanted late has taken a frame until then that something else is wanted in. *early(n)* is for how many turns of local memory the wanted base pages of a page are here
 //!   before they are wanted, together, and *rate* how often a frame is wanted back in a turn. Where blocks are used in no order and most of them fit, all of a large page is wanted while it is here, but so
 //!   is what it has pushed out: it gains next to nothing. (Which of the two is wanted first is chance.) In a sweep what lies behind is wanted at once, and costs nothing.
+//!   (What comes back from a victim buffer costs no fetch: *returns* and *rate* do not count it.)
 //! - what a fault and what a base page costs is measured, on this path, as it is now.
+//!
+//! How much of its page a fault brings back that finds its base page in a victim buffer is asked by the same formula, with what a rescue costs, what is wanted of what has been rescued (of some another base page stays in its buffer, and is
+//! watched: [`PageSizer::watched`]), and all that comes back, from buffers, too. Where nearly all fits and is touched in no order most faults are such: of a whole page that comes and goes one base page is touched. Where pages are pushed out
+//! before the program has gone through them, all of it is.
 //!
 //! A place where no size has been found has that of its part, whatever that becomes.
 //!
@@ -68,6 +73,8 @@ const PROBES_SHARE: f64 = 0.05;
 /// One page in so many is probed at most; and while little is known of a place.
 const PROBE_ONE_IN: u64 = 2;
 const PROBE_SOON: u64 = 3;
+/// Of what is rescued from buffers, where much is known.
+const WATCH_ONE_IN: u64 = 16;
 /// Probes after which much is known.
 const PROBES_MANY: f64 = 24.0;
 /// Where zeros come pages are no larger than this: 128 KiB. Zeros cost no fetch that a larger page would save, and each takes a frame.
@@ -223,8 +230,12 @@ pub struct Adaptive {
     in_use: [u32; PageSize::COUNT],
     costs: Costs,
     returns: Returns,
+    /// The same of what is rescued as well.
+    returns_of_all: Returns,
     trials: Trials,
     draw: Draw,
+    /// For what is rescued: where nothing is, all is as it would be without.
+    draw_rescues: Draw,
     changes: Changes,
     /// Sizes of a part of which nothing is known, of what is fetched and of zeros.
     start: PageSize,
@@ -250,8 +261,10 @@ impl Adaptive {
             in_use: [0; PageSize::COUNT],
             costs: Costs::default(),
             returns: Returns::default(),
+            returns_of_all: Returns::default(),
             trials: Trials::default(),
             draw: Draw::new(seed),
+            draw_rescues: Draw::new(!seed),
             changes: Changes::default(),
             start,
             start_fresh: start,
@@ -344,17 +357,21 @@ impl Adaptive {
         self.places.get_mut(&key).expect("it is there now")
     }
 
+    /// The part is over, and what was seen while it ran is not to be outnumbered by what it leaves behind.
+    fn is_known_without(&mut self, part: u32) -> bool {
+        let enough = TURNS_KNOWN * self.returns.limit();
+        self.named && part != self.part && self.known_of(part).left >= enough
+    }
+
     /// Lets `see` add to what is known of the place and of the part, and judges both when it is time.
     fn learn(&mut self, now: Instant, part: u32, at: Place, see: impl Fn(&mut Evidence)) {
         if self.trials.are_small() {
             return; // what is seen is of other sizes than those that are judged
         }
-        let is_over = self.named && part != self.part;
-        let enough = TURNS_KNOWN * self.returns.limit();
-        let known = self.known_of(part);
-        if is_over && known.left >= enough {
+        if self.is_known_without(part) {
             return;
         }
+        let known = self.known_of(part);
         see(&mut known.evidence);
         known.events += 1;
         let (part_is_due, changes) = (known.events >= PART_REVIEW, known.changes);
@@ -376,7 +393,7 @@ impl Adaptive {
     }
 
     fn path(&self) -> Path {
-        let returns = Back { share: self.returns.share(), rate: self.returns.rate() };
+        let returns = self.returns.back(1.0, 0.0);
         Path { costs: self.costs, returns, eighths: self.returns.eighths() }
     }
 
@@ -494,6 +511,44 @@ impl PageSizer for Adaptive {
         }
     }
 
+    fn rescue_size(&mut self, at: Place, size: PageSize) -> PageSize {
+        let returns = self.returns_of_all.back(1.0 / self.costs.rescue_share(), 1.0);
+        let least = self.least.min(size);
+        let (part, key) = (self.part, Self::key(self.part, at));
+        let Some(prior) = self.parts.get(&part) else { return size };
+        let place = self.places.get(&key).unwrap_or(prior);
+        place.evidence.rescue_size(&prior.evidence, (least, size), returns)
+    }
+
+    fn rescued(&mut self, at: Place, size: PageSize, most: PageSize) -> Option<u64> {
+        let wanted = self.part_known().evidence.rescued_share(size);
+        self.returns_of_all.brought(at, size, wanted, true);
+        if most == PageSize::SMALLEST || self.trials.are_small() {
+            return None;
+        }
+        let half = PageSize::from_log2(self.draw_rescues.below(u64::from(most.log2())) as u8);
+        let is_known = self.place_known(self.part, at).evidence.rescues() >= PROBES_MANY;
+        // What would not come anyway costs nothing to be watched.
+        let one_in = match (half < size, is_known) {
+            (false, _) => 1,
+            (true, true) => WATCH_ONE_IN,
+            (true, false) => PROBE_SOON,
+        };
+        if self.draw_rescues.below(one_in) > 0 {
+            return None;
+        }
+        Some((half.first(at.base) ^ half.base_pages()) + self.draw_rescues.below(half.base_pages()))
+    }
+
+    fn watched(&mut self, probe: &Probed) {
+        let (turns, part) = (self.returns.turns(probe.after), u32::from(probe.part));
+        if self.trials.are_small() || self.is_known_without(part) {
+            return;
+        }
+        self.known_of(part).evidence.rescued(probe, turns);
+        self.place_known(part, probe.place).evidence.rescued(probe, turns);
+    }
+
     fn largest(&self) -> PageSize {
         let used = self.in_use.iter().rposition(|&count| count > 0);
         used.map_or(self.start, |log2| PageSize::from_log2(log2 as u8))
@@ -505,7 +560,8 @@ impl PageSizer for Adaptive {
         }
         self.costs.brought(page.fetched);
         let wanted = self.part_known().evidence.wanted_share(None, page.size);
-        self.returns.brought(page, wanted);
+        self.returns.brought(page.fault, page.size, wanted, false);
+        self.returns_of_all.brought(page.fault, page.size, wanted, false);
         self.learn(now, self.part, page.fault, |_| ());
         self.hole(page)
     }
@@ -529,9 +585,16 @@ impl PageSizer for Adaptive {
         let prior = &self.parts[&part].evidence;
         let known = self.places.get(&Self::key(part, page.first));
         let wanted = known.map_or(prior, |known| &known.evidence).wanted_share(Some(prior), page.size);
+        // What was rescued in part says nothing of what is fetched.
+        let is_part = known.is_some_and(|known| page.size < known.size);
         self.returns.left(page, wanted, &mut self.draw);
+        self.returns_of_all.left(page, wanted, &mut self.draw_rescues);
         let page = *page;
-        self.learn(now, part, page.first, |evidence| evidence.left(&page));
+        self.learn(now, part, page.first, |evidence| {
+            if !is_part {
+                evidence.left(&page);
+            }
+        });
     }
 
     fn aged(&mut self, now: Instant, probe: &Probed) -> bool {
@@ -559,6 +622,7 @@ impl PageSizer for Adaptive {
 
     fn limited(&mut self, limit: BasePages) {
         self.returns.limited(limit);
+        self.returns_of_all.limited(limit);
     }
 
     fn waited(&mut self, wait: Duration) {

@@ -3,7 +3,8 @@
 //! What nobody wanted turns it over, too, and so much the faster that hardly anything comes back in time; but it need not be there. So it does not
 //! count: what comes back within one turn of wanted base pages would have stayed if nothing else had come.
 
-use super::super::{Brought, Left};
+use super::super::{Left, PageSize, Place};
+use super::evidence::Back;
 use crate::borrower::SpaceKey;
 use crate::draw::Draw;
 use crate::units::BasePages;
@@ -27,7 +28,9 @@ pub(super) struct Returns {
     clock: u64,
     watched: BTreeMap<(SpaceKey, u64), u64>,
     order: VecDeque<((SpaceKey, u64), u64)>,
-    share: f64,
+    /// The share of samples that came back from a lender or the disk, and from a victim buffer.
+    fetched: f64,
+    rescued: f64,
     /// How long it takes, in turns, until what has left comes back or a turn is over.
     watched_for: f64,
 }
@@ -35,7 +38,7 @@ pub(super) struct Returns {
 impl Default for Returns {
     fn default() -> Self {
         let (watched, order) = (BTreeMap::new(), VecDeque::new());
-        Self { limit: 0, clock: 0, watched, order, share: 0.0, watched_for: 1.0 }
+        Self { limit: 0, clock: 0, watched, order, fetched: 0.0, rescued: 0.0, watched_for: 1.0 }
     }
 }
 
@@ -54,15 +57,10 @@ impl Returns {
         self.clock / FINE
     }
 
-    /// The share of base pages that come back within one turn.
-    pub(super) fn share(&self) -> f64 {
-        self.share
-    }
-
-    /// How often a frame is wanted back within one turn: for what has left it, then for what leaves in place of that when it has come, and so on. (More than once where what leaves comes back
-    /// soon. The most likely rate of what happens at any time with the same chance, by the samples: those that came back, of the time that all were watched.)
-    pub(super) fn rate(&self) -> f64 {
-        self.share / self.watched_for.max(WATCHED_LEAST)
+    /// What comes back within one turn, where a base page that is fetched counts so much and one that is rescued so much.
+    pub(super) fn back(&self, fetch: f64, rescue: f64) -> Back {
+        let share = self.fetched * fetch + self.rescued * rescue;
+        Back { share, rate: share / self.watched_for.max(WATCHED_LEAST) }
     }
 
     /// While so many wanted base pages leave, this part of a turn passes, and one at most.
@@ -87,7 +85,7 @@ impl Returns {
             self.order.pop_front();
             if self.watched.get(&at) == Some(&left) {
                 self.watched.remove(&at);
-                self.see(0.0, left);
+                self.see(0.0, false, left);
             }
         }
         if draw.below((turn / SAMPLES).max(1)) < wanted {
@@ -97,30 +95,31 @@ impl Returns {
         }
     }
 
-    /// A page comes, of which `wanted` is the share that is expected to be wanted.
-    pub(super) fn brought(&mut self, page: &Brought, wanted: f64) {
-        let first = page.size.first(page.fault.base);
-        let (space, n) = (page.fault.space, page.size.base_pages());
+    /// A page comes, of which `wanted` is the share that is expected to be wanted; from a victim buffer, or from elsewhere.
+    pub(super) fn brought(&mut self, fault: Place, size: PageSize, wanted: f64, rescued: bool) {
+        let first = size.first(fault.base);
+        let (space, n) = (fault.space, size.base_pages());
         let came: Option<(SpaceKey, u64)> =
             self.watched.range((space, first)..(space, first + n)).next().map(|(&at, _)| at);
         if let Some(at) = came {
             let left = self.watched.remove(&at).expect("it was found");
             // The page has come back, and with it what nobody asks for.
-            self.see(if at.1 == page.fault.base { 1.0 } else { wanted }, left);
+            self.see(if at.1 == fault.base { 1.0 } else { wanted }, rescued, left);
         }
     }
 
     /// Of what left then so much has come back, or will not be waited for any more.
-    fn see(&mut self, returned: f64, left: u64) {
+    fn see(&mut self, returned: f64, rescued: bool, left: u64) {
         let turns = (self.clock - left) as f64 / (self.limit * FINE).max(1) as f64;
         self.watched_for += (turns.min(1.0) - self.watched_for) * NEWEST;
-        self.share += (returned - self.share) * NEWEST;
+        let (from_buffer, from_afar) = if rescued { (returned, 0.0) } else { (0.0, returned) };
+        self.fetched += (from_afar - self.fetched) * NEWEST;
+        self.rescued += (from_buffer - self.rescued) * NEWEST;
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::{PageSize, Place};
     use super::*;
     use alloc::collections::BTreeSet;
 
@@ -128,6 +127,11 @@ mod tests {
 
     /// What is seen when base pages are touched in this order, and leave in the order in which they came.
     fn returns_of(touches: impl Iterator<Item = u64>) -> Returns {
+        returns_from(touches, |_| false)
+    }
+
+    /// The same where some of them come back from victim buffers.
+    fn returns_from(touches: impl Iterator<Item = u64>, rescued: impl Fn(u64) -> bool) -> Returns {
         let (mut returns, mut draw) = (Returns::default(), Draw::new(1));
         returns.limited(BasePages(LIMIT));
         let (mut local, mut order) = (BTreeSet::new(), VecDeque::new());
@@ -150,7 +154,7 @@ mod tests {
                 };
                 returns.left(&page, 1.0, &mut draw);
             }
-            returns.brought(&Brought { fault: at(base), size, fetched: BasePages(1) }, 1.0);
+            returns.brought(at(base), size, 1.0, rescued(base));
         }
         returns
     }
@@ -162,7 +166,7 @@ mod tests {
         {
             let mut draw = Draw::new(pages);
             let returns = returns_of((0..40 * pages).map(|_| draw.below(pages)));
-            let seen = returns.rate();
+            let seen = returns.back(1.0, 0.0).rate;
             assert!((rate * 0.75..rate * 1.3).contains(&seen), "{pages}: {seen}, not {rate}");
         }
     }
@@ -170,9 +174,21 @@ mod tests {
     #[test]
     fn a_sweep_wants_nothing_back() {
         let returns = returns_of((0..12 * LIMIT).map(|touch| touch % (3 * LIMIT)));
-        assert_eq!((returns.share(), returns.rate()), (0.0, 0.0));
+        assert_eq!((returns.back(1.0, 0.0).share, returns.back(1.0, 0.0).rate), (0.0, 0.0));
         // Over a little more than fits, each page is wanted back a quarter of a turn after it has left.
         let returns = returns_of((0..40 * LIMIT).map(|touch| touch % (LIMIT * 5 / 4)));
-        assert!((3.0..5.0).contains(&returns.rate()), "{}", returns.rate());
+        assert!((3.0..5.0).contains(&returns.back(1.0, 0.0).rate), "{}", returns.back(1.0, 0.0).rate);
+    }
+
+    #[test]
+    fn what_is_rescued_counts_by_itself() {
+        let mut draw = Draw::new(1);
+        let (pages, is_rescued) = (LIMIT * 5 / 4, |base: u64| base.is_multiple_of(4));
+        let returns = returns_from((0..40 * pages).map(|_| draw.below(pages)), is_rescued);
+        let (all, fetched, rescued) =
+            (returns.back(1.0, 1.0), returns.back(1.0, 0.0), returns.back(0.0, 1.0));
+        assert!((0.6..0.9).contains(&(fetched.share / all.share)), "three quarters: {fetched:?} {all:?}");
+        assert!((fetched.share + rescued.share - all.share).abs() < 1e-9);
+        assert!((fetched.rate + rescued.rate * 2.0 - returns.back(1.0, 2.0).rate).abs() < 1e-9);
     }
 }

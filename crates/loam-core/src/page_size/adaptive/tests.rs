@@ -680,3 +680,54 @@ fn where_the_program_hardly_runs_the_smallest_pages_are_tried_and_kept() {
     assert_eq!(change.to, PageSize::SMALLEST);
     assert_eq!(alloc::format!("{}", change.reason), "the program runs 10.0% of the time instead of 2.0%");
 }
+
+/// So many pages of 16 base pages are rescued, in one piece or in more, if they return after they have left; what is watched is wanted after so much has left, or not.
+fn rescue(sizer: &mut Adaptive, times: u64, returns: bool, wanted: bool, after: BasePages) {
+    let most = PageSize::from_log2(4);
+    for n in 0..times {
+        let at = Pager::place(n * 16 % 2048);
+        if returns {
+            let (size, pages) = (most, BasePages(16));
+            let left = Left { first: at, part: sizer.part(), size, pages, came_with: most, together: most };
+            sizer.left(Instant(n), &left);
+        }
+        let mut fault = at.base;
+        while fault < at.base + 16 {
+            let size = sizer.rescue_size(Pager::place(fault), most);
+            if let Some(base) = sizer.rescued(Pager::place(fault), size, most) {
+                let reach = PageSize::from_log2((u64::BITS - (base ^ fault).leading_zeros()) as u8);
+                let (place, part, seen) = (Pager::place(base), sizer.part(), Seen::Rescued);
+                let after = if wanted { after } else { BasePages(0) };
+                sizer.watched(&Probed { place, part, size: most, reach, wanted, after, seen });
+            }
+            fault = size.first(fault) + size.base_pages();
+        }
+    }
+}
+
+#[test]
+fn what_is_rescued_comes_with_what_is_wanted_of_its_page() {
+    let (most, at) = (PageSize::from_log2(4), Pager::place(0));
+    let size = |returns, wanted, after| {
+        let mut sizer = Pager::new(1024, 4).sizer;
+        assert_eq!(sizer.rescue_size(at, most), most, "nothing is known");
+        rescue(&mut sizer, 2000, returns, wanted, BasePages(after));
+        sizer.rescue_size(at, most)
+    };
+    for returns in [false, true] {
+        assert_eq!(size(returns, false, 0), PageSize::SMALLEST, "it is not gone on with");
+        assert_eq!(size(returns, true, 0), most, "it is, at once");
+    }
+    assert_eq!(size(false, true, 256), most, "it is, and what it pushes out is not wanted before");
+    assert_eq!(size(true, true, 256), PageSize::SMALLEST, "what it pushes out is");
+}
+
+#[test]
+fn what_is_rescued_is_found_anew_when_its_use_changes() {
+    let (most, at) = (PageSize::from_log2(4), Pager::place(0));
+    let mut sizer = Pager::new(1024, 4).sizer;
+    for (wanted, size) in [(false, PageSize::SMALLEST), (true, most), (false, PageSize::SMALLEST)] {
+        rescue(&mut sizer, 2000, true, wanted, BasePages(0));
+        assert_eq!(sizer.rescue_size(at, most), size);
+    }
+}
