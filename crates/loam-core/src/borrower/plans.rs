@@ -41,6 +41,8 @@ fn bases_of(step: &Step, start: u64, subpage: u64) -> BaseRange {
 impl Borrower {
     /// Brings the page around `base` as the fetch plan says, if there are frames for it.
     pub(super) fn serve_missing(&mut self, key: SpaceKey, base: u64) {
+        // It may have stood in a queue when it began to be watched.
+        self.touch_watched(key, base);
         let fresh = self.entry(key, base).state == BaseState::Empty;
         let size = if fresh { self.fresh_size_at(key, base) } else { self.size_at(key, base) };
         let size = self.rescue_size_at(key, base, size);
@@ -67,13 +69,14 @@ impl Borrower {
             let part = bases_of(step, start, subpage).intersect(range);
             part.start..part.end
         };
-        // (What is watched stays where it is. Nobody waits for it, or it would not be.)
+        // What is watched stays where it is; the fault's base page is not, by now.
         let missing = |s: &Self, b: u64| {
             matches!(s.entry(key, b).state, BaseState::Empty | BaseState::Away) && !s.rescues.has(key, b)
         };
         // Looking at each takes as long as a third of a small fault: not where all of the page has room, and all that is missing of it comes.
         let wanted = if self.in_pieces && self.frames + range.len() <= self.limit {
             let missing = self.spaces.get(&key).map_or(0, |space| space.table.missing_in(range));
+            let missing = missing.saturating_sub(self.rescues.watched_in(key, range));
             missing.min(steps.iter().map(|step| u64::from(step.count)).sum::<u64>() * subpage)
         } else {
             steps.iter().flat_map(bases).filter(|&b| missing(self, b)).count() as u64

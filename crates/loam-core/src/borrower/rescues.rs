@@ -93,6 +93,11 @@ impl Rescues {
         all.map(|(&(_, fault), watched)| (fault, watched.base))
     }
 
+    /// How many are watched in this range.
+    pub(super) fn watched_in(&self, key: SpaceKey, range: BaseRange) -> u64 {
+        self.faults.range((key, range.start)..(key, range.end)).count() as u64
+    }
+
     /// Nothing is known of this range any more.
     fn forget(&mut self, key: SpaceKey, range: BaseRange) {
         let watched = self.faults.range((key, range.start)..(key, range.end)).map(|(&(_, base), _)| base);
@@ -132,24 +137,32 @@ impl Borrower {
         }
         self.note_coming(key, size.first(base), size);
         let watched = self.sizer.rescued(Place { space: key, base }, size, whole);
-        let left_out = self.holes.of_page(key, whole.first(base)).filter(|&hole| hole != base);
-        match left_out {
-            Some(hole) if size < whole => {
-                self.hole_goes_on(key, base, hole);
-                Some(left_out)
-            }
-            Some(hole) if self.is_still_left_out(key, base, size, hole) => Some(left_out),
-            _ => Some(watched.filter(|&watched| self.watch(key, base, whole, watched))),
+        let left_out = self.holes.of_page(key, whole.first(base));
+        let is_out = left_out.is_some_and(|hole| match size < whole {
+            true => self.hole_goes_on(key, base, hole),
+            false => self.is_still_left_out(key, base, size, hole) && hole != base,
+        });
+        if is_out {
+            return Some(left_out);
         }
+        Some(watched.filter(|&watched| self.watch(key, base, whole, watched)))
     }
 
-    /// The page of which this base page was left out is back in part, with `fault`. (It has not left before that part does: see `doubts.rs`.)
-    fn hole_goes_on(&mut self, key: SpaceKey, fault: u64, base: u64) {
-        let hole = *self.holes.get(key, base).expect("the caller has found it");
-        if hole.page == Stay::Away {
-            self.holes.remove(key, base);
-            self.rescues.insert(key, fault, Watched { base, left_before: self.left, of: Of::Hole(hole) });
+    /// The page of which this base page was left out is back in part, with `fault`. (It has not left before that part does: see `doubts.rs`.) False: it is not left out any more.
+    fn hole_goes_on(&mut self, key: SpaceKey, fault: u64, base: u64) -> bool {
+        let mut hole = *self.holes.get(key, base).expect("the caller has found it");
+        if hole.page != Stay::Away {
+            return base != fault;
         }
+        self.holes.remove(key, base);
+        if base == fault || self.waits.contains_key(&(key, base)) {
+            hole.touch(self.sizer.turned_over());
+            self.sizer.probed(self.waits_changed_at, &hole.probed(key, base));
+            return false;
+        }
+        // What has come without being touched says nothing.
+        self.entry(key, base).state == BaseState::Away
+            && self.rescues.insert(key, fault, Watched { base, left_before: self.left, of: Of::Hole(hole) })
     }
 
     /// A base page of the page of this size around `fault` stays in its buffer, and is watched, if it is there.
@@ -316,6 +329,8 @@ mod tests {
                     prop_assert_eq!(rescues.has(key, base), list.iter().any(|&(_, of)| of.base == base));
                 }
                 prop_assert_eq!(rescues.by_fault.len(), rescues.faults.len());
+                let middle = list.iter().filter(|(_, of)| (16..48).contains(&of.base)).count();
+                prop_assert_eq!(rescues.watched_in(key, BaseRange::new(16, 48)), middle as u64);
             }
             prop_assert!(!rescues.has(SpaceKey(0), 0));
         }

@@ -396,7 +396,6 @@ mod tests {
         assert!(misses < 700, "{misses} misses in ten turns of 700 pages that fit");
     }
 
-    /// It comes and goes without anybody asking for a victim: what is kept does not grow, and what has come last leaves last.
     /// A part of a page that comes back soon has been in use, as a whole page has: it stays where others on trial leave.
     #[test]
     fn a_part_that_comes_back_has_proven_itself() {
@@ -413,6 +412,7 @@ mod tests {
         }
     }
 
+    /// It comes and goes without anybody asking for a victim: what is kept does not grow, and what has come last leaves last.
     #[test]
     fn what_leaves_by_itself_leaves_nothing_behind() {
         let mut fifo = SecondChanceFifo::default();

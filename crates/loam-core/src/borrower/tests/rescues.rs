@@ -150,31 +150,37 @@ fn what_is_watched_comes_with_nothing_else_that_is_touched() {
     w.read_all();
 }
 
+/// A world in which the first page is in buffers, but for what was left out of it; what is said of what is watched, and of what is left out.
+fn left_out() -> (World, Said, Said) {
+    let mut w = World::new(PAGE, false, 600, 1);
+    w.b.prefetcher = Box::new(NoPrefetch);
+    w.b.plan_fetches(BasePages(1), fetch_planner("eager").unwrap());
+    w.b.plan_in_pieces();
+    w.b.config.rescue = false;
+    for base in 0..PAGES {
+        w.step(&Op::Write { space: 0, base, value: base + 1 });
+    }
+    w.settle(16);
+    let (watched, left_out) = (Said::default(), Said::default());
+    let sizer = Watches(Arc::clone(&watched), Arc::clone(&left_out));
+    w.b.size_pages(Box::new(sizer), PageSize::SMALLEST);
+    w.touch(KEY, 2);
+    w.settle(16);
+    assert_eq!(away(&w), [WATCHED], "fetched, but for that");
+    w.b.config.rescue = true;
+    let mut others = (512..PAGES).step_by(PAGE as usize);
+    while w.b.state(KEY, 0) != BaseState::Away {
+        w.touch(KEY, others.next().expect("it leaves before all others have come"));
+        w.settle(16);
+    }
+    (w, watched, left_out)
+}
+
 /// A page that left without what was left out of it, and is back in part, has not left: what was left out is wanted while that part is here, or not.
 #[test]
 fn what_was_left_out_of_a_page_that_is_back_in_part_is_told_of() {
     for (touches, is_touched) in [(2, false), (2, true), (WATCHED + 1, false), (WATCHED + 1, true)] {
-        let mut w = World::new(PAGE, false, 600, 1);
-        w.b.prefetcher = Box::new(NoPrefetch);
-        w.b.plan_fetches(BasePages(1), fetch_planner("eager").unwrap());
-        w.b.plan_in_pieces();
-        w.b.config.rescue = false;
-        for base in 0..PAGES {
-            w.step(&Op::Write { space: 0, base, value: base + 1 });
-        }
-        w.settle(16);
-        let (watched, left_out) = (Said::default(), Said::default());
-        let sizer = Watches(Arc::clone(&watched), Arc::clone(&left_out));
-        w.b.size_pages(Box::new(sizer), PageSize::SMALLEST);
-        w.touch(KEY, 2);
-        w.settle(16);
-        assert_eq!(away(&w), [WATCHED], "fetched, but for that");
-        w.b.config.rescue = true;
-        let mut others = (512..PAGES).step_by(PAGE as usize);
-        while w.b.state(KEY, 0) != BaseState::Away {
-            w.touch(KEY, others.next().expect("it leaves before all others have come"));
-            w.settle(16);
-        }
+        let (mut w, watched, left_out) = left_out();
         w.touch(KEY, touches);
         w.settle(16);
         assert_eq!(w.b.state(KEY, WATCHED), BaseState::Away, "it does not come with a part");
@@ -187,4 +193,27 @@ fn what_was_left_out_of_a_page_that_is_back_in_part_is_told_of() {
         assert_eq!(said, [(WATCHED, is_touched)], "{touches}");
         w.read_all();
     }
+}
+
+/// Both waited for frames when the page came back in part.
+#[test]
+fn what_was_left_out_comes_to_who_waits_for_it_already() {
+    let (mut w, _, left_out) = left_out();
+    let now = w.time();
+    w.b.handle_limit(now, BasePages(100));
+    for base in [2, WATCHED] {
+        let now = w.time();
+        w.b.handle_fault(now, KEY, base);
+        assert!(w.b.waits.contains_key(&(KEY, base)) && w.b.queue.contains(&(KEY, base)), "{base}");
+    }
+    let now = w.time();
+    w.b.handle_limit(now, BasePages(600));
+    w.drain();
+    w.settle(16);
+    for base in [2, WATCHED] {
+        assert!(!w.b.waits.contains_key(&(KEY, base)), "{base}");
+    }
+    let said = left_out.lock().unwrap().iter().copied().filter(|&(base, _)| base < PAGE).collect::<Vec<_>>();
+    assert_eq!(said, [(WATCHED, true)]);
+    w.read_all();
 }

@@ -585,7 +585,7 @@ impl PageSizer for Adaptive {
         let prior = &self.parts[&part].evidence;
         let known = self.places.get(&Self::key(part, page.first));
         let wanted = known.map_or(prior, |known| &known.evidence).wanted_share(Some(prior), page.size);
-        // What was rescued in part says nothing of what is fetched.
+        // Pages smaller than those of the place say nothing of how those should grow: parts that were rescued, or what came before it grew.
         let is_part = known.is_some_and(|known| page.size < known.size);
         self.returns.left(page, wanted, &mut self.draw);
         self.returns_of_all.left(page, wanted, &mut self.draw_rescues);
