@@ -89,15 +89,7 @@ fn away(w: &World, first: u64) -> Vec<u64> {
 
 /// The first pages leave: what is said of what was left out of them.
 fn push_out(w: &mut World, said: &Said) -> Vec<(u64, bool)> {
-    // What has come back from a buffer stays for longer, until there is next to no memory.
-    for limit in [600, 40, 600, 40, 600] {
-        let now = w.time();
-        w.b.handle_limit(now, BasePages(limit));
-        w.drain();
-        w.settle(16);
-        (512..PAGES).for_each(|base| w.touch(KEY, base));
-        w.settle(16);
-    }
+    w.push_out(512);
     assert!((0..4).all(|page| away(w, page * PAGE).len() as u64 == PAGE), "they have left");
     let mut said = core::mem::take(&mut *said.lock().unwrap());
     said.retain(|&(base, _)| base < 512);

@@ -53,15 +53,7 @@ fn away(w: &World) -> Vec<u64> {
 
 /// What has been rescued of the first page leaves: what is said of it.
 fn push_out(w: &mut World, said: &Said) -> Vec<(u64, bool)> {
-    // What has come back from a buffer stays for longer, until there is next to no memory.
-    for limit in [600, 40, 600, 40, 600] {
-        let now = w.time();
-        w.b.handle_limit(now, BasePages(limit));
-        w.drain();
-        w.settle(16);
-        (512..PAGES).for_each(|base| w.touch(KEY, base));
-        w.settle(16);
-    }
+    w.push_out(512);
     assert_eq!(w.b.state(KEY, 4), BaseState::Away);
     let mut said = core::mem::take(&mut *said.lock().unwrap());
     said.retain(|&(base, _)| base < PAGE);

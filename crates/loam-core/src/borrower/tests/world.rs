@@ -151,6 +151,19 @@ impl World {
         Instant(self.now)
     }
 
+    /// All that was here of the first space leaves, but for what is from `others` on.
+    pub(super) fn push_out(&mut self, others: u64) {
+        // What has come back from a buffer stays for longer, until there is next to no memory.
+        for limit in [600, 40, 600, 40, 600] {
+            let now = self.time();
+            self.b.handle_limit(now, BasePages(limit));
+            self.drain();
+            self.settle(16);
+            (others..PAGES).for_each(|base| self.touch(SpaceKey(0), base));
+            self.settle(16);
+        }
+    }
+
     pub(super) fn drain(&mut self) {
         while let Some(effect) = self.b.poll_effect() {
             match effect {

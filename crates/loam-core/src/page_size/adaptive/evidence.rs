@@ -306,8 +306,7 @@ impl Evidence {
         (least, most): (PageSize, PageSize),
         returns: Back,
     ) -> PageSize {
-        let seen = |of: &Self| of.rescued.iter().map(|ring| ring.total).sum::<f64>();
-        if seen(self) + seen(prior) < SHRINK_MIN {
+        if self.rescues() + prior.rescues() < SHRINK_MIN {
             return most;
         }
         let ring = |level: usize| {
@@ -335,7 +334,7 @@ impl Evidence {
         wanted(size.log2(), ring) / size.base_pages() as f64
     }
 
-    /// Those of which it is known.
+    /// Base pages that were watched, and still count.
     pub(super) fn rescues(&self) -> f64 {
         self.rescued.iter().map(|ring| ring.total).sum()
     }

@@ -58,6 +58,9 @@ impl Returns {
     }
 
     /// What comes back within one turn, where a base page that is fetched counts so much and one that is rescued so much.
+    ///
+    /// The rate is how often a frame is wanted back: for what has left it, then for what leaves in place of that when it has come, and so on. (More than once where what leaves comes back soon. The most likely
+    /// rate of what happens at any time with the same chance, by the samples: those that came back, of the time that all were watched.)
     pub(super) fn back(&self, fetch: f64, rescue: f64) -> Back {
         let share = self.fetched * fetch + self.rescued * rescue;
         Back { share, rate: share / self.watched_for.max(WATCHED_LEAST) }
@@ -188,7 +191,7 @@ mod tests {
         let (all, fetched, rescued) =
             (returns.back(1.0, 1.0), returns.back(1.0, 0.0), returns.back(0.0, 1.0));
         assert!((0.6..0.9).contains(&(fetched.share / all.share)), "three quarters: {fetched:?} {all:?}");
-        assert!((fetched.share + rescued.share - all.share).abs() < 1e-9);
-        assert!((fetched.rate + rescued.rate * 2.0 - returns.back(1.0, 2.0).rate).abs() < 1e-9);
+        assert!((0.1..0.4).contains(&(rescued.share / all.share)), "a quarter: {rescued:?} {all:?}");
+        assert!((3.0..5.2).contains(&all.rate), "as often as if all were fetched: {all:?}");
     }
 }
