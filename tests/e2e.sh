@@ -7,9 +7,10 @@ cargo=${CARGO:-cargo}
 
 # For half of the time and more nobody runs in these: nodes are missed, leases end, requests are given up (less so in `staged`, of which one test
 # runs at a time). The longest first.
-waiting=(liars staged mount etcd tls_cluster cluster_under_load borrow_from_cluster reserve cluster)
-# Each of these leaves a quarter to a half of two cores idle, and measures nothing that another could spoil (of the samples of memory 2 in 100 are excused then, as the agent had no core). The longest first.
-halves=(traps faults region library redis giveback unprivileged direct disk)
+waiting=(liars staged mount etcd tls_cluster cluster_under_load borrow_from_cluster reserve cluster mount_fio)
+# Each of these but the simulator leaves a fifth to a half of two cores idle, and measures nothing that another could spoil (of the samples of memory 2 in 100 are excused then, as the agent had no core). A test
+# that takes its turn alone is not for here: it keeps one of the two places, and waits for the other. The longest first.
+halves=(traps faults trees region direct redis sim giveback unprivileged tls plans torture disk)
 
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT

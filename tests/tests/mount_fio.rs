@@ -27,7 +27,7 @@ fn every_way_to_read_verifies() {
     if !mounted::possible("every_way_to_read_verifies") {
         return;
     }
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let scratch = Scratch::new("mount-fio");
     let dir = scratch.path();
     let source = scratch.join("source");

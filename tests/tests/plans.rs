@@ -27,7 +27,7 @@ fn expected(command: &mut Command, scratch: &Scratch) -> String {
 }
 
 fn every_plan(page: &str, subpage: &str) {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let scratch = Scratch::new("plans");
     let expected = expected(&mut two_threads(160, 600), &scratch);
     for plan in PLANS {
@@ -56,7 +56,7 @@ fn every_plan_keeps_every_byte_in_larger_subpages() {
 
 /// What a run over a slow link asked for, and when it came.
 fn over_a_slow_link(plan: &str) -> proxy::Told {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let scratch = Scratch::new("slow");
     let expected = expected(&mut two_threads(96, 24), &scratch);
     let lender = Lender::start("512M");
@@ -92,7 +92,7 @@ fn lazy_fetches_what_is_touched_and_full_waits_for_all() {
 /// A lender that knows nothing of it gives all the same.
 #[test]
 fn a_lender_without_plans_serves_every_plan() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let scratch = Scratch::new("old");
     let expected = expected(&mut two_threads(96, 100), &scratch);
     for plan in ["eager", "pipelined", "full"] {

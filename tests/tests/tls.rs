@@ -49,7 +49,7 @@ fn assert_status_works(addr: SocketAddr, tls: &Path, dir: &Path) {
 
 #[test]
 fn a_program_runs_as_it_would_alone() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let scratch = Scratch::new("tls-run");
     let site = Site::new(&scratch, "site");
     let (node, busy) = (site.issue("node-1", "node", &[]), site.issue("busy-1", "borrower", &[]));
@@ -81,7 +81,7 @@ fn a_program_runs_as_it_would_alone() {
 
 #[test]
 fn who_must_be_refused_is_told_why_and_others_are_served() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let scratch = Scratch::new("tls-refused");
     let dir = scratch.path();
     let (site, other) = (Site::new(&scratch, "site"), Site::new(&scratch, "other"));
@@ -128,7 +128,7 @@ fn who_must_be_refused_is_told_why_and_others_are_served() {
 
 #[test]
 fn credentials_change_while_a_program_runs() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let scratch = Scratch::new("tls-rotation");
     let dir = scratch.path();
     let (old, new) = (Site::new(&scratch, "old"), Site::new(&scratch, "new"));
@@ -174,7 +174,7 @@ fn credentials_change_while_a_program_runs() {
 
 #[test]
 fn keys_that_others_can_read_are_refused_and_doctor_says_so() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let scratch = Scratch::new("tls-key");
     let dir = scratch.path();
     let site = Site::new(&scratch, "site");
@@ -199,7 +199,7 @@ fn keys_that_others_can_read_are_refused_and_doctor_says_so() {
 
 #[test]
 fn the_authority_replaces_nothing_by_itself_and_shows_what_it_issued() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let scratch = Scratch::new("tls-ca");
     let dir = scratch.path();
     let site = Site::new(&scratch, "site");
@@ -262,7 +262,7 @@ impl Drop for Wire {
 
 #[test]
 fn two_nodes_on_a_network() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     if !place::is_root() {
         println!("passed over: only root can make network namespaces");
         return;
@@ -299,7 +299,7 @@ fn two_nodes_on_a_network() {
 
 #[test]
 fn mounts_of_one_authority_share_and_a_stranger_reads_the_source() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     if !mounted::possible("mounts_of_one_authority_share_and_a_stranger_reads_the_source") {
         return;
     }

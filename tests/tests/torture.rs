@@ -18,7 +18,7 @@ fn seeds() -> std::ops::Range<u64> {
 
 /// Runs each seed to its end. It says nothing unless something is wrong. `size`: steps, threads and pages; `first`: the seeds begin behind it.
 fn survive(what: &str, first: u64, size: [u32; 3], change: impl Fn(Borrow) -> Borrow) {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let mut moved = 0.0;
     for seed in seeds().map(|seed| first + seed) {
         let scratch = Scratch::new(what);

@@ -13,7 +13,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// Each process takes five descriptors of the agent: these take more than the limit that most shells give, and live at the same time.
 #[test]
 fn more_processes_than_the_limit_of_open_files_has_room_for() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let scratch = Scratch::new("many");
     let script = "ulimit -n; mkfifo gate; exec 3<>gate; n=0
         while [ $n -lt 300 ]; do (read _ <gate) & n=$((n+1)); done
@@ -37,7 +37,7 @@ fn more_processes_than_the_limit_of_open_files_has_room_for() {
 /// Where there are no more to be had, a fork waits until other processes have ended, and nobody is ended for it. (Children without a hand take one.)
 #[test]
 fn forks_that_wait_for_a_descriptor() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let scratch = Scratch::new("few");
     let mut program = Command::new(place::program("rawforks"));
     program.arg("200").current_dir(scratch.path());
@@ -54,7 +54,7 @@ fn forks_that_wait_for_a_descriptor() {
 /// A child that has ended stays in the tree until somebody waits for it. It is none that runs without Loam.
 #[test]
 fn a_child_that_nobody_waits_for() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let scratch = Scratch::new("unwaited");
     let ended = Borrow::new(scratch.path()).run(&shell::sh("(exit 0) & exec sleep 1"), None, LIMIT).ended;
     assert_eq!((ended.code(), ended.stderr.as_str()), (0, ""));
@@ -65,7 +65,7 @@ fn a_child_that_nobody_waits_for() {
 /// A program that takes long to start, as one does that has hundreds of libraries, is not there yet; it is none that runs without Loam. A static one is, and is named.
 #[test]
 fn who_runs_without_loam_is_named_and_who_only_starts_is_not() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let run = |path: &Path, before_ms: &str, after_ms: &str| {
         let scratch = Scratch::new("starting");
         let mut script = shell::sh("\"$0\" \"$1\" \"$2\"; exit $?");
@@ -93,7 +93,7 @@ fn what_runs_in_a_sandbox_is_served() {
         println!("passed over: only root may mount");
         return;
     }
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     // The child and its own child see what stood at each place. They are made past libc and by it, and all three are the first of a pid namespace of their own where there is one.
     let python = r#"
 import ctypes, os
@@ -138,7 +138,7 @@ print(raw, status(child), check(), os.path.exists(os.environ["LOAM_SOCKET"]), os
 /// What takes a process of one thread (Charliecloud and Apptainer begin so where they are not root) a program can do with its memory elsewhere, and goes on borrowing; what it forks and starts then does, too.
 #[test]
 fn who_leaves_its_user_namespace_goes_on_borrowing() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let python = r#"
 import ctypes, os, sys
 memory = bytearray(96 << 20)
@@ -191,7 +191,7 @@ fn what_runs_where_the_agent_cannot_be_reached() {
         println!("passed over: only root may mount");
         return;
     }
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let run = |last: &str| {
         let scratch = Scratch::new("unreachable");
         let mut program = Command::new("unshare");
@@ -215,7 +215,7 @@ fn what_runs_where_the_agent_cannot_be_reached() {
 /// Valgrind ends what makes a process as the shim does. It preloads a library of its own, by whose name it is known; what it runs is not served, and said to be so. What that starts is served again.
 #[test]
 fn what_valgrind_runs_is_left_alone() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let scratch = Scratch::new("valgrind");
     // The dynamic linker says that there is no such library, and goes on.
     let script = r#"own=$LD_PRELOAD
@@ -237,7 +237,7 @@ print(ctypes.CDLL(None).loam_is_served())'"#;
 /// The first process has ended, and the one that is left executes another program: for a moment nobody is there.
 #[test]
 fn a_program_that_is_left_in_the_background() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let scratch = Scratch::new("background");
     let python = r#"x = bytearray(80 << 20)
 for at in range(0, len(x), 4096): x[at] = 1 + at // 4096 % 251
@@ -263,7 +263,7 @@ print(sum(x[::4096]), flush=True)"#;
 /// would be 784 MiB, and 224 with the `vfork`.)
 #[test]
 fn what_several_processes_have_counts_once() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let scratch = Scratch::new("together");
     let (shared, children, own) = (64, 6, 48);
     let mut program = Command::new(place::program("together"));
@@ -283,7 +283,7 @@ fn what_several_processes_have_counts_once() {
 /// for as long as shared ones, and where the four were looked at one after the other before any of their memory was adopted, they had 94 to 105 MiB here.)
 #[test]
 fn processes_that_read_one_another_keep_to_the_limit() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let scratch = Scratch::new("messages");
     let (processes, mib, rounds): (usize, u64, u32) = (4, 24, 3);
     let mut program = Command::new(place::program("messages"));
@@ -305,7 +305,7 @@ fn processes_that_read_one_another_keep_to_the_limit() {
 /// The kernel would fill these at once, before anybody can adopt a page of them.
 #[test]
 fn memory_that_is_to_be_filled_at_once() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let scratch = Scratch::new("filled");
     let python = "import mmap
 for flags in 0x8022, 0x22:
@@ -327,7 +327,7 @@ for flags in 0x8022, 0x22:
 /// moved and not copied yet were zeros, or what had been copied before. (The build before that was mended fails two of three runs.)
 #[test]
 fn vforked_children_that_outlive_their_parents() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let scratch = Scratch::new("vforked");
     let mut program = Command::new(place::program("vforkleft"));
     program.args(["4", "20"]);
@@ -346,7 +346,7 @@ fn vforked_children_that_outlive_their_parents() {
 /// any more, and everybody waited.
 #[test]
 fn processes_that_execute_another_program_while_their_threads_take_memory() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let scratch = Scratch::new("execs");
     let mut program = Command::new(place::program("execs"));
     program.args(["64", "120"]).current_dir(scratch.path());
@@ -357,7 +357,7 @@ fn processes_that_execute_another_program_while_their_threads_take_memory() {
 /// A job that somebody has put aside (Ctrl-Z in a shell) has most of `--local`: others do not wait until it goes on, and it finds all that it had.
 #[test]
 fn a_process_that_is_stopped_holds_nobody_up() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let scratch = Scratch::new("stopped");
     let script = "import hashlib, os, random, signal
 def fill(seed, mib):
@@ -390,7 +390,7 @@ print(os.waitpid(child, 0)[1])";
 
 #[test]
 fn a_process_whose_only_thread_ends_by_itself() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let scratch = Scratch::new("thread");
     let program = Command::new(place::program("lastthread"));
     let ended = Borrow::new(scratch.path()).run(&program, None, LIMIT).ended;
@@ -405,7 +405,7 @@ fn a_process_whose_only_thread_ends_by_itself() {
 /// A job that was handed to a scheduler from inside a run: it has the run's environment, and nothing else of it.
 #[test]
 fn a_program_from_outside_runs_by_itself() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let scratch = Scratch::new("outside");
     let script = "echo \"$LOAM_SOCKET\"; echo \"$LD_PRELOAD\"; echo ready; exec sleep 600";
     let mut run = Borrow::new(scratch.path()).start(&shell::sh(script), None);
@@ -444,7 +444,7 @@ fn a_program_from_outside_runs_by_itself() {
 /// A shim that names a window or a probe page that cannot be: its process is not served, and the run goes on.
 #[test]
 fn a_shim_that_lies_ends_nobody_else() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let scratch = Scratch::new("lies");
     let script = r#"
 import ctypes, os, socket, struct
@@ -493,7 +493,7 @@ for errno in [0, 5000, 0xffffffff]:
 /// Nobody reads what the agent says: it goes on serving faults all the same.
 #[test]
 fn a_log_that_nobody_reads() {
-    let _alone = place::alone();
+    let _alone = place::alone_here();
     let scratch = Scratch::new("unread");
     let program = loam_tests::workloads::memwalk(96, 2, "blocks");
     let mut command = Borrow::new(scratch.path()).local_mib(32).command(&program);

@@ -5,13 +5,19 @@ use crate::replay::{Zipf, misses};
 use crate::trace::{GRAIN_BYTES, Run, Source, TraceError};
 use proptest::prelude::*;
 
-/// Distances by looking back.
+/// Distances by a stack of pages, the last one that was used on top.
 fn looked_up(pages: &[u32]) -> Vec<Option<u64>> {
-    let distance = |(at, page): (usize, &u32)| {
-        let last = pages[..at].iter().rposition(|p| p == page)?;
-        Some(pages[last + 1..at].iter().collect::<std::collections::BTreeSet<_>>().len() as u64)
+    let mut stack = Vec::new();
+    let mut distance = |page: &u32| {
+        let last = stack.iter().rposition(|p| p == page);
+        let above = last.map(|at| {
+            stack.remove(at);
+            (stack.len() - at) as u64
+        });
+        stack.push(*page);
+        above
     };
-    pages.iter().enumerate().map(distance).collect()
+    pages.iter().map(&mut distance).collect()
 }
 
 proptest! {
