@@ -81,8 +81,8 @@ fn memory_is_taken_as_it_is_used_and_given_back() {
     for first in (256..8192).step_by(1024) {
         borrower.drop_pages(first..(first + 1024).min(8192), 1);
     }
-    // A small stock of free memory may stay for the next puts.
-    eventually("memory of dropped pages is given back", || lender.memory() <= Bytes::from_mib(1 + 4));
+    // A small stock of free memory stays for the next puts. It may be twice as large where giving back ended between two of the drops.
+    eventually("memory of dropped pages is given back", || lender.memory() <= Bytes::from_mib(1 + 2 * 4));
     assert_eq!(borrower.get(0..256, 1).len(), 256, "what was kept is untouched");
     borrower.client.send(&[], loam_wire::encode::bye).unwrap();
     eventually("all memory of a borrower that said bye is given back", || lender.memory() == Bytes(0));
