@@ -270,6 +270,7 @@ impl Borrower {
         self.clear(now, key, BaseRange::new(0, u64::MAX));
         self.guard_no_longer(key);
         let space = self.spaces.remove(&key).expect("looked at above");
+        self.prefetcher.space_gone(key);
         assert!(space.frames == 0 && space.shared == 0, "a space that is gone has no pages");
         self.tidy_ranks(key, BaseRange::new(0, u64::MAX));
         self.ranking.forget(key);

@@ -20,6 +20,8 @@
 //! ```
 
 mod advice;
+mod ahead;
+mod alone;
 mod audit;
 mod budgets;
 mod changes;
@@ -92,6 +94,7 @@ use advice::Advised;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
+use alone::Alone;
 use budgets::Budgets;
 use copies::Copies;
 use discards::Discards;
@@ -163,6 +166,7 @@ pub struct Borrower {
     ranks_turn: bool,
     /// Base pages that were left out of a page on purpose.
     holes: Holes,
+    alone: Alone,
     /// Base pages that stayed in their buffers when others were rescued.
     rescues: Rescues,
     /// Base pages that have left so far.
@@ -305,6 +309,7 @@ impl Borrower {
             steps: Vec::new(),
             message: 0,
             holes: Holes::default(),
+            alone: Alone::default(),
             rescues: Rescues::default(),
             left: BasePages(0),
             doubts: VecDeque::new(),

@@ -54,6 +54,7 @@ impl Borrower {
             self.hold_fault(key, base);
             return;
         }
+        let size = if self.comes_alone(key, base, size) { PageSize::SMALLEST } else { size };
         let range = self.page_range(key, base, size);
         let start = size.first(base);
         let subpage = self.subpage.min(size.base_pages());

@@ -74,6 +74,19 @@ pub trait Prefetcher: core::fmt::Debug + Send {
     fn window_max(&self) -> BasePages {
         BasePages(0)
     }
+    /// A stream comes to this page, or may.
+    fn expects(&self, space: StreamSpace, page: i64) -> bool {
+        let _ = (space, page);
+        false
+    }
+    /// How much was asked for that the program has not come to, of all streams together, at most.
+    fn ahead(&self) -> BasePages {
+        BasePages(0)
+    }
+    /// The address space is gone, and its streams with it.
+    fn space_gone(&mut self, space: SpaceKey) {
+        let _ = space;
+    }
     /// Of the last answer only the first `taken` pages were fetched: frames ran short.
     fn cut(&mut self, space: StreamSpace, ahead: &Ahead, taken: u32);
     /// A long stream has passed over this page.
@@ -323,6 +336,22 @@ impl Prefetcher for StridePrefetcher {
         self.window_max
     }
 
+    fn space_gone(&mut self, space: SpaceKey) {
+        let is_there = |stream: &Option<Stream>| stream.is_none_or(|stream| stream.space.space != space);
+        self.streams.iter_mut().filter(|stream| !is_there(stream)).for_each(|stream| *stream = None);
+    }
+
+    fn expects(&self, space: StreamSpace, page: i64) -> bool {
+        let may_begin = |stream: &Stream| stream.stride == 0 && page.abs_diff(stream.last) == 1;
+        let mut streams = self.streams.iter().flatten().filter(|stream| stream.space == space);
+        streams.any(|stream| stream.expects(page) || may_begin(stream))
+    }
+
+    fn ahead(&self) -> BasePages {
+        let of = |stream: &Stream| stream.asked.unsigned_abs() * stream.space.size.base_pages();
+        BasePages(self.streams.iter().flatten().map(of).sum())
+    }
+
     fn faulted(&mut self, fault: Faulted<'_>) -> Option<Ahead> {
         let Faulted { space, page, here, .. } = fault;
         let most = self.most(space, fault.most);
@@ -404,6 +433,8 @@ impl Prefetcher for StridePrefetcher {
         let asked = |s: &&mut Stream| s.space == space && s.stride == ahead.stride && s.edge == edge;
         if let Some(s) = self.streams.iter_mut().flatten().find(asked) {
             s.edge = ahead.first + ahead.stride * i64::from(taken);
+            s.asked = s.asked.min((s.edge - s.last) / s.stride - 1);
+            s.behind = s.behind.min(s.asked);
             if taken <= ahead.marker {
                 s.marker = None;
                 s.bet = false;
@@ -534,6 +565,34 @@ mod tests {
             waits(&mut p, (0..60).map(|_| 1_000_000 + draw.below(span) as i64));
             let waited = waits(&mut p, 1_000_000..1_004_000);
             assert!(waited.len() <= 40, "within {span}: waited for {}", waited.len());
+        }
+    }
+
+    /// Whatever has been fetched and not touched counts as ahead, and not much besides.
+    #[test]
+    fn what_is_ahead_is_counted() {
+        for (streams, stride) in [(1, 1), (1, -3), (5, 1)] {
+            let mut p = StridePrefetcher::new(BasePages(16));
+            let (mut out, mut marked) = (BTreeSet::new(), BTreeSet::new());
+            for page in (0..2_000).flat_map(|n| (0..streams).map(move |s| s * 1_000_000 + n * stride)) {
+                let is_marked = marked.remove(&page);
+                if out.remove(&page) && !is_marked {
+                    continue; // it is here
+                }
+                let touch = if is_marked { Touch::Ahead } else { Touch::Missing };
+                if let Some(a) = p.faulted(at(SPACE, page, touch, &|_| false)) {
+                    marked.insert(a.first + a.stride * i64::from(a.marker));
+                    out.extend((0..i64::from(a.count)).map(|n| a.first + a.stride * n));
+                }
+                let (ahead, out) = (p.ahead().0, out.len() as u64);
+                assert!(ahead <= 24 * streams as u64, "{ahead} ahead of {streams} streams of 16");
+                assert!(out <= ahead + 16 * (streams as u64 - 1), "{out} are out, and {ahead} known of");
+            }
+            // Other streams begin, and nothing is ahead of those that are over.
+            for page in (1..=STREAMS as i64).map(|n| n << 40) {
+                p.faulted(at(SPACE, page, Touch::Missing, &|_| false));
+            }
+            assert_eq!(p.ahead(), BasePages(0));
         }
     }
 

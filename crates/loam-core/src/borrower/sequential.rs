@@ -3,7 +3,7 @@
 //! A reader is seen where it faults, or touches what was fetched ahead; what it has passed since the last time is behind it. It stays while there
 //! is room for all.
 
-use super::faults::{AHEAD_SHARE, ZERO_AHEAD};
+use super::ahead::{AHEAD_SHARE, ZERO_AHEAD};
 use super::table::{BaseRange, SpaceKey};
 use super::{Borrower, PageRef, Pattern};
 use crate::page_size::PageSize;

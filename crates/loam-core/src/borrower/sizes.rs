@@ -160,6 +160,7 @@ impl Borrower {
         self.left.0 += pages;
         self.note_aged(now);
         self.rescued_leave(key, BaseRange::new(first, first + size.base_pages()));
+        self.alone_leave(key, BaseRange::new(first, first + size.base_pages()));
         if let Some(hole) = self.holes.of_page(key, first) {
             let is_away = self.entry(key, hole).state == BaseState::Away;
             let &Hole { touched, page, .. } = self.holes.get(key, hole).expect("it was found");
@@ -210,6 +211,7 @@ impl Borrower {
         forget(&mut self.incomplete, (key, pages.start)..(key, pages.end));
         self.holes.forget(key, pages);
         self.forget_rescues(key, range);
+        self.alone.forget(key, range);
         if let Some(space) = self.spaces.get_mut(&key) {
             space.table.forget_brought(range);
         }

@@ -7,8 +7,8 @@
 //! local ──────► of the range at most so much stays: its oldest pages leave, and whoever outruns that waits (`super::budgets`)
 //! ```
 
+use super::ahead::AHEAD_SHARE;
 use super::budgets::BUDGETS_MAX;
-use super::faults::AHEAD_SHARE;
 use super::fetch_plan::{FETCH_PLANS, FetchPlan, FetchPlanner, fetch_planner};
 use super::marks::{Mark, Pattern};
 use super::table::{BaseRange, SpaceKey};

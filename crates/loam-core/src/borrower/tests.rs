@@ -2,6 +2,8 @@
 //! order answers come in and whichever lender dies.
 
 mod advice;
+mod ahead;
+mod alone;
 mod budgets;
 mod cases;
 mod holes;

@@ -151,6 +151,8 @@ pub enum Seen {
     Again,
     /// It was not left out, but came as zeros ([`PageSizer::filled`]).
     Filled,
+    /// It came alone ([`PageSizer::comes_alone`]), and is told of by whether another one of its page was wanted.
+    Alone,
     /// It stayed in its victim buffer when another base page of its page was rescued ([`PageSizer::rescued`]).
     Rescued,
 }
@@ -213,6 +215,17 @@ pub trait PageSizer: fmt::Debug + Send {
 
     /// What became of that base page: a thread has waited for it while what was rescued was local, or not.
     fn watched(&mut self, probe: &Probed) {
+        let _ = probe;
+    }
+
+    /// The first fault of a page of `size` of which nothing is here, and to which no stream comes: does its base page come alone? (A second fault brings the rest.)
+    fn comes_alone(&mut self, at: Place, size: PageSize) -> bool {
+        let _ = (at, size);
+        false
+    }
+
+    /// What became of a page whose first base page came alone: another one was wanted, or that left before.
+    fn alone(&mut self, probe: &Probed) {
         let _ = probe;
     }
 

@@ -44,6 +44,7 @@ pub use token_ordered::TokenOrdered;
 
 use crate::borrower::SpaceKey;
 use crate::page_size::PageSize;
+use crate::units::BasePages;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
@@ -78,6 +79,10 @@ pub trait Replacement: core::fmt::Debug + Send {
     /// `page`, a victim some time ago, could not be taken away: that it comes in again is no sign that it is used.
     fn kept(&mut self, page: PageRef) {
         let _ = page;
+    }
+    /// So many base pages were fetched ahead that the program has not come to: they are to stay until it does.
+    fn ahead(&mut self, pages: BasePages) {
+        let _ = pages;
     }
     /// How many pages it holds, those whose mappings were removed as well; one that has come again since counts twice. A policy that does nothing here is
     /// not tidied.

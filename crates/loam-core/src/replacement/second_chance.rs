@@ -9,6 +9,7 @@ use self::loops::{Change, Loops, Way};
 use self::queues::{Proven, Queued, Queues, Voids};
 use super::{PageRef, Replacement};
 use crate::page_size::PageSize;
+use crate::units::BasePages;
 use alloc::collections::VecDeque;
 
 /// This part of the frames is on trial at least. (With a 64th, a sweep across large pages had none of them for long enough to come to its second use, and what
@@ -43,6 +44,9 @@ const VOIDS_MIN: usize = 1024;
 /// is here is kept, and what came in of late leaves ([`Loops`]). What comes in is on trial then, also if it comes back, unless it was kept and is in use all the time. Now and then a kept page is taken away to see, and
 /// the oldest one on trial has its place.
 ///
+/// What is fetched ahead must be here until the program comes to it: for as much as there is ahead of all streams there is room on trial ([`Replacement::ahead`]). (Without, a dozen streams of small pages
+/// pushed out what they had fetched. Each page of it came back, proved itself by that, and what had proven itself left ever less room for those on trial.)
+///
 /// Pages differ in size, and change it: what is counted is base pages. (By number, a few large pages that proved themselves once would be next to nothing beside
 /// many small ones, and stay for ever with most of the memory.)
 #[derive(Debug, Default)]
@@ -61,6 +65,8 @@ pub struct SecondChanceFifo {
     again: bool,
     /// Pages that have left where pages are kept.
     left_kept: u32,
+    /// What was fetched ahead, and nobody has come to yet.
+    ahead: BasePages,
 }
 
 /// A page that was taken out of its queue.
@@ -85,6 +91,14 @@ impl SecondChanceFifo {
     /// Base pages of all that it holds.
     pub(super) fn frames(&self) -> u64 {
         self.queues.iter().map(Queues::frames).sum()
+    }
+
+    /// Its part of what is ahead: by how much it has of all.
+    fn ahead_of(&self, queues: &Queues) -> BasePages {
+        BasePages(
+            (u128::from(self.ahead.0) * u128::from(queues.frames()) / u128::from(self.frames().max(1)))
+                as u64,
+        )
     }
 
     fn of(&mut self, way: Way) -> &mut Queues {
@@ -163,7 +177,11 @@ impl SecondChanceFifo {
             let [in_turn, kept] = &self.queues;
             let way = self.loops.next(in_turn.frames(), kept.frames());
             let taken = match way {
-                Way::InTurn => self.take_from(way, in_turn.gives_proven(TRIAL_SHARE), &mut passed),
+                Way::InTurn => self.take_from(
+                    way,
+                    in_turn.gives_proven(TRIAL_SHARE, self.ahead_of(in_turn)),
+                    &mut passed,
+                ),
                 Way::Kept => self.take_kept(&mut passed),
             };
             if taken.is_some() {
@@ -184,7 +202,8 @@ impl SecondChanceFifo {
 
     fn take_kept(&mut self, passed: &mut usize) -> Option<Taken> {
         let kept = &self.queues[Way::Kept as usize];
-        let (needs_room, keeps_any) = (kept.gives_proven(TRIAL_SHARE_KEPT), !kept.proven.is_empty());
+        let (needs_room, keeps_any) =
+            (kept.gives_proven(TRIAL_SHARE_KEPT, self.ahead_of(kept)), !kept.proven.is_empty());
         let sample = self.left_kept % SAMPLE_ONE_IN == SAMPLE_ONE_IN - 1 && !needs_room;
         let taken = self.take_from(Way::Kept, needs_room || sample && keeps_any, passed)?;
         self.left_kept = self.left_kept.wrapping_add(1);
@@ -270,6 +289,10 @@ impl Replacement for SecondChanceFifo {
         self.left_at.remove(page);
     }
 
+    fn ahead(&mut self, pages: BasePages) {
+        self.ahead = pages;
+    }
+
     fn put_back(&mut self, page: PageRef) {
         self.left_at.remove(page);
         let last = self.last.expect("a victim was given before");
@@ -339,6 +362,44 @@ mod tests {
             }
             fifo.inserted(page(0));
             assert_eq!((fifo.queues[0].proven.len(), fifo.len()), (proven, 3));
+        }
+    }
+
+    /// Pages are fetched ahead of several streams, where others are in use all the time, most of what fits. None of what is ahead leaves before it is used, if the policy knows how much that is; where it is
+    /// more than half of all, it does.
+    #[test]
+    fn there_is_room_for_what_is_ahead() {
+        let (frames, streams) = (960, 8);
+        for (ahead, known, early) in [(40, true, false), (40, false, true), (400, true, true)] {
+            let mut fifo = SecondChanceFifo::default();
+            let (mut here, mut lost) = (BTreeSet::new(), 0);
+            let mut bring = |fifo: &mut SecondChanceFifo, first: u64| {
+                if !here.insert(first) {
+                    return 0;
+                }
+                if here.len() as u64 > frames {
+                    here.remove(&fifo.victim().expect("pages are here").first);
+                }
+                fifo.inserted(page(first));
+                1
+            };
+            fifo.ahead(BasePages(if known { streams * ahead } else { 0 }));
+            for n in 0..6_000 {
+                // A page of each stream is used, and the one that many further is fetched.
+                for stream in 1..=streams {
+                    lost += bring(&mut fifo, stream << 32 | n) * u64::from(n >= ahead);
+                    bring(&mut fifo, stream << 32 | (n + ahead));
+                }
+                // Others are used all the time.
+                for k in 0..16 {
+                    bring(&mut fifo, (n * 16 + k) * 11 % 700);
+                }
+            }
+            assert_eq!(
+                lost > 4_000,
+                early,
+                "{lost} pages left before their use, {ahead} ahead of each stream"
+            );
         }
     }
 

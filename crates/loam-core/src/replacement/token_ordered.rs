@@ -3,6 +3,7 @@
 use super::{PageRef, Replacement, SecondChanceFifo};
 use crate::borrower::SpaceKey;
 use crate::page_size::PageSize;
+use crate::units::BasePages;
 
 /// The others keep this part of what is here, whoever has the token: with less, a process could not even hold what one instruction needs.
 const OTHERS_SHARE: u64 = 8;
@@ -62,6 +63,14 @@ impl Replacement for TokenOrdered {
     fn kept(&mut self, page: PageRef) {
         self.held.kept(page);
         self.others.kept(page);
+    }
+
+    fn ahead(&mut self, pages: BasePages) {
+        // Whose it is is not known: by how much each has.
+        let (held, all) = (self.held.frames(), self.held.frames() + self.others.frames());
+        let of_held = u128::from(pages.0) * u128::from(held) / u128::from(all.max(1));
+        self.held.ahead(BasePages(of_held as u64));
+        self.others.ahead(BasePages(pages.0 - of_held as u64));
     }
 
     fn entries(&self) -> usize {

@@ -39,6 +39,10 @@ impl PageSizer for AnySize {
         (base != at.base && self.dice.once_in(3)).then_some(base)
     }
 
+    fn comes_alone(&mut self, _: Place, _: PageSize) -> bool {
+        self.dice.once_in(2)
+    }
+
     fn brought(&mut self, _: Instant, page: &Brought) -> Option<u64> {
         let hole = page.size.first(page.fault.base) + self.dice.below(page.size.base_pages());
         (hole != page.fault.base && self.dice.once_in(3)).then_some(hole)

@@ -3,6 +3,7 @@
 use super::dice::Dice;
 use loam_core::borrower::{PageRef, Replacement, SpaceKey, TokenOrdered};
 use loam_core::page_size::PageSize;
+use loam_core::units::BasePages;
 
 /// The agent's policy; one in so many victims, somebody gets the token, or nobody has it any more.
 #[derive(Debug)]
@@ -34,6 +35,10 @@ impl Replacement for AnyToken {
 
     fn kept(&mut self, page: PageRef) {
         self.policy.kept(page);
+    }
+
+    fn ahead(&mut self, pages: BasePages) {
+        self.policy.ahead(pages);
     }
 
     fn entries(&self) -> usize {

@@ -227,6 +227,12 @@ impl Costs {
         self.of(0.0) / self.of(size.base_pages() as f64)
     }
 
+    /// What the rest of a page costs, of that and the fault that would bring it alone.
+    pub(super) fn rest_share(&self, size: PageSize) -> f64 {
+        let rest = self.of(size.base_pages() as f64) - self.of(1.0);
+        rest / (self.of(0.0) + rest)
+    }
+
     /// What a fault costs that is answered from a buffer, of one that is not.
     pub(super) fn rescue_share(&self) -> f64 {
         (RESCUE_NS / self.of(1.0)).min(1.0)
@@ -273,6 +279,8 @@ pub(super) struct Evidence {
     /// What [`Self::rings`] and [`Self::early`] are, of what is rescued from a buffer.
     rescued: [Rate; PageSize::COUNT],
     rescued_early: [Early; PageSize::COUNT],
+    /// Of pages of this size whose first base page came alone: how often another one was wanted.
+    again: [Rate; PageSize::COUNT],
 }
 
 impl Evidence {
@@ -286,7 +294,7 @@ impl Evidence {
             Seen::Filled => self.zeros[level].add(probe.wanted),
             Seen::LeftOut => self.rings[level].add(probe.wanted),
             Seen::Again if probe.wanted => self.rings[level].correct(),
-            Seen::Again | Seen::Rescued => {}
+            Seen::Again | Seen::Alone | Seen::Rescued => {}
         }
     }
 
@@ -297,6 +305,18 @@ impl Evidence {
         if probe.wanted {
             self.rescued_early[level].add(turns);
         }
+    }
+
+    /// What became of a page whose first base page came alone.
+    pub(super) fn alone(&mut self, probe: &Probed) {
+        self.again[usize::from(probe.size.log2())].add(probe.wanted);
+    }
+
+    /// How often a page of this size is touched a second time: always, as long as nothing is known.
+    pub(super) fn again(&self, prior: &Self, size: PageSize) -> f64 {
+        let level = usize::from(size.log2());
+        let all = prior.again[level].with_prior(1.0, ASSUMED_WEIGHT);
+        self.again[level].with_prior(all, PRIOR_WEIGHT)
     }
 
     /// How much of a page of the size `most` is worth bringing back from buffers for one base page of it, `least` or more.

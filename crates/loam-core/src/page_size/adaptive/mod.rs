@@ -30,6 +30,10 @@
 //! watched: [`PageSizer::watched`]), and all that comes back, from buffers, too. Where nearly all fits and is touched in no order most faults are such: of a whole page that comes and goes one base page is touched. Where pages are pushed out
 //! before the program has gone through them, all of it is.
 //!
+//! The first fault of a page of which nothing is here, and to which no stream comes, brings its base page alone, and the second one the rest, where that is cheaper: with *p*, the share of such pages that have a second fault
+//! before that base page leaves, where *p × (fault + rest) < rest*. (*wanted(n)* is the same in a program that touches half of each page and in one that touches all of some pages and one base page of each other.) It is seen by what
+//! came alone; where all comes at once, of one in some.
+//!
 //! A place where no size has been found has that of its part, whatever that becomes.
 //!
 //! A page of zeros has a size of its own, if that is larger than what is fetched there: it is worth what a page is worth, and costs next to nothing beside its fault.
@@ -75,6 +79,8 @@ const PROBE_ONE_IN: u64 = 2;
 const PROBE_SOON: u64 = 3;
 /// Of what is rescued from buffers, where much is known.
 const WATCH_ONE_IN: u64 = 16;
+/// Of first faults that bring their page, one in so many brings its base page alone, to see whether there is a second one.
+const ALONE_ONE_IN: u64 = 16;
 /// Probes after which much is known.
 const PROBES_MANY: f64 = 24.0;
 /// Where zeros come pages are no larger than this: 128 KiB. Zeros cost no fetch that a larger page would save, and each takes a frame.
@@ -236,6 +242,8 @@ pub struct Adaptive {
     draw: Draw,
     /// For what is rescued: where nothing is, all is as it would be without.
     draw_rescues: Draw,
+    /// For what comes alone.
+    draw_alone: Draw,
     changes: Changes,
     /// Sizes of a part of which nothing is known, of what is fetched and of zeros.
     start: PageSize,
@@ -265,6 +273,7 @@ impl Adaptive {
             trials: Trials::default(),
             draw: Draw::new(seed),
             draw_rescues: Draw::new(!seed),
+            draw_alone: Draw::new(seed.rotate_left(32)),
             changes: Changes::default(),
             start,
             start_fresh: start,
@@ -547,6 +556,27 @@ impl PageSizer for Adaptive {
         }
         self.known_of(part).evidence.rescued(probe, turns);
         self.place_known(part, probe.place).evidence.rescued(probe, turns);
+    }
+
+    fn comes_alone(&mut self, at: Place, size: PageSize) -> bool {
+        if self.trials.are_small() {
+            return false;
+        }
+        let rest = self.costs.rest_share(size);
+        let (part, key) = (self.part, Self::key(self.part, at));
+        let Some(prior) = self.parts.get(&part) else { return false };
+        let place = self.places.get(&key).unwrap_or(prior);
+        // Of pages that come as a whole it is not seen how many are touched again.
+        place.evidence.again(&prior.evidence, size) < rest || self.draw_alone.below(ALONE_ONE_IN) == 0
+    }
+
+    fn alone(&mut self, probe: &Probed) {
+        let part = u32::from(probe.part);
+        if self.trials.are_small() || self.is_known_without(part) {
+            return;
+        }
+        self.known_of(part).evidence.alone(probe);
+        self.place_known(part, probe.place).evidence.alone(probe);
     }
 
     fn largest(&self) -> PageSize {

@@ -731,3 +731,31 @@ fn what_is_rescued_is_found_anew_when_its_use_changes() {
         assert_eq!(sizer.rescue_size(at, most), size);
     }
 }
+
+/// First faults of pages of 64 KiB in one place, of which so many in a hundred have a second one if their base page came alone: how many came alone, in a hundred.
+fn first_faults(sizer: &mut Adaptive, faults: u64, again_percent: u64) -> u64 {
+    let (size, mut draw, mut alone) = (PageSize::from_log2(4), Draw::new(3), 0);
+    for n in 0..faults {
+        let place = Pager::place(n % 128 * 16);
+        if sizer.comes_alone(place, size) {
+            alone += 1;
+            let (wanted, after) = (draw.below(100) < again_percent, BasePages(0));
+            let (part, reach, seen) = (0, size, Seen::Alone);
+            sizer.alone(&Probed { place, part, size, reach, wanted, after, seen });
+        }
+    }
+    alone * 100 / faults
+}
+
+/// By what a fault and a base page costs: of 64 KiB the rest costs two thirds of what it costs with its own fault.
+#[test]
+fn a_first_fault_brings_its_base_page_alone_where_there_is_seldom_a_second_one() {
+    let mut sizer = Adaptive::new(PageSize::SMALLEST, PageSize::from_log2(4), PageSize::LARGEST, 7);
+    assert!(!sizer.comes_alone(Pager::place(0), PageSize::from_log2(4)), "nothing is known of any part");
+    sizer.size(Pager::place(0));
+    for (again, most, least) in [(100, 10, 2), (10, 100, 80), (95, 20, 2), (30, 100, 80)] {
+        first_faults(&mut sizer, 2_000, again); // until it is known
+        let alone = first_faults(&mut sizer, 1_000, again);
+        assert!((least..=most).contains(&alone), "{alone}% alone where {again}% are touched again");
+    }
+}

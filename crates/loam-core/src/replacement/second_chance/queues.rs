@@ -3,8 +3,13 @@
 use super::super::PageRef;
 use crate::borrower::SpaceKey;
 use crate::page_size::PageSize;
+use crate::units::BasePages;
 use alloc::collections::{BTreeMap, VecDeque};
 
+/// On trial there is room for so many times what is ahead: it comes to its use when all streams have asked for more once or twice, and what has been used stands there as well.
+const AHEAD_TIMES: u64 = 3;
+/// But for this part of the frames at most.
+const AHEAD_SHARE_MOST: u64 = 2;
 /// Proven pages that one search for a victim passes over at most.
 const PASSED_MAX: usize = 64;
 
@@ -94,9 +99,10 @@ impl Queues {
         self.trial_frames + self.proven_frames
     }
 
-    /// Whether the next one to leave is a proven one, so that this part of the frames is on trial.
-    pub(super) fn gives_proven(&self, trial_share: u64) -> bool {
-        let few_on_trial = self.trial_frames * trial_share < self.frames();
+    /// Whether the next one to leave is a proven one, so that this part of the frames is on trial, and enough for what is ahead of streams.
+    pub(super) fn gives_proven(&self, trial_share: u64, ahead: BasePages) -> bool {
+        let for_ahead = (AHEAD_TIMES * ahead.0).min(self.frames() / AHEAD_SHARE_MOST);
+        let few_on_trial = self.trial_frames * trial_share < self.frames() || self.trial_frames < for_ahead;
         self.trial.is_empty() || few_on_trial && !self.proven.is_empty()
     }
 
