@@ -270,6 +270,7 @@ impl Borrower {
                 return u64::MAX;
             }
             let page = self.page_range(key, base, size).intersect(part);
+            self.alone.forget(key, page); // it comes: whether it was wanted is not seen
             for b in page.start.max(base)..page.end {
                 if self.fetches.len() >= FETCHES_MAX {
                     // (Never at the first one: there was room for a fetch.)

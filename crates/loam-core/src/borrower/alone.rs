@@ -96,6 +96,10 @@ impl Borrower {
         while let Some(other) = self.alone.beside(key, base) {
             let watched = self.alone.take(key, other).expect("just found");
             self.tell_alone(key, other, watched, true);
+            // Both may still stand in the queue, and all is to come for either of them.
+            for waits_at in [base, other] {
+                self.waits.get_mut(&(key, waits_at)).into_iter().for_each(|wait| wait.whole = true);
+            }
         }
     }
 
@@ -107,8 +111,8 @@ impl Borrower {
         }
         // It has stood in the queue since.
         let again = self.alone.all.contains_key(&(key, base));
-        let comes = self.may_come_alone(key, base, size)
-            && (again || self.sizer.comes_alone(Place { space: key, base }, size));
+        let comes = (again || self.sizer.comes_alone(Place { space: key, base }, size))
+            && self.may_come_alone(key, base, size);
         if !comes {
             self.alone.take(key, base);
             self.waits.get_mut(&(key, base)).into_iter().for_each(|wait| wait.whole = true);

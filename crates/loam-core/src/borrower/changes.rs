@@ -271,6 +271,7 @@ impl Borrower {
         self.guard_no_longer(key);
         let space = self.spaces.remove(&key).expect("looked at above");
         self.prefetcher.space_gone(key);
+        self.replacement.ahead(self.prefetcher.ahead());
         assert!(space.frames == 0 && space.shared == 0, "a space that is gone has no pages");
         self.tidy_ranks(key, BaseRange::new(0, u64::MAX));
         self.ranking.forget(key);
@@ -299,6 +300,7 @@ impl Borrower {
         self.hurry(key, base);
         if matches!(self.entry(key, base).state, BaseState::Away | BaseState::Empty) {
             let size = self.size_at(key, base);
+            self.touch_alone(key, base);
             self.bring_waited(key, base, size);
         }
     }

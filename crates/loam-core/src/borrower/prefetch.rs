@@ -190,6 +190,8 @@ fn gap_max(space: StreamSpace) -> i64 {
 }
 
 const STREAMS: usize = 32;
+/// A stream that was not come to in so many faults is believed to be over.
+const GOING_ON: u64 = 8 * STREAMS as u64;
 /// Strides from which on a stream is a long one: more than a program that jumps about makes in passing.
 const LONG_STRIDES: u64 = 128;
 const STRIDE_MAX: i64 = 64;
@@ -348,8 +350,9 @@ impl Prefetcher for StridePrefetcher {
     }
 
     fn ahead(&self) -> BasePages {
+        let going_on = self.streams.iter().flatten().filter(|s| self.clock - s.used_at <= GOING_ON);
         let of = |stream: &Stream| stream.asked.unsigned_abs() * stream.space.size.base_pages();
-        BasePages(self.streams.iter().flatten().map(of).sum())
+        BasePages(going_on.map(of).sum())
     }
 
     fn faulted(&mut self, fault: Faulted<'_>) -> Option<Ahead> {
@@ -430,10 +433,13 @@ impl Prefetcher for StridePrefetcher {
 
     fn cut(&mut self, space: StreamSpace, ahead: &Ahead, taken: u32) {
         let edge = ahead.first + ahead.stride * i64::from(ahead.count);
-        let asked = |s: &&mut Stream| s.space == space && s.stride == ahead.stride && s.edge == edge;
+        // The stream of the last answer: another one may have the same edge.
+        let (clock, stride) = (self.clock, ahead.stride);
+        let asked =
+            |s: &&mut Stream| s.used_at == clock && s.space == space && s.stride == stride && s.edge == edge;
         if let Some(s) = self.streams.iter_mut().flatten().find(asked) {
             s.edge = ahead.first + ahead.stride * i64::from(taken);
-            s.asked = s.asked.min((s.edge - s.last) / s.stride - 1);
+            s.asked = s.asked.min((s.edge - s.last) / s.stride - 1).max(0);
             s.behind = s.behind.min(s.asked);
             if taken <= ahead.marker {
                 s.marker = None;

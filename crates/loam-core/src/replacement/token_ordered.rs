@@ -22,6 +22,8 @@ pub struct TokenOrdered {
     /// The last victim was the holder's; and it was put back, and is the next one again.
     last_held: bool,
     again: bool,
+    /// What was fetched ahead, of all processes.
+    ahead: BasePages,
     /// An empty policy.
     makes: fn() -> SecondChanceFifo,
 }
@@ -39,7 +41,15 @@ impl TokenOrdered {
     }
 
     fn of(makes: fn() -> SecondChanceFifo) -> Self {
-        Self { holder: None, held: makes(), others: makes(), last_held: false, again: false, makes }
+        Self {
+            holder: None,
+            held: makes(),
+            others: makes(),
+            last_held: false,
+            again: false,
+            ahead: BasePages(0),
+            makes,
+        }
     }
 
     fn policy_of(&mut self, page: PageRef) -> &mut SecondChanceFifo {
@@ -66,6 +76,7 @@ impl Replacement for TokenOrdered {
     }
 
     fn ahead(&mut self, pages: BasePages) {
+        self.ahead = pages;
         // Whose it is is not known: by how much each has.
         let (held, all) = (self.held.frames(), self.held.frames() + self.others.frames());
         let of_held = u128::from(pages.0) * u128::from(held) / u128::from(all.max(1));
@@ -112,6 +123,7 @@ impl Replacement for TokenOrdered {
         if let Some(holder) = holder {
             self.others.give(&mut self.held, |page| page.space == holder);
         }
+        self.ahead(self.ahead);
     }
 }
 

@@ -119,6 +119,32 @@ fn who_waits_for_a_frame_is_no_second_fault() {
     assert!(told.iter().all(|&(_, wanted)| !wanted), "no page was touched twice: {told:?}");
 }
 
+/// Two threads wait in one page before either has a frame: that is a second fault, and all of it comes.
+#[test]
+fn two_that_wait_for_a_frame_in_one_page_get_all_of_it() {
+    let (mut w, told) = all_away(64);
+    let mut draw = crate::draw::Draw::new(5);
+    let mut pages: Vec<u64> = (0..93).collect();
+    (1..93).for_each(|n| pages.swap(n, draw.below(n as u64 + 1) as usize));
+    let (first, second) = pages.split_at(48);
+    first.iter().for_each(|&page| touch(&mut w, page * PAGE + 3));
+    let waiting = |offset: u64| second.iter().map(move |page| page * PAGE + offset);
+    for base in waiting(3).chain(waiting(9)) {
+        let now = w.time();
+        w.b.handle_fault(now, KEY, base);
+        w.drain();
+    }
+    assert!(w.b.queue.len() > 10, "nobody waits for a frame");
+    let count = |of: bool, list: &[(u64, bool)]| list.iter().filter(|&&(_, wanted)| wanted == of).count();
+    let before = count(false, &told.lock().unwrap());
+    waiting(3).chain(waiting(9)).for_each(|base| w.touch(KEY, base));
+    w.settle(10_000);
+    let told = told.lock().unwrap();
+    assert!(count(true, &told) > 10, "{told:?}");
+    let is_second = |&(base, wanted): &(u64, bool)| !wanted && waiting(3).any(|b| b / PAGE == base / PAGE);
+    assert!(!told[..].iter().skip(before).any(is_second), "each of these was touched twice: {told:?}");
+}
+
 /// What is discarded, or moved, is not told of.
 #[test]
 fn what_is_discarded_says_nothing() {

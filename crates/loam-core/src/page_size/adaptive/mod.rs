@@ -585,10 +585,15 @@ impl PageSizer for Adaptive {
     }
 
     fn brought(&mut self, now: Instant, page: &Brought) -> Option<u64> {
+        // What has come alone is a fault of its page's size, and says nothing of how many base pages faults bring.
+        let alone = self.size(page.fault) > page.size;
         if !self.named && page.fetched.0 * 2 >= page.size.base_pages() {
-            self.look_for_phase(page);
+            let size = self.size(page.fault).max(page.size);
+            self.look_for_phase(&Brought { size, ..*page });
         }
-        self.costs.brought(page.fetched);
+        if !alone {
+            self.costs.brought(page.fetched);
+        }
         let wanted = self.part_known().evidence.wanted_share(None, page.size);
         self.returns.brought(page.fault, page.size, wanted, false);
         self.returns_of_all.brought(page.fault, page.size, wanted, false);
