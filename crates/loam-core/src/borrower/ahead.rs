@@ -13,6 +13,7 @@ pub(super) const AHEAD_SHARE: u64 = 32;
 /// So many base pages of a marker are kept in a buffer, where the program comes to it; the rest is put in its place as of any other page. Who
 /// goes through a page in steps of no more than that meets them. (Each costs a copy and an install of its own, where others go in one.)
 const MARKER_BASE_PAGES: u64 = 16;
+
 /// What of a marker is kept in a buffer: all of a bet, which takes no frame.
 fn marker_of(page: BaseRange, ahead: &Ahead) -> BaseRange {
     let bases = if ahead.bet { page.len() } else { page.len().min(MARKER_BASE_PAGES) };

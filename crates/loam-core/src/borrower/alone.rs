@@ -105,8 +105,7 @@ impl Borrower {
 
     /// A fault at `base` is to be served where pages have `size`: its base page comes alone.
     pub(super) fn comes_alone(&mut self, key: SpaceKey, base: u64, size: PageSize) -> bool {
-        let is_asked = |s: &Self| s.waits.get(&(key, base)).is_some_and(|wait| wait.whole);
-        if size < SIZE_LEAST || is_asked(self) {
+        if size < SIZE_LEAST || self.waits.get(&(key, base)).is_some_and(|wait| wait.whole) {
             return false;
         }
         // It has stood in the queue since.
@@ -127,10 +126,10 @@ impl Borrower {
     fn may_come_alone(&mut self, key: SpaceKey, base: u64, size: PageSize) -> bool {
         let (first, stream) = (size.first(base), StreamSpace { space: key, size });
         let page = BaseRange::new(first, first + size.base_pages());
-        let missing = self.spaces.get(&key).map_or(0, |space| space.table.missing_in(page));
+        let missing = |space: &super::space::Space| space.table.missing_in(page) == page.len();
         // Who begins at its first base page often goes on. (And where a page begins a smaller one would stand in the queue in its place.)
         base != first
-            && missing == page.len()
+            && self.spaces.get(&key).is_some_and(missing)
             && !self.prefetcher.expects(stream, (base / size.base_pages()) as i64)
             && !self.is_size_told(key, base, size)
             && self.holes.of_page(key, first).is_none()
@@ -175,7 +174,6 @@ impl Borrower {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use alloc::vec::Vec;
     use proptest::prelude::*;
 
     #[derive(Clone, Copy, Debug)]

@@ -79,7 +79,7 @@ pub trait Prefetcher: core::fmt::Debug + Send {
         let _ = (space, page);
         false
     }
-    /// How much was asked for that the program has not come to, of all streams together, at most.
+    /// How much was asked for that the program has not come to, at most, of all streams together that seem to go on.
     fn ahead(&self) -> BasePages {
         BasePages(0)
     }
@@ -339,8 +339,9 @@ impl Prefetcher for StridePrefetcher {
     }
 
     fn space_gone(&mut self, space: SpaceKey) {
-        let is_there = |stream: &Option<Stream>| stream.is_none_or(|stream| stream.space.space != space);
-        self.streams.iter_mut().filter(|stream| !is_there(stream)).for_each(|stream| *stream = None);
+        for stream in &mut self.streams {
+            stream.take_if(|stream| stream.space.space == space);
+        }
     }
 
     fn expects(&self, space: StreamSpace, page: i64) -> bool {

@@ -39,18 +39,8 @@ fn all_away() -> (World, Told) {
     for base in 0..PAGES {
         w.step(&Op::Write { space: 0, base, value: base + 1 });
     }
-    leaves(&mut w, 0..PAGES);
+    w.send_away(KEY, 0..PAGES);
     (w, told)
-}
-
-/// What is here of these leaves, and its buffers are used for something else.
-fn leaves(w: &mut World, bases: core::ops::Range<u64>) {
-    w.b.config.rescue = false;
-    let now = w.time();
-    w.b.handle_advice(now, KEY, BaseRange::new(bases.start, bases.end), Advice::WillNotNeed);
-    w.settle(10_000);
-    assert!(bases.into_iter().all(|base| w.b.state(KEY, base) == BaseState::Away));
-    w.b.config.rescue = true;
 }
 
 fn read(w: &mut World, bases: impl IntoIterator<Item = u64>) {

@@ -40,19 +40,11 @@ fn all_away(pages: u64) -> (World, Told) {
     let told = Arc::default();
     w.b.size_pages(Box::new(Always(Arc::clone(&told))), PageSize::SMALLEST);
     (0..PAGES).for_each(|base| w.step(&Op::Write { space: 0, base, value: base + 1 }));
-    leaves(&mut w, 0..PAGES.next_multiple_of(PAGE));
+    w.send_away(KEY, 0..PAGES.next_multiple_of(PAGE));
     let now = w.time();
     w.b.handle_limit(now, BasePages(pages));
     w.drain();
     (w, told)
-}
-
-fn leaves(w: &mut World, bases: core::ops::Range<u64>) {
-    w.b.config.rescue = false;
-    let now = w.time();
-    w.b.handle_advice(now, KEY, BaseRange::new(bases.start, bases.end), Advice::WillNotNeed);
-    w.settle(10_000);
-    w.b.config.rescue = true;
 }
 
 fn touch(w: &mut World, base: u64) {
@@ -75,10 +67,10 @@ fn the_second_fault_brings_the_rest() {
     assert_eq!(here(&w), (160..176).chain([483]).collect::<Vec<u64>>());
     assert_eq!(*told.lock().unwrap(), [(165, true)]);
     // It leaves without having been touched again.
-    leaves(&mut w, 483..484);
+    w.send_away(KEY, 483..484);
     assert_eq!(*told.lock().unwrap(), [(165, true), (483, false)]);
     // What leaves as a whole says nothing.
-    leaves(&mut w, 160..176);
+    w.send_away(KEY, 160..176);
     assert_eq!((here(&w), told.lock().unwrap().len()), (std::vec![], 2));
     w.read_all();
 }
@@ -97,22 +89,30 @@ fn where_a_stream_comes_to_all_comes() {
     w.read_all();
 }
 
-/// It stands in the queue until there is a frame, and is served twice: that is one fault.
-#[test]
-fn who_waits_for_a_frame_is_no_second_fault() {
-    let (mut w, told) = all_away(64);
+/// Memory is full of base pages that came alone, and threads wait at each of these offsets in pages of which nothing is here, many of them for a frame: where. (In no order that a stream could be seen in.)
+fn wait_for_frames(w: &mut World, offsets: &[u64]) -> Vec<u64> {
     let mut draw = crate::draw::Draw::new(5);
-    let mut bases: Vec<u64> = (0..93).map(|n| n * PAGE + 3).collect();
-    (1..93).for_each(|n| bases.swap(n, draw.below(n as u64 + 1) as usize));
-    let (first, second) = bases.split_at(48);
-    first.iter().for_each(|&base| touch(&mut w, base));
-    for &base in second {
+    let mut pages: Vec<u64> = (0..93).collect();
+    (1..93).for_each(|n| pages.swap(n, draw.below(n as u64 + 1) as usize));
+    let (first, second) = pages.split_at(48);
+    first.iter().for_each(|&page| touch(w, page * PAGE + 3));
+    let waiting: Vec<u64> =
+        offsets.iter().flat_map(|offset| second.iter().map(move |page| page * PAGE + offset)).collect();
+    for &base in &waiting {
         let now = w.time();
         w.b.handle_fault(now, KEY, base);
         w.drain();
     }
     assert!(w.b.queue.len() > 10, "nobody waits for a frame");
-    second.iter().for_each(|&base| w.touch(KEY, base));
+    waiting
+}
+
+/// It stands in the queue until there is a frame, and is served twice: that is one fault.
+#[test]
+fn who_waits_for_a_frame_is_no_second_fault() {
+    let (mut w, told) = all_away(64);
+    let waiting = wait_for_frames(&mut w, &[3]);
+    waiting.into_iter().for_each(|base| w.touch(KEY, base));
     w.settle(10_000);
     let told = told.lock().unwrap();
     assert!(told.len() > 10, "{told:?}");
@@ -123,25 +123,15 @@ fn who_waits_for_a_frame_is_no_second_fault() {
 #[test]
 fn two_that_wait_for_a_frame_in_one_page_get_all_of_it() {
     let (mut w, told) = all_away(64);
-    let mut draw = crate::draw::Draw::new(5);
-    let mut pages: Vec<u64> = (0..93).collect();
-    (1..93).for_each(|n| pages.swap(n, draw.below(n as u64 + 1) as usize));
-    let (first, second) = pages.split_at(48);
-    first.iter().for_each(|&page| touch(&mut w, page * PAGE + 3));
-    let waiting = |offset: u64| second.iter().map(move |page| page * PAGE + offset);
-    for base in waiting(3).chain(waiting(9)) {
-        let now = w.time();
-        w.b.handle_fault(now, KEY, base);
-        w.drain();
-    }
-    assert!(w.b.queue.len() > 10, "nobody waits for a frame");
+    let waiting = wait_for_frames(&mut w, &[3, 9]);
     let count = |of: bool, list: &[(u64, bool)]| list.iter().filter(|&&(_, wanted)| wanted == of).count();
     let before = count(false, &told.lock().unwrap());
-    waiting(3).chain(waiting(9)).for_each(|base| w.touch(KEY, base));
+    waiting.iter().for_each(|&base| w.touch(KEY, base));
     w.settle(10_000);
     let told = told.lock().unwrap();
     assert!(count(true, &told) > 10, "{told:?}");
-    let is_second = |&(base, wanted): &(u64, bool)| !wanted && waiting(3).any(|b| b / PAGE == base / PAGE);
+    let is_second =
+        |&(base, wanted): &(u64, bool)| !wanted && waiting.iter().any(|b| b / PAGE == base / PAGE);
     assert!(!told[..].iter().skip(before).any(is_second), "each of these was touched twice: {told:?}");
 }
 
@@ -158,7 +148,7 @@ fn what_is_discarded_says_nothing() {
         w.present.remove(&(KEY, base));
     }
     (160..176).for_each(|base| w.step(&Op::Write { space: 0, base, value: base }));
-    leaves(&mut w, 160..176);
+    w.send_away(KEY, 160..176);
     assert_eq!(told.lock().unwrap()[..], []);
     w.read_all();
 }

@@ -407,6 +407,16 @@ impl World {
     }
 
     /// Touches a page, and waits until it may be written.
+    /// What is here of these leaves, and is in no buffer afterwards.
+    pub(super) fn send_away(&mut self, key: SpaceKey, bases: core::ops::Range<u64>) {
+        let rescue = core::mem::replace(&mut self.b.config.rescue, false);
+        let now = self.time();
+        self.b.handle_advice(now, key, BaseRange::new(bases.start, bases.end), Advice::WillNotNeed);
+        self.settle(10_000);
+        self.b.config.rescue = rescue;
+        assert!(bases.into_iter().all(|base| self.b.state(key, base) != BaseState::Local));
+    }
+
     pub(super) fn touch_to_write(&mut self, key: SpaceKey, base: u64) {
         self.touch(key, base);
         let mut turns = 0;

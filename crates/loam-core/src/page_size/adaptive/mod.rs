@@ -586,9 +586,9 @@ impl PageSizer for Adaptive {
 
     fn brought(&mut self, now: Instant, page: &Brought) -> Option<u64> {
         // What has come alone is a fault of its page's size, and says nothing of how many base pages faults bring.
-        let alone = self.size(page.fault) > page.size;
+        let size = self.size(page.fault).max(page.size);
+        let alone = size > page.size;
         if !self.named && page.fetched.0 * 2 >= page.size.base_pages() {
-            let size = self.size(page.fault).max(page.size);
             self.look_for_phase(&Brought { size, ..*page });
         }
         if !alone {
