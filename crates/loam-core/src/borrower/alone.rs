@@ -6,11 +6,12 @@
 //! decides.
 
 use super::Borrower;
+use super::ages::Ages;
 use super::prefetch::StreamSpace;
 use super::table::{BaseRange, BaseState, SpaceKey};
 use crate::page_size::{PageSize, Place, Probed, Seen};
 use crate::units::BasePages;
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 /// So many are watched at a time, at most. (Others come alone as well.)
@@ -31,8 +32,12 @@ struct Watched {
 #[derive(Debug, Default)]
 pub(super) struct Alone {
     all: BTreeMap<(SpaceKey, u64), Watched>,
-    /// The oldest first, and some that are not watched any more.
-    young: VecDeque<(SpaceKey, u64, BasePages)>,
+    ages: Ages,
+}
+
+/// Since then.
+fn is_watched(all: &BTreeMap<(SpaceKey, u64), Watched>, base: (SpaceKey, u64), at: BasePages) -> bool {
+    all.get(&base).is_some_and(|watched| watched.left_before == at)
 }
 
 impl Alone {
@@ -40,14 +45,8 @@ impl Alone {
     fn insert(&mut self, key: SpaceKey, base: u64, watched: Watched) {
         if self.all.len() < WATCHED_MAX {
             self.all.insert((key, base), watched);
-            self.young.push_back((key, base, watched.left_before));
-            if self.young.len() > 2 * WATCHED_MAX {
-                let is_there = |&(key, base, at): &(SpaceKey, u64, BasePages)| {
-                    self.all.get(&(key, base)).is_some_and(|watched| watched.left_before == at)
-                };
-                self.young.retain(is_there);
-                self.young.truncate(2 * WATCHED_MAX);
-            }
+            let is_there = |key, base, at| is_watched(&self.all, (key, base), at);
+            self.ages.begin((key, base, watched.left_before), WATCHED_MAX, is_there);
         }
     }
 
@@ -72,13 +71,7 @@ impl Alone {
 
     /// One that has been watched since so many base pages had left, or fewer. Once each, the oldest first.
     fn next_aged(&mut self, left_before: BasePages) -> Option<(SpaceKey, u64)> {
-        while let Some(&(key, base, at)) = self.young.front().filter(|&&(_, _, at)| at <= left_before) {
-            self.young.pop_front();
-            if self.all.get(&(key, base)).is_some_and(|watched| watched.left_before == at) {
-                return Some((key, base));
-            }
-        }
-        None
+        self.ages.next(left_before, |key, base, at| is_watched(&self.all, (key, base), at))
     }
 
     /// Nothing is known of this range any more.
@@ -269,7 +262,7 @@ mod tests {
                 if base % 3 < taken {
                     alone.take(key, base);
                 }
-                assert!(alone.all.len() <= WATCHED_MAX && alone.young.len() <= 2 * WATCHED_MAX);
+                assert!(alone.all.len() <= WATCHED_MAX);
             }
         }
     }

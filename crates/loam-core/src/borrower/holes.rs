@@ -1,9 +1,10 @@
 //! Base pages that are left out of pages on purpose, to see whether a thread wants them while the page is here.
 
+use super::ages::Ages;
 use super::table::SpaceKey;
 use crate::page_size::{PageSize, Place, Probed, Seen};
 use crate::units::BasePages;
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::BTreeMap;
 use core::ops::Range;
 
 /// So many are left out at a time, at most.
@@ -66,8 +67,13 @@ pub(super) enum Stay {
 #[derive(Debug, Default)]
 pub(super) struct Holes {
     all: BTreeMap<(SpaceKey, u64), Hole>,
-    /// Those of which nobody has asked what became of them after a while ([`Self::next_aged`]), oldest first, and others that are gone.
-    young: VecDeque<(SpaceKey, u64, BasePages)>,
+    /// Of those of which nobody has asked what became of them after a while ([`Self::next_aged`]).
+    ages: Ages,
+}
+
+/// It was left out then, its page has been here all the time, and nobody has asked for it by that.
+fn is_young(all: &BTreeMap<(SpaceKey, u64), Hole>, base: (SpaceKey, u64), at: BasePages) -> bool {
+    all.get(&base).is_some_and(|hole| hole.left_before == Some(at) && hole.page == Stay::First)
 }
 
 impl Holes {
@@ -88,9 +94,9 @@ impl Holes {
             self.all.len() < HOLES_MAX && !self.has(key, base) && self.of_page(key, hole.first).is_none();
         if fits {
             self.all.insert((key, base), hole);
-            self.young.extend(hole.left_before.map(|at| (key, base, at)));
-            if self.young.len() > HOLES_MAX {
-                self.young.pop_front();
+            if let Some(at) = hole.left_before {
+                let is_there = |key, base, at| is_young(&self.all, (key, base), at);
+                self.ages.begin((key, base, at), HOLES_MAX, is_there);
             }
         }
         fits
@@ -98,16 +104,10 @@ impl Holes {
 
     /// One that was left out before so many base pages had left, whose page has been here all the time: once each, the oldest first.
     pub(super) fn next_aged(&mut self, left_before: BasePages) -> Option<(SpaceKey, u64, &mut Hole)> {
-        while let Some(&(key, base, at)) = self.young.front().filter(|&&(_, _, at)| at <= left_before) {
-            self.young.pop_front();
-            let is_same = |hole: &Hole| hole.left_before == Some(at) && hole.page == Stay::First;
-            if self.all.get(&(key, base)).is_some_and(is_same) {
-                let hole = self.all.get_mut(&(key, base)).expect("it was there");
-                hole.left_before = None;
-                return Some((key, base, hole));
-            }
-        }
-        None
+        let at = self.ages.next(left_before, |key, base, at| is_young(&self.all, (key, base), at))?;
+        let hole = self.all.get_mut(&at).expect("it was there");
+        hole.left_before = None;
+        Some((at.0, at.1, hole))
     }
 
     /// A thread waits at `base`, which may have been left out of a page that is here.

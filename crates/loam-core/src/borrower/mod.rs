@@ -20,6 +20,7 @@
 //! ```
 
 mod advice;
+mod ages;
 mod ahead;
 mod alone;
 mod audit;

@@ -5,11 +5,12 @@
 //! its buffer: a thread waits for it while what was rescued is here, or not.
 
 use super::Borrower;
+use super::ages::Ages;
 use super::holes::{Hole, Stay};
 use super::table::{BaseRange, BaseState, Entry, SpaceKey};
 use crate::page_size::{PageSize, Place, Probed, Seen};
 use crate::units::BasePages;
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 /// So many are watched at a time, at most.
@@ -39,8 +40,13 @@ pub(super) struct Rescues {
     by_fault: BTreeMap<(SpaceKey, u64), Watched>,
     /// The fault's base page, for each that is watched.
     faults: BTreeMap<(SpaceKey, u64), u64>,
-    /// What is watched, the oldest first, and some that are not any more.
-    young: VecDeque<(SpaceKey, u64, BasePages)>,
+    /// By the fault's base page.
+    ages: Ages,
+}
+
+/// For this fault, since then.
+fn is_watched(by_fault: &BTreeMap<(SpaceKey, u64), Watched>, fault: (SpaceKey, u64), at: BasePages) -> bool {
+    by_fault.get(&fault).is_some_and(|watched| watched.left_before == at)
 }
 
 impl Rescues {
@@ -57,13 +63,8 @@ impl Rescues {
         if fits {
             self.by_fault.insert((key, fault), watched);
             self.faults.insert((key, watched.base), fault);
-            self.young.push_back((key, fault, watched.left_before));
-            if self.young.len() > 2 * WATCHED_MAX {
-                let is_there = |&(key, fault, at): &(SpaceKey, u64, BasePages)| {
-                    self.by_fault.get(&(key, fault)).is_some_and(|watched| watched.left_before == at)
-                };
-                self.young.retain(is_there);
-            }
+            let is_there = |key, fault, at| is_watched(&self.by_fault, (key, fault), at);
+            self.ages.begin((key, fault, watched.left_before), WATCHED_MAX, is_there);
         }
         fits
     }
@@ -77,14 +78,8 @@ impl Rescues {
 
     /// One that has been watched since so many base pages had left, or fewer: whose it is, and the base page. Once each, the oldest first.
     fn next_aged(&mut self, left_before: BasePages) -> Option<(SpaceKey, u64)> {
-        while let Some(&(key, fault, at)) = self.young.front().filter(|&&(_, _, at)| at <= left_before) {
-            self.young.pop_front();
-            let watched = self.by_fault.get(&(key, fault)).filter(|watched| watched.left_before == at);
-            if let Some(watched) = watched {
-                return Some((key, watched.base));
-            }
-        }
-        None
+        let is_there = |key, fault, at| is_watched(&self.by_fault, (key, fault), at);
+        self.ages.next(left_before, is_there).map(|at| (at.0, self.by_fault[&at].base))
     }
 
     /// What is watched for faults in this range.
@@ -239,6 +234,7 @@ impl Borrower {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::collections::VecDeque;
     use proptest::prelude::*;
 
     #[derive(Clone, Copy, Debug)]
