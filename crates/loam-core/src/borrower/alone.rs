@@ -35,7 +35,7 @@ pub(super) struct Alone {
     ages: Ages,
 }
 
-/// Since then.
+/// Whether this base page is watched, and has been since so many base pages had left.
 fn is_watched(all: &BTreeMap<(SpaceKey, u64), Watched>, base: (SpaceKey, u64), at: BasePages) -> bool {
     all.get(&base).is_some_and(|watched| watched.left_before == at)
 }

@@ -71,7 +71,7 @@ pub(super) struct Holes {
     ages: Ages,
 }
 
-/// It was left out then, its page has been here all the time, and nobody has asked for it by that.
+/// Whether this base page was left out when so many base pages had left, its page has been here all the time, and nobody has asked for it by that.
 fn is_young(all: &BTreeMap<(SpaceKey, u64), Hole>, base: (SpaceKey, u64), at: BasePages) -> bool {
     all.get(&base).is_some_and(|hole| hole.left_before == Some(at) && hole.page == Stay::First)
 }

@@ -44,7 +44,7 @@ pub(super) struct Rescues {
     ages: Ages,
 }
 
-/// For this fault, since then.
+/// Whether a base page is watched for this fault, and has been since so many base pages had left.
 fn is_watched(by_fault: &BTreeMap<(SpaceKey, u64), Watched>, fault: (SpaceKey, u64), at: BasePages) -> bool {
     by_fault.get(&fault).is_some_and(|watched| watched.left_before == at)
 }
